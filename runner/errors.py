@@ -1,0 +1,17 @@
+"""Errors a user can act on: each message is one line that names the file, line or key and the way out."""
+
+
+class RunnerError(Exception):
+    """Base of every error the command line reports as a single line, without a traceback."""
+
+
+class ConfigError(RunnerError):
+    """A configuration key, type, option or value is wrong."""
+
+
+class DataError(RunnerError):
+    """A data file is missing, damaged, or not in the format its card promises."""
+
+
+class DataNotPrepared(DataError):
+    """The data set is known but not on this machine yet; tables show this as a status, never as a number."""
