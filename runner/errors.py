@@ -15,3 +15,13 @@ class DataError(RunnerError):
 
 class DataNotPrepared(DataError):
     """The data set is known but not on this machine yet; tables show this as a status, never as a number."""
+
+
+class RunLocked(RunnerError):
+    """Another process is working in the same run folder."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise ConfigError(message) unless the condition holds: range checks of configuration dataclasses."""
+    if not condition:
+        raise ConfigError(message)

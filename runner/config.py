@@ -1,0 +1,287 @@
+"""DictConfig -> frozen RunConfig. With ``__main__`` the only importer of hydra and omegaconf.
+
+Hydra chooses files and applies command-line overrides; everything after that is typed. Each group's
+dataclass stands beside the class it configures; the generic conversion here checks names and types,
+``__post_init__`` of the dataclass checks ranges. All errors are single lines that list what is valid.
+"""
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import os
+import re
+import sys
+import traceback
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from runner.errors import ConfigError, RunnerError, require
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+GROUPS = ("dataset", "model", "loss", "optimizer", "sampler", "hardware")
+PLACE_ONLY = ("hardware", "results_dir", "force", "checkpoint_seconds")  # where and how, never what: not in run_id
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardwareConfig:
+    """Where a run executes. ``threads``: compute threads of Numba and torch; 0 means all cores of this process."""
+
+    name: str
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        require(self.threads >= 0, "hardware.threads must be 0 (all cores) or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """When and on how many test rows P@k is measured during training; the end always takes every row.
+
+    ``per_epoch``: evaluations in each epoch, evenly spaced, the last at its end.
+    ``rows``: size of the fixed, seed-independent subset of test rows used during training.
+    """
+
+    per_epoch: int = 4
+    rows: int = 2000
+
+    def __post_init__(self) -> None:
+        require(self.per_epoch >= 1, "evaluation.per_epoch must be at least 1")
+        require(self.rows >= 1, "evaluation.rows must be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Everything that decides the numbers of a run, and (``hardware``, ``results_dir``...) where it happens."""
+
+    dataset: Any
+    model: Any
+    loss: Any
+    optimizer: Any
+    sampler: Any
+    hardware: HardwareConfig
+    evaluation: EvaluationConfig
+    seed: int
+    epochs: int
+    batch_size: int
+    max_steps: int | None = None
+    results_dir: str = "results"
+    force: bool = False
+    checkpoint_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        require(0 <= self.seed < 2**31, "seed must lie in [0, 2147483647]")
+        require(self.epochs >= 1, "epochs must be at least 1")
+        require(self.batch_size >= 1, "batch_size must be at least 1")
+        require(self.max_steps is None or self.max_steps >= 1, "max_steps must be null or at least 1")
+        require(self.checkpoint_seconds > 0, "checkpoint_seconds must be above 0")
+        require(bool(self.results_dir), "results_dir must not be empty")
+        self.sampler.check_loss(self.loss)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain nested dict, as written to the run folder's config.yaml."""
+        return dataclasses.asdict(self)
+
+    @property
+    def run_id(self) -> str:
+        """Readable name plus a hash of every setting that can change a number."""
+        what = {key: value for key, value in self.as_dict().items() if key not in PLACE_ONLY}
+        digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:10]
+        return f"{self.dataset.name}-{self.model.name}-{self.sampler.name}-{digest}"
+
+    @property
+    def run_dir(self) -> Path:
+        return Path(self.results_dir).expanduser().absolute() / "runs" / self.run_id
+
+
+def _registries() -> dict[str, tuple[str, Mapping[str, type]]]:
+    """Group -> (key that selects the class, name -> config dataclass)."""
+    from runner.data import KINDS
+    from runner.losses import LOSSES
+    from runner.models import MODELS
+    from runner.optimizers import OPTIMIZERS
+    from runner.samplers import SAMPLERS
+
+    return {
+        "dataset": ("kind", KINDS),
+        "model": ("name", MODELS),
+        "loss": ("name", LOSSES),
+        "optimizer": ("name", OPTIMIZERS),
+        "sampler": ("name", SAMPLERS),
+        "hardware": ("name", {"cpu": HardwareConfig}),
+    }
+
+
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """``; did you mean 'x'? valid: a, b, c`` for the end of an error line."""
+    names = sorted(names)
+    close = difflib.get_close_matches(str(word), names, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else ";"
+    return f"{hint} valid: {', '.join(names)}"
+
+
+def _fits(value: Any, annotation: Any) -> tuple[bool, Any]:
+    """Whether a YAML value is of the annotated type, and the value as that type."""
+    origin = typing.get_origin(annotation)
+    if annotation is Any:
+        return True, value
+    if origin in (typing.Union, types.UnionType):
+        for option in typing.get_args(annotation):
+            fits, converted = _fits(value, option)
+            if fits:
+                return True, converted
+        return False, value
+    if origin is typing.Literal:
+        return value in typing.get_args(annotation), value
+    if origin is tuple:
+        item = typing.get_args(annotation)[0]
+        if not isinstance(value, list | tuple):
+            return False, value
+        parts = [_fits(entry, item) for entry in value]
+        return all(fits for fits, _ in parts), tuple(entry for _, entry in parts)
+    if annotation is type(None):
+        return value is None, value
+    if annotation is float:
+        return isinstance(value, int | float) and not isinstance(value, bool), float(value) if isinstance(
+            value, int | float
+        ) else value
+    if annotation is int:
+        return isinstance(value, int) and not isinstance(value, bool), value
+    return isinstance(value, annotation), value
+
+
+def _type_name(annotation: Any) -> str:
+    if typing.get_origin(annotation) is typing.Literal:
+        return "one of " + ", ".join(map(str, typing.get_args(annotation)))
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return " or ".join(_type_name(option) for option in typing.get_args(annotation))
+    if annotation is type(None):
+        return "null"
+    return str(getattr(annotation, "__name__", annotation))
+
+
+def convert(cls: type[T], values: Mapping[str, Any], path: str) -> T:
+    """Build the frozen dataclass ``cls`` from a mapping; ``path`` (e.g. ``sampler.``) prefixes keys in errors."""
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(cls)
+    converted: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in fields:
+            raise ConfigError(f"unknown key '{path}{key}'{did_you_mean(key, fields)}")
+        if dataclasses.is_dataclass(hints[key]) and isinstance(value, Mapping):
+            converted[key] = convert(typing.cast(type, hints[key]), value, f"{path}{key}.")
+            continue
+        fits, converted[key] = _fits(value, hints[key])
+        if not fits:
+            raise ConfigError(f"{path}{key}: expected {_type_name(hints[key])}, got {value!r}")
+    for key, field in fields.items():
+        if key not in converted and field.default is field.default_factory is dataclasses.MISSING:
+            raise ConfigError(f"{path}{key} is required: set it on the command line, e.g. {path}{key}=VALUE")
+    return cls(**converted)
+
+
+def to_run_config(cfg: Any) -> RunConfig:
+    """Convert a composed Hydra config (or a plain mapping) to a RunConfig; raises ConfigError with one line."""
+    from omegaconf import DictConfig, OmegaConf
+    from omegaconf.errors import MissingMandatoryValue
+
+    if isinstance(cfg, DictConfig):
+        try:
+            cfg = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+        except MissingMandatoryValue as error:
+            key = getattr(error, "full_key", None) or str(error)
+            raise ConfigError(f"{key} is required: set it on the command line, e.g. {key}=VALUE") from None
+    values = {key: value for key, value in cfg.items() if key not in ("preset", "hydra", "table")}
+    for group, (selector, registry) in _registries().items():
+        section = values.get(group)
+        if not isinstance(section, Mapping):
+            options = [file.stem for file in (CONF / group).glob("*.yaml")]
+            raise ConfigError(f"{group} must name a file of conf/{group}{did_you_mean(str(section), options)}")
+        name = section.get(selector)
+        if name not in registry:
+            raise ConfigError(f"unknown {group}.{selector} '{name}'{did_you_mean(str(name), registry)}")
+        values[group] = convert(registry[name], section, f"{group}.")
+    return convert(RunConfig, values, "")
+
+
+def compose(overrides: Iterable[str]) -> RunConfig:
+    """The RunConfig that ``python -m runner OVERRIDES`` would run; ConfigError (one line) when it would not."""
+    import hydra
+
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        try:
+            return to_run_config(hydra.compose("config", list(overrides)))
+        except RunnerError:
+            raise
+        except Exception as error:
+            raise ConfigError(explain(error)) from None
+
+
+# ---------------------------------------------------------------- errors as one line
+
+_failures: list[Exception] = []
+
+
+def register_failure(error: Exception) -> None:
+    """Print one line (and a traceback where the error is ours to fix) and remember that the command failed."""
+    _failures.append(error)
+    if not isinstance(error, RunnerError):
+        traceback.print_exception(error, file=sys.stderr)
+    print(f"error: {explain(error)}", file=sys.stderr, flush=True)
+
+
+def exit_code() -> int:
+    """0, or 2 for a user's mistake, or 1 for a failure of the program."""
+    if not _failures:
+        return 0
+    return 2 if all(isinstance(error, RunnerError) for error in _failures) else 1
+
+
+def explain(error: BaseException) -> str:
+    """One line for any error of the command line, Hydra's own included, with the names that are valid."""
+    if isinstance(error, RunnerError):
+        return " ".join(str(error).split())
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in chain:
+        chain.append(link)
+        link = link.__cause__ or link.__context__
+    for link in chain:
+        missing = getattr(link, "missing_cfg_file", None)
+        if missing and "/" in str(missing):
+            group, _, name = str(missing).rpartition("/")
+            return f"unknown option '{group}={name}'{did_you_mean(name, getattr(link, 'options', None) or [])}"
+        parent = getattr(link, "parent_node", None)
+        key = getattr(link, "full_key", None)
+        if parent is not None and key and hasattr(parent, "keys"):
+            names = [str(name) for name in parent if str(name) not in ("hydra", "preset")]
+            return f"unknown key '{key}'{did_you_mean(str(key).rpartition('.')[2], names)}"
+    text = str(error).strip()
+    group_error = re.match(r"Could not override '([\w/.@]+)'", text)
+    if group_error:
+        keys = [*GROUPS, "preset", *(field.name for field in dataclasses.fields(RunConfig))]
+        return f"unknown key '{group_error[1]}'{did_you_mean(group_error[1], set(keys))}"
+    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    return f"{type(error).__name__}: {first}" if not isinstance(error, OSError) else first
+
+
+def set_threads(threads: int) -> int:
+    """Set every thread pool (Numba, torch, BLAS) to the same size and return it; 0 takes all cores allowed here."""
+    import numba
+    import torch
+
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = threads or allowed
+    require(
+        count <= numba.config.NUMBA_NUM_THREADS,
+        f"hardware.threads={count} is more than the {numba.config.NUMBA_NUM_THREADS} cores of this process",
+    )
+    numba.set_num_threads(count)
+    torch.set_num_threads(count)
+    return count
