@@ -1,0 +1,19 @@
+"""All samplers by name. A new sampler is one module, one YAML in conf/sampler, one line here."""
+
+from runner.samplers.base import Everything, Proposal, Query, Sampler, SamplerConfig
+from runner.samplers.full import FullConfig
+from runner.samplers.lsh import LshEmbeddingConfig, LshLabelConfig
+from runner.samplers.static import LogUniformConfig, UniformConfig, UnigramConfig
+from runner.samplers.topk import TopKConfig
+
+SAMPLERS: dict[str, type[SamplerConfig]] = {
+    "full": FullConfig,
+    "uniform": UniformConfig,
+    "log_uniform": LogUniformConfig,
+    "unigram": UnigramConfig,
+    "topk": TopKConfig,
+    "lsh_label": LshLabelConfig,
+    "lsh_embedding": LshEmbeddingConfig,
+}
+
+__all__ = ["SAMPLERS", "Everything", "Proposal", "Query", "Sampler", "SamplerConfig"]

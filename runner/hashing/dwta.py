@@ -1,0 +1,87 @@
+"""Densified winner-take-all hashing (Chen & Shrivastava, UAI 2018; LNS paper, section 3.3 and appendix A).
+
+Each hash looks at a bin of ``bin_size`` randomly chosen coordinates and returns the position of the largest
+(3 bits for 8); K hashes make a table's code. A bin without a non-zero coordinate (sparse ReLU activations)
+borrows the winner of another bin, chosen by a fixed random order of bins: the densification.
+
+@inproceedings{chen2018densified, title={Densified Winner Take All (DWTA) Hashing for Sparse Datasets},
+author={Chen, Beidi and Shrivastava, Anshumali}, booktitle={UAI}, year={2018}}
+"""
+
+import numpy as np
+from numba import njit, prange
+
+from runner import rng
+from runner.errors import require
+from runner.kernels.groups import CHUNKS
+
+_MAX_BORROWS = 64
+
+
+@njit(cache=True, inline="always")
+def _winner(vector, coordinates, bin_index):
+    """Position of the bin's largest coordinate (the first of equals), or -1 when all are exactly zero."""
+    best, best_value, occupied = 0, np.float32(-np.inf), False
+    for position in range(coordinates.shape[1]):
+        value = vector[coordinates[bin_index, position]]
+        occupied |= value != np.float32(0.0)
+        if value > best_value:
+            best_value = value
+            best = position
+    return best if occupied else -1
+
+
+@njit(cache=True, parallel=True)
+def _dwta(vectors, rows, coordinates, hashes_per_table, bits, code_mask, seed, codes):
+    tables = codes.shape[0]
+    num_bins = tables * hashes_per_table
+    for part in prange(CHUNKS):
+        lo, hi = part * rows.shape[0] // CHUNKS, (part + 1) * rows.shape[0] // CHUNKS
+        winners = np.empty(num_bins, dtype=np.int8)
+        for i in range(lo, hi):
+            vector = vectors[rows[i]]
+            for bin_index in range(num_bins):
+                winners[bin_index] = _winner(vector, coordinates, bin_index)
+            for table in range(tables):
+                code = np.uint64(0)
+                for k in range(hashes_per_table):
+                    bin_index = table * hashes_per_table + k
+                    winner = winners[bin_index]
+                    attempt = 0
+                    while winner < 0 and attempt < _MAX_BORROWS:
+                        lender = rng.below(rng.word(rng.stream(seed, rng.HASH, 1, bin_index), attempt), num_bins)
+                        winner = winners[lender]
+                        attempt += 1
+                    # A vector of zeros has nothing to borrow: all its bins agree on position 0.
+                    code = (code << np.uint64(bits)) | np.uint64(max(winner, 0))
+                if code_mask != np.uint64(0):
+                    # More code bits than table bits: fold by a mixer, so that every bucket stays reachable.
+                    code = rng.mix(code) & code_mask
+                codes[table, i] = code
+
+
+class Dwta:
+    """K x L winner positions. Codes have K log2(bin_size) bits, folded to ``max_bits`` when there are more."""
+
+    def __init__(self, *, dim: int, K: int, L: int, seed: int, bin_size: int = 8, max_bits: int = 18) -> None:
+        bits = bin_size.bit_length() - 1
+        require(bin_size in (2, 4, 8, 16, 32), "sampler.bin_size must be 2, 4, 8, 16 or 32")
+        require(bin_size <= dim, f"sampler.bin_size must be at most the hidden size, {dim}")
+        require(1 <= K * bits <= 60, "sampler.K times log2(sampler.bin_size) must lie in [1, 60] for dwta")
+        self.K, self.L = K, L
+        self._bits = bits
+        self._seed = seed
+        self.code_bits = min(K * bits, max_bits)
+        self._mask = np.uint64((1 << self.code_bits) - 1 if K * bits > self.code_bits else 0)
+        generator = rng.generator(seed, rng.HASH, 1)
+        bins_per_permutation = dim // bin_size
+        permutations = [
+            generator.permutation(dim)[: bins_per_permutation * bin_size].reshape(-1, bin_size)
+            for _ in range(-(-K * L // bins_per_permutation))
+        ]
+        self._coordinates = np.concatenate(permutations)[: K * L].astype(np.int32)
+
+    def hash(self, vectors_RD: np.ndarray, rows_U: np.ndarray) -> np.ndarray:
+        codes = np.empty((self.L, len(rows_U)), dtype=np.uint32)
+        _dwta(vectors_RD, rows_U, self._coordinates, self.K, self._bits, self._mask, self._seed, codes)
+        return codes

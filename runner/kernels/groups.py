@@ -1,0 +1,95 @@
+"""Group (row, id) pairs by id: the step that makes sparse updates free of races and of thread-count effects.
+
+Legend: N pairs, U distinct ids.
+"""
+
+import numpy as np
+from numba import njit, prange
+
+CHUNKS = 16  # fixed, so that the work split (and with it every sum's order) never depends on the thread count
+PARTITIONS = 64
+
+
+@njit(cache=True, parallel=True)
+def _partition(ids, shift):
+    """Stable split of pair positions into id ranges of 2**shift."""
+    num_pairs = ids.shape[0]
+    counts = np.zeros((CHUNKS, PARTITIONS), dtype=np.int64)
+    for chunk in prange(CHUNKS):
+        for i in range(chunk * num_pairs // CHUNKS, (chunk + 1) * num_pairs // CHUNKS):
+            counts[chunk, ids[i] >> shift] += 1
+    begin = np.zeros(PARTITIONS + 1, dtype=np.int64)
+    total = 0
+    for part in range(PARTITIONS):
+        begin[part] = total
+        for chunk in range(CHUNKS):
+            here = counts[chunk, part]
+            counts[chunk, part] = total
+            total += here
+    begin[PARTITIONS] = total
+    positions = np.empty(num_pairs, dtype=np.int32)
+    for chunk in prange(CHUNKS):
+        for i in range(chunk * num_pairs // CHUNKS, (chunk + 1) * num_pairs // CHUNKS):
+            part = ids[i] >> shift
+            positions[counts[chunk, part]] = i
+            counts[chunk, part] += 1
+    return positions, begin
+
+
+@njit(cache=True, parallel=True)
+def _sort_partitions(ids, positions, begin, shift):
+    """Counting sort inside each id range; returns the sorted positions and each range's number of distinct ids."""
+    order = np.empty(positions.shape[0], dtype=np.int32)
+    distinct = np.zeros(PARTITIONS + 1, dtype=np.int64)
+    for part in prange(PARTITIONS):
+        lo, hi = begin[part], begin[part + 1]
+        if lo == hi:
+            continue
+        base = part << shift
+        offsets = np.zeros((1 << shift) + 1, dtype=np.int32)
+        for i in range(lo, hi):
+            offsets[ids[positions[i]] - base + 1] += 1
+        seen = 0
+        for local in range(1, offsets.shape[0]):
+            seen += 1 if offsets[local] > 0 else 0
+            offsets[local] += offsets[local - 1]
+        distinct[part + 1] = seen
+        for i in range(lo, hi):
+            local = ids[positions[i]] - base
+            order[lo + offsets[local]] = positions[i]
+            offsets[local] += 1
+    return order, distinct
+
+
+@njit(cache=True, parallel=True)
+def _boundaries(ids, order, begin, first_group):
+    """Write each partition's distinct ids and where their runs of pairs begin."""
+    num_groups = first_group[PARTITIONS]
+    unique = np.empty(num_groups, dtype=np.int32)
+    start = np.empty(num_groups + 1, dtype=np.int64)
+    start[num_groups] = order.shape[0]
+    for part in prange(PARTITIONS):
+        group = first_group[part]
+        previous = -1
+        for i in range(begin[part], begin[part + 1]):
+            current = ids[order[i]]
+            if current != previous:
+                unique[group] = current
+                start[group] = i
+                group += 1
+                previous = current
+    return unique, start
+
+
+def group_by_id(ids: np.ndarray, num_ids: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Stable grouping of pairs by id.
+
+    ids: (N,) int32 in [0, num_ids). Returns ``order`` (N,) int32, positions sorted by id, equal ids in their
+    original order; ``unique`` (U,) int32 ascending; ``start`` (U+1,) int64, so that group u is
+    ``order[start[u]:start[u+1]]``. Time O(N + num_ids / cache line), no hashing, same bits for any thread count.
+    """
+    shift = max(0, int(num_ids - 1).bit_length() - (PARTITIONS - 1).bit_length())
+    positions, begin = _partition(ids, shift)
+    order, distinct = _sort_partitions(ids, positions, begin, shift)
+    unique, start = _boundaries(ids, order, begin, np.cumsum(distinct))
+    return order, unique, start

@@ -1,0 +1,56 @@
+"""Largest logits of each row over all classes, found block by block.
+
+Legend: B rows, C classes of a block, K kept, W slots of a row's buffer (at least K + 1).
+"""
+
+import numpy as np
+from numba import njit, prange
+
+
+@njit(cache=True)
+def _shrink(values_W, ids_W, count, keep):
+    """Keep the ``keep`` largest of the first ``count`` entries, equal values by lower id; returns the least kept."""
+    least = np.partition(values_W[:count], count - keep)[count - keep]
+    above = 0
+    for i in range(count):
+        above += 1 if values_W[i] > least else 0
+    ties = keep - above
+    kept = 0
+    for i in range(count):  # entries stand in ascending id order, so the first ties are those with lower ids
+        if values_W[i] > least or (values_W[i] == least and ties > 0):
+            ties -= 1 if values_W[i] == least else 0
+            values_W[kept] = values_W[i]
+            ids_W[kept] = ids_W[i]
+            kept += 1
+    return least
+
+
+@njit(cache=True, parallel=True)
+def fold_block(logits_BC, first_class, keep, values_BW, ids_BW, count_B, bar_B):
+    """Fold a block's logits into the rows' buffers. Start: count 0, bar -inf. Classes must come in order."""
+    width = values_BW.shape[1]
+    for row in prange(logits_BC.shape[0]):
+        count, bar = count_B[row], bar_B[row]
+        for i in range(logits_BC.shape[1]):
+            value = logits_BC[row, i]
+            if value > bar or count < keep:
+                if count == width:
+                    bar = _shrink(values_BW[row], ids_BW[row], count, keep)
+                    count = keep
+                    if value <= bar:
+                        continue
+                values_BW[row, count] = value
+                ids_BW[row, count] = first_class + i
+                count += 1
+        count_B[row], bar_B[row] = count, bar
+
+
+@njit(cache=True, parallel=True)
+def finish(values_BW, ids_BW, count_B, keep, out_BK):
+    """ids of the ``keep`` largest, best first, equal values by lower id."""
+    for row in prange(values_BW.shape[0]):
+        if count_B[row] > keep:
+            _shrink(values_BW[row], ids_BW[row], count_B[row], keep)
+        best_first = np.argsort(-values_BW[row, :keep], kind="mergesort")
+        for i in range(keep):
+            out_BK[row, i] = ids_BW[row, best_first[i]]

@@ -1,0 +1,56 @@
+"""Ranking metrics over all classes: precision, propensity-scored precision and nDCG at k.
+
+Legend: R rows, K ranks. All are means over rows, as fractions in [0, 1].
+"""
+
+import numpy as np
+from numba import njit, prange
+
+RANKS = (1, 3, 5)
+
+
+@njit(cache=True, parallel=True)
+def _hits(top_RK, label_indptr, labels):
+    out = np.zeros(top_RK.shape, dtype=np.bool_)
+    for row in prange(top_RK.shape[0]):
+        for rank in range(top_RK.shape[1]):
+            for i in range(label_indptr[row], label_indptr[row + 1]):
+                if labels[i] == top_RK[row, rank]:
+                    out[row, rank] = True
+    return out
+
+
+def inverse_propensity(label_counts_N: np.ndarray, num_rows: int, a: float, b: float) -> np.ndarray:
+    """1 / p_l = 1 + C (N_l + B)^-A with C = (ln R - 1)(B + 1)^A (Jain, Prabhu, Varma, KDD 2016), (N,) float64."""
+    c = (np.log(num_rows) - 1) * (b + 1) ** a
+    return 1 + c * (label_counts_N + b) ** -a
+
+
+def ranking_metrics(
+    top_RK: np.ndarray, label_indptr: np.ndarray, labels: np.ndarray, inverse_propensity_N: np.ndarray
+) -> dict[str, float]:
+    """``p@k``, ``psp@k``, ``ndcg@k`` for k in (1, 3, 5) up to K.
+
+    top_RK: ids best first. p@k has denominator k. nDCG's ideal ranks min(k, number of true classes) hits first.
+    psp@k is the sum of inverse propensities of hits over the largest sum any ranking could reach, both summed
+    over rows (as the extreme-classification repository's scripts do).
+    """
+    hit_RK = _hits(top_RK, label_indptr, labels)
+    counts_R = np.diff(label_indptr)
+    gain_RK = hit_RK * inverse_propensity_N[top_RK]
+    discount = 1 / np.log2(np.arange(2, top_RK.shape[1] + 2))
+    ideal = np.concatenate([[0.0], np.cumsum(discount)])
+    # Each row's true classes by decreasing inverse propensity, as far as the deepest rank.
+    row_of_label = np.repeat(np.arange(len(counts_R)), counts_R)
+    weight = inverse_propensity_N[labels]
+    order = np.lexsort((-weight, row_of_label))
+    rank = np.arange(len(labels)) - np.repeat(label_indptr[:-1] - label_indptr[0], counts_R)
+    out: dict[str, float] = {}
+    for k in (k for k in RANKS if k <= top_RK.shape[1]):
+        out[f"p@{k}"] = float(hit_RK[:, :k].mean())
+        best = weight[order][rank < k].sum()
+        out[f"psp@{k}"] = float(gain_RK[:, :k].sum() / best) if best else 0.0
+        dcg = (hit_RK[:, :k] * discount[:k]).sum(1)
+        reachable = np.maximum(ideal[np.minimum(counts_R, k)], discount[0])
+        out[f"ndcg@{k}"] = float((dcg / reachable).mean())
+    return out

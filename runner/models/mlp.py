@@ -1,0 +1,89 @@
+"""Sparse bag of words -> hidden ReLU layer: the encoder of the LNS paper (section 3.3: one layer of 128).
+
+The input matrix is a ``RowTable`` like the class matrix: only the rows of features present in a batch are
+read and updated; the bag is never densified.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit, prange
+
+from runner import rng
+from runner.batches import Batch
+from runner.errors import require
+from runner.kernels.groups import group_by_id
+from runner.kernels.rows import FAST
+from runner.optimizers import AdamConfig, RowTable, dense_adam
+
+
+@njit(cache=True, parallel=True, fastmath=FAST)
+def _bag_forward(indptr, indices, values, weights_FD, bias_D, hidden_BD):
+    """hidden = relu(bias + sum over the row's features of value * weights[feature])."""
+    for row in prange(hidden_BD.shape[0]):
+        hidden_BD[row, :] = bias_D
+        for i in range(indptr[row], indptr[row + 1]):
+            for k in range(hidden_BD.shape[1]):
+                hidden_BD[row, k] += values[i] * weights_FD[indices[i], k]
+        for k in range(hidden_BD.shape[1]):
+            hidden_BD[row, k] = max(hidden_BD[row, k], np.float32(0.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MlpConfig:
+    """``hidden``: width of the hidden layer, which is also the dimension of the class vectors."""
+
+    name: str = "mlp"
+    hidden: int = 128
+
+    def __post_init__(self) -> None:
+        require(1 <= self.hidden <= 4096, "model.hidden must lie in [1, 4096]")
+
+    def build(self, *, num_features: int, optimizer: AdamConfig, seed: int) -> "Mlp":
+        return Mlp(self, num_features, optimizer, seed)
+
+
+class Mlp:
+    """``forward`` then ``backward`` once per step; both count as the ENCODE stage."""
+
+    def __init__(self, config: MlpConfig, num_features: int, optimizer: AdamConfig, seed: int) -> None:
+        self.optimizer = optimizer
+        self.dim = config.hidden
+        # Rows are L2-normalised bags, so this standard deviation gives unit-scale hidden states after the ReLU.
+        generator = rng.generator(seed, rng.FEATURE_INIT)
+        weights = generator.standard_normal((num_features, config.hidden), dtype=np.float32)
+        self.table = RowTable(optimizer, weights * np.float32(np.sqrt(2 / config.hidden)), bias=False)
+        self.bias = np.zeros(config.hidden, dtype=np.float32)
+        self.bias_state = {"first": np.zeros_like(self.bias), "second": np.zeros_like(self.bias)}
+
+    def encode(self, batch: Batch) -> np.ndarray:
+        """Hidden states (B, D) float32, nothing remembered; rows of the input matrix must be current."""
+        hidden = np.empty((batch.num_rows, self.dim), dtype=np.float32)
+        _bag_forward(batch.indptr, batch.indices, batch.values, self.table.weights, self.bias, hidden)
+        return hidden
+
+    def forward(self, batch: Batch, step: int) -> np.ndarray:
+        self.table.before_step(step)
+        self._batch = batch
+        self._groups = group_by_id(batch.indices, self.table.weights.shape[0])
+        self.table.read(self._groups[1], step)
+        self._hidden = self.encode(batch)
+        return self._hidden
+
+    def backward(self, grad_hidden_BD: np.ndarray, step: int) -> None:
+        """Update the input rows of the batch's features and the bias."""
+        batch = self._batch
+        grad_BD = np.where(self._hidden > 0, grad_hidden_BD, np.float32(0))
+        rows = np.repeat(np.arange(batch.num_rows, dtype=np.int32), np.diff(batch.indptr))
+        nobody = np.zeros((0, self.dim), dtype=np.float32)
+        self.table.update_groups(self._groups, grad_BD, rows, batch.values, nobody, step)
+        dense_adam(self.optimizer, self.bias_state, self.bias, grad_BD.sum(0), step)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        table = {f"table.{name}": value for name, value in self.table.state_dict().items()}
+        return {**table, "bias": self.bias, "bias.first": self.bias_state["first"], "bias.second": self.bias_state["second"]}
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        for name, target in self.state_dict().items():
+            target[...] = state[name]

@@ -1,0 +1,195 @@
+"""Row optimizers: Adam over a matrix of which a step touches few rows.
+
+Three named policies for the rows that a step does not touch (their gradient is zero):
+
+- ``dense``: every row takes every step, as ``torch.optim.Adam`` does; cost O(rows).
+- ``touched``: untouched rows stand still (``torch.optim.SparseAdam``); cheap, but moments of rare rows never
+  decay and their momentum is lost, so trajectories leave dense Adam's.
+- ``catch_up``: untouched rows stand still in memory, and the zero-gradient steps they missed are applied in
+  closed form when the row is next read: dense Adam's trajectory at the cost of ``touched``.
+
+BibTeX: @inproceedings{kingma2015adam, title={Adam: A Method for Stochastic Optimization},
+author={Kingma, Diederik P. and Ba, Jimmy}, booktitle={ICLR}, year={2015}}
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from runner.errors import require
+
+_WINDOW = 256  # 0.9^256 = 2e-12: later missed steps move a row by less than float32 can tell
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdamConfig:
+    """Adam; ``lr`` per step, ``rows`` one of the policies above."""
+
+    name: str = "adam"
+    lr: float = 3e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    rows: Literal["dense", "touched", "catch_up"] = "catch_up"
+
+    def __post_init__(self) -> None:
+        require(self.lr > 0, "optimizer.lr must be above 0")
+        require(0 <= self.beta1 < 1, "optimizer.beta1 must lie in [0, 1)")
+        require(0 < self.beta2 < 1, "optimizer.beta2 must lie in (0, 1)")
+        require(self.beta1 < self.beta2**0.5, "optimizer.beta1 must be below the root of optimizer.beta2")
+        require(self.epsilon > 0, "optimizer.epsilon must be above 0")
+
+
+OPTIMIZERS: dict[str, type] = {"adam": AdamConfig}
+
+
+class Drift:
+    """What the zero-gradient Adam steps s+1..t do to a row last updated at step s.
+
+    Step j moves an element by lr a_j m / (b_j sqrt(v) + epsilon), with m, v the moments at s,
+    a_j = beta1^(j-s) / (1 - beta1^j) and b_j = sqrt(beta2^(j-s) / (1 - beta2^j)). With A = sum a_j and
+    D = sum a_j / b_j the sum over j is, to second order in the (tiny) spread of b_j,
+    lr D m / (sqrt(v) + epsilon D / A): exact where epsilon is negligible and where it dominates.
+    """
+
+    def __init__(self, config: AdamConfig) -> None:
+        self.config = config
+        self.step = 0
+        self.drift = np.zeros(1024)
+        self.damping = np.zeros(1024)
+        self._weight = np.zeros(1024)  # A
+        self._scaled = np.zeros(1024)  # D
+
+    def advance(self, step: int) -> None:
+        """Extend the sums so that they cover missed steps up to and including ``step``."""
+        config = self.config
+        if step >= len(self.drift):
+            grow = max(2 * len(self.drift), step + 1)
+            for name in ("drift", "damping", "_weight", "_scaled"):
+                old = getattr(self, name)
+                new = np.zeros(grow)
+                new[: len(old)] = old
+                setattr(self, name, new)
+        while self.step < step:
+            self.step += 1
+            j = self.step
+            lo = max(1, j - _WINDOW)
+            gap = np.arange(j - lo, 0, -1, dtype=np.float64)  # j - s for s = lo .. j-1
+            a = config.beta1**gap / (1 - config.beta1**j)
+            b = np.sqrt(config.beta2**gap / (1 - config.beta2**j))
+            self._weight[lo:j] += a
+            self._scaled[lo:j] += a / b
+            self.drift[lo:j] = config.lr * self._scaled[lo:j]
+            self.damping[lo:j] = config.epsilon * self._scaled[lo:j] / np.maximum(self._weight[lo:j], 1e-300)
+
+
+class RowTable:
+    """A (rows, columns) float32 matrix with an optional bias per row, its Adam moments, and who was updated when.
+
+    Legend: R rows, D columns, N pairs, U distinct rows.
+    """
+
+    def __init__(self, config: AdamConfig, weights_RD: np.ndarray, *, bias: bool) -> None:
+        rows = weights_RD.shape[0]
+        self.config = config
+        self.weights = np.ascontiguousarray(weights_RD, dtype=np.float32)
+        self.first = np.zeros_like(self.weights)
+        self.second = np.zeros_like(self.weights)
+        self.last_step = np.zeros(rows, dtype=np.int32)
+        # A bias is a one-column matrix, so that the same kernels serve it.
+        self.bias = np.zeros((rows, 1), dtype=np.float32) if bias else None
+        self.bias_first = np.zeros_like(self.bias) if bias else None
+        self.bias_second = np.zeros_like(self.bias) if bias else None
+        self.drift = Drift(config)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        names = ["weights", "first", "second", "last_step", "bias", "bias_first", "bias_second"]
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
+        for name, target in self.state_dict().items():
+            target[...] = state[name]
+
+    def _adam_scalars(self, step: int) -> tuple[np.float32, ...]:
+        config = self.config
+        return (
+            np.float32(config.lr / (1 - config.beta1**step)),
+            np.float32(config.beta1),
+            np.float32(config.beta2),
+            np.float32(1 / np.sqrt(1 - config.beta2**step)),
+            np.float32(config.epsilon),
+        )
+
+    def read(self, rows_U: np.ndarray | None, step: int) -> None:
+        """Bring rows (None: all) to their values before ``step``; a no-op unless the policy lets rows lag."""
+        from runner.kernels.rows import catch_up_rows
+
+        if self.config.rows == "touched" or step <= 1:
+            return
+        if rows_U is None:
+            rows_U = np.arange(self.weights.shape[0], dtype=np.int32)
+        self.drift.advance(step - 1)
+        lag = (self.drift.drift, self.drift.damping, self.config.beta1, self.config.beta2)
+        if self.bias is not None:
+            last = self.last_step[rows_U]
+            catch_up_rows(self.bias, self.bias_first, self.bias_second, rows_U, self.last_step, step - 1, *lag)
+            self.last_step[rows_U] = last  # the weights' turn comes next
+        catch_up_rows(self.weights, self.first, self.second, rows_U, self.last_step, step - 1, *lag)
+
+    def before_step(self, step: int) -> None:
+        """Under ``dense`` every row takes every step: apply what the previous step left out."""
+        if self.config.rows == "dense":
+            self.read(None, step)
+
+    def update_groups(
+        self,
+        groups: tuple[np.ndarray, np.ndarray, np.ndarray],
+        sources_SD: np.ndarray,
+        pair_source_N: np.ndarray,
+        grad_N: np.ndarray,
+        source_grad_BD: np.ndarray,
+        step: int,
+        bias_grad_N: np.ndarray | None = None,
+    ) -> None:
+        """Adam on the grouped rows; see ``kernels.rows.update_groups``. Rows must have been read at this step.
+
+        ``bias_grad_N``: per-pair gradient of the bias; default ``grad_N``.
+        """
+        from runner.kernels.rows import update_groups
+
+        order, unique, start = groups
+        scalars = self._adam_scalars(step)
+        update_groups(
+            self.weights, self.first, self.second, sources_SD, order, unique, start, pair_source_N, grad_N,
+            self.last_step, step, *scalars, source_grad_BD,
+        )  # fmt: skip
+        if self.bias is not None:
+            ones = np.ones((1, 1), dtype=np.float32)
+            update_groups(
+                self.bias, self.bias_first, self.bias_second, ones, order, unique, start,
+                np.zeros_like(pair_source_N), grad_N if bias_grad_N is None else bias_grad_N,
+                self.last_step, step, *scalars, np.zeros((0, 1), dtype=np.float32),
+            )  # fmt: skip
+
+    def update_block(self, first_row: int, grad_BD: np.ndarray, bias_grad_B: np.ndarray, step: int) -> None:
+        """Adam on contiguous rows with dense gradients (full softmax)."""
+        from runner.kernels.rows import adam_block
+
+        scalars = self._adam_scalars(step)
+        where = (first_row, self.last_step, step)
+        adam_block(self.weights, self.first, self.second, grad_BD, *where, *scalars)
+        if self.bias is not None:
+            adam_block(self.bias, self.bias_first, self.bias_second, bias_grad_B.reshape(-1, 1), *where, *scalars)
+
+
+def dense_adam(config: AdamConfig, state: dict[str, Any], parameter: np.ndarray, grad: np.ndarray, step: int) -> None:
+    """In-place Adam step of a small dense parameter; ``state`` holds its moments under 'first' and 'second'."""
+    first = state.setdefault("first", np.zeros_like(parameter))
+    second = state.setdefault("second", np.zeros_like(parameter))
+    first *= config.beta1
+    first += (1 - config.beta1) * grad
+    second *= config.beta2
+    second += (1 - config.beta2) * grad * grad
+    root = np.sqrt(second / (1 - config.beta2**step)) + config.epsilon
+    parameter -= (config.lr / (1 - config.beta1**step) * first / root).astype(parameter.dtype)

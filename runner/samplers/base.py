@@ -1,0 +1,111 @@
+"""The sampler contract: what is drawn, and the expected count of everything that could be drawn.
+
+Legend: B batch rows, D hidden size, P all targets of the batch, M shared candidates, N candidates of all rows.
+
+The one number that unifies samplers is the *expected count* of a candidate: how many times it is expected to
+stand in the row's proposal. Weighting by exp(logit - log expected count) estimates the partition without bias.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from runner.errors import ConfigError
+
+if TYPE_CHECKING:
+    from runner.output_layer import OutputLayer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """What a sampler may look at: ``hidden_BD`` float32 and the true classes of each row.
+
+    Row b's targets are ``targets_P[target_indptr_B1[b] : target_indptr_B1[b + 1]]``, ascending.
+    """
+
+    hidden_BD: np.ndarray
+    target_indptr_B1: np.ndarray
+    targets_P: np.ndarray
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.target_indptr_B1) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """Candidates and the log of their expected counts (float32).
+
+    ``indptr`` None: all rows share ``ids_N`` (N = M). Otherwise row b has ``ids_N[indptr[b] : indptr[b + 1]]``.
+    True classes of a row may be among its candidates (accidental hits); the output layer masks them.
+    """
+
+    ids_N: np.ndarray
+    log_expected_count_N: np.ndarray
+    indptr_B1: np.ndarray | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        return self.indptr_B1 is None
+
+    def candidates_per_row(self, num_rows: int) -> float:
+        return float(len(self.ids_N)) if self.is_shared else len(self.ids_N) / max(1, num_rows)
+
+
+@dataclass(frozen=True)
+class Everything:
+    """The proposal of full softmax: every class once, so nothing needs to be listed."""
+
+    num_classes: int
+
+    def candidates_per_row(self, num_rows: int) -> float:
+        return float(self.num_classes)
+
+
+class Sampler(ABC):
+    """Draws candidates. Pure given (seed, step, tables): only ``refresh`` changes anything."""
+
+    @abstractmethod
+    def sample(self, query: Query, step: int) -> "Proposal | Everything":
+        """Candidates for a batch at a training step (1-based)."""
+
+    @abstractmethod
+    def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
+        """(B, M) log expected counts of arbitrary class ids; -inf for what can not be drawn."""
+
+    def refresh(self, step: int) -> bool:
+        """Follow the class vectors as of the end of ``step``; returns whether any work was due."""
+        return False
+
+    @property
+    def statistics(self) -> dict[str, float]:
+        """Numbers worth logging, e.g. refreshes done and bytes held."""
+        return {}
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Tables only; there is no generator state."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Restore what ``state_dict`` gave."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerConfig(ABC):
+    """Base of sampler configs; ``losses`` lists the losses that make sense with the sampler."""
+
+    losses: ClassVar[tuple[str, ...]] = ("sampled_softmax", "active_set", "nce")
+    name: str
+
+    def check_loss(self, loss: Any) -> None:
+        if loss.name not in self.losses:
+            raise ConfigError(
+                f"loss={loss.name} does not go with sampler={self.name}; valid: {', '.join(self.losses)}"
+            )
+
+    @abstractmethod
+    def build(self, *, num_classes: int, label_counts_N: np.ndarray, layer: "OutputLayer", seed: int) -> Sampler:
+        """Make the sampler for a class matrix; ``label_counts_N`` are training positives per class."""

@@ -1,0 +1,259 @@
+"""LNS: locality-sensitive negative sampling, querying with the hidden state or with the true class's vector.
+
+Class vectors lie in L hash tables keyed by K concatenated hashes (Algorithm 2). A row's candidates are the
+union S of the buckets its query falls into, read table by table until |S| exceeds the sparsity budget
+(Algorithms 3 and 4), plus a tail T of classes drawn uniformly without replacement from outside S.
+
+Expected counts, given the tables: 1 for S, |T| / (n - |S|) for every other class. That is exact for any tables,
+bucket cap and budget, because T is drawn independently of how S came about, so with at least one tail class
+the corrected partition estimate is unbiased. The LNS paper uses no correction (``loss=active_set``).
+
+@inproceedings{daghaghi2021tale, title={A Tale of Two Efficient and Informative Negative Sampling
+Distributions}, author={Daghaghi, Shabnam and Medini, Tharun and Meisburger, Nicholas and Chen, Beidi and
+Zhao, Mengnan and Shrivastava, Anshumali}, booktitle={ICML}, year={2021}}
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numba import get_num_threads, njit, prange
+
+from runner import rng
+from runner.errors import require
+from runner.hashing import HASH_FAMILIES, BucketTables, Dwta, SimHash
+from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig
+
+if TYPE_CHECKING:
+    from runner.output_layer import OutputLayer
+
+
+@njit(cache=True, parallel=True)
+def _retrieve(
+    codes_LQ, query_indptr_B1, start, members, bucket_cap, budget, min_candidates, tail, seed, step, stamp, ids_BM
+):  # fmt: skip
+    """Fill ids_BM with S then T for each row; return |S| and |S| + |T|. stamp: (workers, n) zeros, left as zeros."""
+    rows = ids_BM.shape[0]
+    num_classes = members.shape[1]
+    num_hits = np.empty(rows, dtype=np.int64)
+    lengths = np.empty(rows, dtype=np.int64)
+    workers = stamp.shape[0]
+    for worker in prange(workers):
+        for row in range(worker * rows // workers, (worker + 1) * rows // workers):
+            key = rng.stream(seed, rng.SAMPLE, step, row)
+            length = 0
+            for table in range(codes_LQ.shape[0]):
+                if length > budget:
+                    break
+                for query in range(query_indptr_B1[row], query_indptr_B1[row + 1]):
+                    code = codes_LQ[table, query]
+                    begin = start[table, code]
+                    size = start[table, code + 1] - begin
+                    # A full bucket is read as a window at a random place, so that each member is as likely.
+                    offset = 0
+                    if size > bucket_cap:
+                        offset = rng.below(rng.word(key, -1 - table), size)
+                    for i in range(min(size, bucket_cap)):
+                        place = offset + i
+                        if place >= size:
+                            place -= size
+                        candidate = members[table, begin + place]
+                        if stamp[worker, candidate] == 0:
+                            stamp[worker, candidate] = 1
+                            ids_BM[row, length] = candidate
+                            length += 1
+            num_hits[row] = length
+            wanted = min(max(tail, min_candidates - length), num_classes - length)
+            draw = 0
+            goal = length + wanted
+            if 2 * goal > num_classes:
+                # Rejection would be slow: walk the classes outside S once, keeping a uniform subset.
+                left = num_classes - length
+                for candidate in range(num_classes):
+                    if stamp[worker, candidate] == 0:
+                        if rng.unit(rng.word(key, draw)) * left < goal - length:
+                            ids_BM[row, length] = candidate
+                            length += 1
+                        left -= 1
+                        draw += 1
+            while length < goal:
+                candidate = rng.below(rng.word(key, draw), num_classes)
+                draw += 1
+                if stamp[worker, candidate] == 0:
+                    stamp[worker, candidate] = 1
+                    ids_BM[row, length] = candidate
+                    length += 1
+            for i in range(length):
+                stamp[worker, ids_BM[row, i]] = 0
+            lengths[row] = length
+    return num_hits, lengths
+
+
+@njit(cache=True, parallel=True)
+def _flatten(ids_BM, num_hits, indptr, num_classes, ids_N, log_count_N):
+    for row in prange(ids_BM.shape[0]):
+        begin, hits = indptr[row], num_hits[row]
+        length = indptr[row + 1] - begin
+        tail_count = np.float32(0.0)
+        if length > hits:
+            tail_count = np.float32(np.log((length - hits) / (num_classes - hits)))
+        for i in range(length):
+            ids_N[begin + i] = ids_BM[row, i]
+            log_count_N[begin + i] = np.float32(0.0) if i < hits else tail_count
+
+
+@dataclass(frozen=True, kw_only=True)
+class LshConfig(SamplerConfig):
+    """Settings of both LNS samplers; K and L are the paper's.
+
+    hash: ``simhash`` (K sign bits) or ``dwta`` (K winners among ``bin_size`` coordinates).
+    bucket_cap: most ids read from one bucket. sparsity_budget: stop reading tables when |S| / n exceeds it.
+    min_candidates: rows with fewer retrieved classes are topped up uniformly. tail_candidates: always add at
+    least so many uniform ones. refresh_period: steps until the tables are first rebuilt; each following
+    interval is refresh_growth times longer.
+    """
+
+    K: int = 9
+    L: int = 50
+    hash: Literal["simhash", "dwta"] = "simhash"
+    bin_size: int = 8
+    bucket_cap: int = 64
+    sparsity_budget: float = 0.05
+    min_candidates: int = 1000
+    tail_candidates: int = 0
+    refresh_period: int = 50
+    refresh_growth: float = 1.1
+
+    def __post_init__(self) -> None:
+        require(self.K >= 1, "sampler.K must be at least 1")
+        require(1 <= self.L <= 4096, "sampler.L must lie in [1, 4096]")
+        require(self.bucket_cap >= 1, "sampler.bucket_cap must be at least 1")
+        require(0 < self.sparsity_budget <= 1, "sampler.sparsity_budget must lie in (0, 1]")
+        require(self.min_candidates >= 1, "sampler.min_candidates must be at least 1")
+        require(self.tail_candidates >= 0, "sampler.tail_candidates must be 0 or more")
+        require(self.refresh_period >= 1, "sampler.refresh_period must be at least 1 step")
+        require(self.refresh_growth >= 1, "sampler.refresh_growth must be at least 1")
+
+    @property
+    @abstractmethod
+    def queries_with_label(self) -> bool:
+        """Whether the query is the true class's vector (LSH Label) or the hidden state (LSH Embedding)."""
+
+    def build(self, *, num_classes: int, label_counts_N: np.ndarray, layer: "OutputLayer", seed: int) -> Sampler:
+        return Lsh(self, layer, num_classes, seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LshEmbeddingConfig(LshConfig):
+    """LSH Embedding (Theorem 2): query with the hidden state."""
+
+    queries_with_label = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LshLabelConfig(LshConfig):
+    """LSH Label (Theorem 1): query with the vectors of the row's true classes, whose codes are at hand."""
+
+    queries_with_label = True
+
+
+class Lsh(Sampler):
+    """Bucket union plus uniform tail over hash tables that follow the class matrix."""
+
+    def __init__(self, config: LshConfig, layer: "OutputLayer", num_classes: int, seed: int) -> None:
+        self.config = config
+        self.layer = layer
+        self.num_classes = num_classes
+        self.seed = seed
+        # Four buckets a class are plenty; more would be empty and cost memory.
+        max_bits = min(18, max(4, int(num_classes).bit_length() + 1))
+        family = HASH_FAMILIES[config.hash]
+        options = {"max_bits": max_bits, "bin_size": config.bin_size} if family is Dwta else {}
+        self.family: Dwta | SimHash = family(dim=layer.dim, K=config.K, L=config.L, seed=seed, **options)
+        self.tables = BucketTables(L=config.L, num_rows=num_classes, code_bits=self.family.code_bits)
+        self._stamp = np.zeros((get_num_threads(), num_classes), dtype=np.int8)
+        self.refreshes = 0
+        self.rehashed_rows = 0
+        self.last_refresh = 0
+        self.next_refresh = float(config.refresh_period)
+        self._rehash(np.arange(num_classes, dtype=np.int32), step=0)
+
+    # ------------------------------------------------------------ drawing
+
+    def _query_codes(self, query: Query) -> tuple[np.ndarray, np.ndarray]:
+        if self.config.queries_with_label:
+            return self.tables.codes[:, query.targets_P].astype(np.uint32), query.target_indptr_B1
+        rows = np.arange(query.num_rows, dtype=np.int32)
+        return self.family.hash(query.hidden_BD, rows), np.arange(query.num_rows + 1, dtype=np.int64)
+
+    def sample(self, query: Query, step: int) -> Proposal:
+        config = self.config
+        codes_LQ, query_indptr = self._query_codes(query)
+        budget = int(config.sparsity_budget * self.num_classes)
+        # The last table read may overshoot the budget by one bucket for each of the row's queries.
+        most_queries = int(np.diff(query_indptr).max(initial=1))
+        union = min(self.num_classes, budget + 1 + config.bucket_cap * most_queries)
+        width = min(self.num_classes, max(union + config.tail_candidates, config.min_candidates))
+        ids_BM = np.empty((query.num_rows, width), dtype=np.int32)
+        num_hits, lengths = _retrieve(
+            codes_LQ, query_indptr, self.tables.start, self.tables.members, config.bucket_cap, budget,
+            config.min_candidates, config.tail_candidates, self.seed, step, self._stamp, ids_BM,
+        )  # fmt: skip
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        ids_N = np.empty(indptr[-1], dtype=np.int32)
+        log_count_N = np.empty(indptr[-1], dtype=np.float32)
+        _flatten(ids_BM, num_hits, indptr, self.num_classes, ids_N, log_count_N)
+        return Proposal(ids_N=ids_N, log_expected_count_N=log_count_N, indptr_B1=indptr)
+
+    def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
+        proposal = self.sample(query, step)
+        assert proposal.indptr_B1 is not None
+        out = np.empty((query.num_rows, len(ids_M)), dtype=np.float32)
+        for row in range(query.num_rows):
+            here = slice(proposal.indptr_B1[row], proposal.indptr_B1[row + 1])
+            ids, log_count = proposal.ids_N[here], proposal.log_expected_count_N[here]
+            retrieved = ids[log_count == 0]
+            tail = log_count[log_count != 0]
+            out[row] = np.where(np.isin(ids_M, retrieved), 0.0, tail[0] if len(tail) else -np.inf)
+        return out
+
+    # ------------------------------------------------------------ following the weights
+
+    def _rehash(self, rows_U: np.ndarray, step: int) -> None:
+        self.tables.codes[:, rows_U] = self.family.hash(self.layer.table.weights, rows_U)
+        self.tables.build(self.seed, step)
+        self.rehashed_rows += len(rows_U)
+
+    def refresh(self, step: int) -> bool:
+        """Re-hash the rows updated since the last refresh and rebuild the tables, when the schedule says so."""
+        if step < self.next_refresh:
+            return False
+        self.layer.table.read(None, step + 1)
+        moved = np.flatnonzero(self.layer.table.last_step > self.last_refresh).astype(np.int32)
+        self._rehash(moved, step)
+        self.refreshes += 1
+        self.last_refresh = step
+        period = self.config.refresh_period * self.config.refresh_growth**self.refreshes
+        self.next_refresh = step + period
+        return True
+
+    @property
+    def statistics(self) -> dict[str, float]:
+        return {
+            "refreshes": self.refreshes,
+            "rehashed_rows": self.rehashed_rows,
+            "table_mb": self.tables.nbytes / 2**20,
+        }
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        schedule = [self.refreshes, self.rehashed_rows, self.last_refresh, self.next_refresh]
+        return {"codes": self.tables.codes, "schedule": np.array(schedule, dtype=np.float64)}
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        self.tables.codes[...] = state["codes"]
+        refreshes, rehashed, last, self.next_refresh = state["schedule"].tolist()
+        self.refreshes, self.rehashed_rows, self.last_refresh = int(refreshes), int(rehashed), int(last)
+        # Members are a function of the codes and the step of the last build.
+        self.tables.build(self.seed, self.last_refresh)

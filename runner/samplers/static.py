@@ -1,0 +1,170 @@
+"""Samplers whose distribution is fixed before training: uniform, log-uniform and unigram.
+
+All three draw ``num_samples`` times with replacement from q by an alias table (Walker 1977; Vose 1991), O(1) a
+draw for any number of classes. With ``unique`` repeated draws are dropped, which makes the expected count of
+class i exactly 1 - (1 - q_i)^num_samples; without it, num_samples * q_i.
+
+@article{bengio2008adaptive, title={Adaptive Importance Sampling to Accelerate Training of a Neural
+Probabilistic Language Model}, author={Bengio, Yoshua and Sen{\\'e}cal, Jean-S{\\'e}bastien},
+journal={IEEE Transactions on Neural Networks}, year={2008}}
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import get_num_threads, njit, prange
+
+from runner import rng
+from runner.errors import require
+from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig
+
+if TYPE_CHECKING:
+    from runner.output_layer import OutputLayer
+
+
+@njit(cache=True)
+def alias_table(q):
+    """Vose's alias method: ``accept`` (n,) float32 and ``alias`` (n,) int32 for a distribution q (n,) float64."""
+    n = q.shape[0]
+    accept = np.ones(n, dtype=np.float32)
+    alias = np.arange(n).astype(np.int32)
+    scaled = q * n
+    small = np.empty(n, dtype=np.int32)
+    large = np.empty(n, dtype=np.int32)
+    num_small, num_large = 0, 0
+    for i in range(n):
+        if scaled[i] < 1.0:
+            small[num_small] = i
+            num_small += 1
+        else:
+            large[num_large] = i
+            num_large += 1
+    while num_small > 0 and num_large > 0:
+        num_small -= 1
+        lesser = small[num_small]
+        greater = large[num_large - 1]
+        accept[lesser] = scaled[lesser]
+        alias[lesser] = greater
+        scaled[greater] -= 1.0 - scaled[lesser]
+        if scaled[greater] < 1.0:
+            num_large -= 1
+            small[num_small] = greater
+            num_small += 1
+    return accept, alias
+
+
+@njit(cache=True, parallel=True)
+def _draw(accept, alias, num_rows, num_samples, unique, seed, step, stamp):
+    """ids (num_rows, num_samples) and how many leading ones of each row are valid."""
+    n = accept.shape[0]
+    ids = np.empty((num_rows, num_samples), dtype=np.int32)
+    lengths = np.empty(num_rows, dtype=np.int64)
+    workers = stamp.shape[0]
+    for worker in prange(workers):
+        for row in range(worker * num_rows // workers, (worker + 1) * num_rows // workers):
+            key = rng.stream(seed, rng.SAMPLE, step, row)
+            length = 0
+            for draw in range(num_samples):
+                slot = rng.below(rng.word(key, 2 * draw), n)
+                if rng.unit(rng.word(key, 2 * draw + 1)) >= accept[slot]:
+                    slot = alias[slot]
+                if unique:
+                    if stamp[worker, slot] == 1:
+                        continue
+                    stamp[worker, slot] = 1
+                ids[row, length] = slot
+                length += 1
+            lengths[row] = length
+            if unique:
+                for i in range(length):
+                    stamp[worker, ids[row, i]] = 0
+    return ids, lengths
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticConfig(SamplerConfig):
+    """``num_samples`` draws, ``shared`` by the batch or fresh for each row; ``unique`` drops repeated draws."""
+
+    num_samples: int = 1000
+    shared: bool = True
+    unique: bool = True
+
+    def __post_init__(self) -> None:
+        require(self.num_samples >= 1, "sampler.num_samples must be at least 1")
+
+    @abstractmethod
+    def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
+        """q (N,) float64, summing to 1."""
+
+    def build(self, *, num_classes: int, label_counts_N: np.ndarray, layer: "OutputLayer", seed: int) -> Sampler:
+        return Static(self, self.distribution(label_counts_N), seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UniformConfig(StaticConfig):
+    """q_i = 1 / n."""
+
+    def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
+        return np.full(len(label_counts_N), 1 / len(label_counts_N))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogUniformConfig(StaticConfig):
+    """q = log((r + 2) / (r + 1)) / log(n + 1), r the class's rank by decreasing training frequency.
+
+    The formula assumes ids sorted by frequency; ranking by counts makes it right for any ids.
+    """
+
+    def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
+        n = len(label_counts_N)
+        rank = np.empty(n, dtype=np.int64)
+        rank[np.argsort(-label_counts_N, kind="stable")] = np.arange(n)
+        return np.log((rank + 2) / (rank + 1)) / np.log(n + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnigramConfig(StaticConfig):
+    """q_i proportional to count_i ** exponent. Classes without a training positive count as one, so q > 0."""
+
+    exponent: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 <= self.exponent <= 4, "sampler.exponent must lie in [0, 4]")
+
+    def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
+        weight = np.maximum(label_counts_N, 1).astype(np.float64) ** self.exponent
+        return weight / weight.sum()
+
+
+class Static(Sampler):
+    """Draws from a fixed distribution q (N,)."""
+
+    def __init__(self, config: StaticConfig, q_N: np.ndarray, seed: int) -> None:
+        self.config = config
+        self.seed = seed
+        tries = config.num_samples
+        with np.errstate(divide="ignore"):  # q = 1 (one class) has log1p(-1) = -inf and expected count 1
+            count = -np.expm1(tries * np.log1p(-q_N)) if config.unique else tries * q_N
+        self.log_count_N = np.log(count).astype(np.float32)
+        self._accept, self._alias = alias_table(q_N)
+        self._stamp = np.zeros((get_num_threads(), len(q_N)), dtype=np.int8)
+
+    def sample(self, query: Query, step: int) -> Proposal:
+        rows = 1 if self.config.shared else query.num_rows
+        config = self.config
+        ids, lengths = _draw(
+            self._accept, self._alias, rows, config.num_samples, config.unique, self.seed, step, self._stamp
+        )
+        if config.shared:
+            # Ascending ids turn the gather of class rows into a forward scan.
+            chosen = np.sort(ids[0, : lengths[0]])
+            return Proposal(ids_N=chosen, log_expected_count_N=self.log_count_N[chosen])
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        chosen = ids[np.arange(config.num_samples) < lengths[:, None]]
+        return Proposal(ids_N=chosen, log_expected_count_N=self.log_count_N[chosen], indptr_B1=indptr)
+
+    def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
+        return np.broadcast_to(self.log_count_N[ids_M], (query.num_rows, len(ids_M)))

@@ -1,0 +1,46 @@
+"""TopK softmax: the k classes with the largest logits, found by scoring all n (a baseline of the LNS paper)."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from runner.errors import require
+from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig
+
+if TYPE_CHECKING:
+    from runner.output_layer import OutputLayer
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopKConfig(SamplerConfig):
+    """``k`` candidates a row (fewer when there are fewer classes)."""
+
+    k: int = 1000
+
+    def __post_init__(self) -> None:
+        require(self.k >= 1, "sampler.k must be at least 1")
+
+    def build(self, *, num_classes: int, label_counts_N: np.ndarray, layer: "OutputLayer", seed: int) -> Sampler:
+        return TopK(min(self.k, num_classes), layer)
+
+
+class TopK(Sampler):
+    def __init__(self, k: int, layer: "OutputLayer") -> None:
+        self.k = k
+        self.layer = layer
+
+    def sample(self, query: Query, step: int) -> Proposal:
+        self.layer.table.read(None, step)
+        ids_BK = self.layer.largest(query.hidden_BD, self.k)
+        rows = query.num_rows
+        return Proposal(
+            ids_N=ids_BK.reshape(-1),
+            log_expected_count_N=np.zeros(rows * self.k, dtype=np.float32),
+            indptr_B1=np.arange(rows + 1, dtype=np.int64) * self.k,
+        )
+
+    def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
+        chosen_BK = self.sample(query, step).ids_N.reshape(query.num_rows, self.k)
+        drawn = np.stack([np.isin(ids_M, chosen) for chosen in chosen_BK])
+        return np.where(drawn, np.float32(0), np.float32(-np.inf))
