@@ -1,0 +1,21 @@
+"""One clock per stage of a training step."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+STAGES = ("encode", "sample", "score", "loss", "update", "refresh")
+
+
+class StageClock:
+    """Seconds spent in each stage; ``total`` is the time of whole steps, batch assembly included."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self.total = 0.0
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self.seconds[name] += time.perf_counter() - begin

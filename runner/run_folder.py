@@ -1,0 +1,187 @@
+"""The run folder: everything one run leaves behind, written so that a kill at any moment loses nothing.
+
+    <results_dir>/runs/<run_id>/
+        config.yaml       the resolved settings
+        provenance.json   commit, command, versions, threads, machine, data checksum
+        metrics.jsonl     observations, one JSON object a line
+        summary.json      status and final numbers; replaced atomically
+        checkpoint/       step-<n>/ with arrays and state.json; renamed into place when whole
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from runner.config import RunConfig
+from runner.errors import RunLocked
+
+_REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file so that a reader sees the old text or the new, never a part."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.chmod(name, 0o644)
+    os.replace(name, path)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The file's object, or None when it is not there."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+
+
+class RunFolder:
+    """Reads and writes one run's files; holds its lock while a run is in progress."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.metrics_path = path / "metrics.jsonl"
+        self._checkpoints = path / "checkpoint"
+
+    # ------------------------------------------------------------ life of a run
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for this process; RunLocked when another process has it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / ".lock", "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunLocked(f"another process is running {self.path}; wait for it or stop it") from None
+            yield
+
+    def summary(self) -> dict[str, Any] | None:
+        return read_json(self.path / "summary.json")
+
+    def is_finished(self) -> bool:
+        return (self.summary() or {}).get("status") == "finished"
+
+    def start(self, config: RunConfig) -> None:
+        """Write config.yaml for a run about to start or resume."""
+        write_atomically(self.path / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
+
+    def clear(self) -> None:
+        """Forget an earlier run of the same configuration."""
+        for name in ("summary.json", "metrics.jsonl", "provenance.json"):
+            (self.path / name).unlink(missing_ok=True)
+        shutil.rmtree(self._checkpoints, ignore_errors=True)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        write_atomically(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
+
+    def write_provenance(self, provenance: Mapping[str, Any]) -> None:
+        write_atomically(self.path / "provenance.json", json.dumps(provenance, indent=1) + "\n")
+
+    # ------------------------------------------------------------ observations
+
+    def observe(self, record: Mapping[str, Any]) -> None:
+        """Append one observation to metrics.jsonl."""
+        with open(self.metrics_path, "a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def observations(self) -> list[dict[str, Any]]:
+        if not self.metrics_path.exists():
+            return []
+        return [json.loads(line) for line in self.metrics_path.read_text().splitlines()]
+
+    # ------------------------------------------------------------ checkpoints
+
+    def save_checkpoint(self, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
+        """Write a whole checkpoint beside the old one, rename it into place, then drop the old one."""
+        target = self._checkpoints / f"step-{step:09d}"
+        if target.exists():
+            return
+        partial = self._checkpoints / "partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        for name, array in arrays.items():
+            np.save(partial / f"{name}.npy", array)
+        offset = self.metrics_path.stat().st_size if self.metrics_path.exists() else 0
+        (partial / "state.json").write_text(json.dumps({**state, "metrics_bytes": offset}))
+        # Data must be on disk before the name that promises it is.
+        for file in partial.iterdir():
+            handle = os.open(file, os.O_RDONLY)
+            os.fsync(handle)
+            os.close(handle)
+        os.rename(partial, target)
+        for old in self._checkpoints.iterdir():
+            if old != target:
+                shutil.rmtree(old, ignore_errors=True)
+
+    def load_checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+        """Arrays and state of the newest whole checkpoint; observations made after it are dropped."""
+        found = sorted(self._checkpoints.glob("step-*/state.json"))
+        if not found:
+            return None
+        state = json.loads(found[-1].read_text())
+        arrays = {file.stem: np.load(file) for file in found[-1].parent.glob("*.npy")}
+        if self.metrics_path.exists():
+            os.truncate(self.metrics_path, state["metrics_bytes"])
+        return arrays, state
+
+    def drop_checkpoint(self) -> None:
+        shutil.rmtree(self._checkpoints, ignore_errors=True)
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(_REPOSITORY), *arguments], capture_output=True, text=True, check=True, timeout=20
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def provenance(config: RunConfig, threads: int, data_checksum: str) -> dict[str, Any]:
+    """Where the numbers come from. ``patch`` is the hash of uncommitted changes, null when there are none."""
+    patch = _git("diff", "HEAD")
+    packages = ("torch", "numpy", "numba", "hydra-core", "omegaconf", "scikit-learn")
+    return {
+        "commit": (_git("rev-parse", "HEAD") or "").strip() or None,
+        "patch": hashlib.sha256(patch.encode()).hexdigest()[:16] if patch else None,
+        "command": " ".join(sys.argv),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in packages},
+        "threads": threads,
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count(),
+        "load_average_at_start": os.getloadavg()[0],
+        "platform": platform.platform(),
+        "data_checksum": data_checksum,
+        "run_id": config.run_id,
+    }
