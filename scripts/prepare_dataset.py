@@ -1,4 +1,4 @@
-"""Download or take from a folder, verify and convert data sets. `--list` shows what there is and what is ready."""
+"""Fetch (or take from a folder), verify and convert data sets; `--list` shows what there is."""
 
 import argparse
 import os

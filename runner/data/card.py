@@ -1,7 +1,7 @@
 """Dataset cards: what a published set is, where it comes from, and how its files are laid out.
 
-A card is `datasets/<name>/card.yaml`; each mapping in it is one of the dataclasses below, and a misspelt key, a missing
-key or a wrong type is a one-line DataError.
+A card is `datasets/<name>/card.yaml`; each mapping in it is one of the dataclasses below, and a misspelt key,
+a missing key or a wrong type is a one-line DataError.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from runner.errors import ConfigError, DataError
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFile:
-    """One file to download. Addresses are mirrors of the same bytes, tried in order; `gdrive:ID` is a Drive file."""
+    """One file to download. Addresses are mirrors of the same bytes, in order; `gdrive:ID` is a Drive file."""
 
     name: str  # under raw/
     urls: tuple[str, ...]
@@ -29,7 +29,7 @@ class SourceFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Files that together hold one layout. Sources are tried in order when an earlier one cannot be fetched."""
+    """Files that together hold one layout. When one cannot be fetched, the next is tried."""
 
     layout: str
     files: tuple[SourceFile, ...]

@@ -22,7 +22,7 @@ class CardConfig:
             raise ConfigError(f"dataset.name: no card {self.name!r}; choose one of {', '.join(card_names())}")
 
     def build(self) -> XmcDataset:
-        """Open the prepared set; embedded sets are prepared on first use. Raises DataNotPrepared, DataError."""
+        """Open the prepared set; an embedded one is prepared on first use. Raises DataNotPrepared."""
         from runner.data.prepare import load_card_dataset
 
         return load_card_dataset(self.name)
@@ -43,7 +43,9 @@ class XmcFilesConfig:
         if not self.path:
             raise ConfigError("dataset.path: give the folder that holds train.txt and test.txt")
         if not Path(self.path).is_dir():
-            raise ConfigError(f"dataset.path: {self.path} is no folder; give the one with train.txt and test.txt")
+            raise ConfigError(
+                f"dataset.path: {self.path} is no folder; give the one with train.txt and test.txt"
+            )
         return load_files_dataset(Path(self.path), self.name)
 
 

@@ -1,7 +1,7 @@
-"""Downloads that survive stalls, cut connections and dead mirrors, and that never leave a wrong file in place.
+"""Downloads that survive stalls, cut connections and dead mirrors, and never leave a wrong file in place.
 
-Bytes arrive in `<file>.part`, with `<file>.part.json` remembering address and validators, so that a later run resumes
-only what is certainly the same file. The finished file is checked, then renamed.
+Bytes arrive in `<file>.part`, with `<file>.part.json` remembering address and validators, so that a later run
+resumes only what is certainly the same file. The finished file is checked, then renamed.
 """
 
 import hashlib
@@ -31,7 +31,8 @@ class _Failed(Exception):
 def download(file: SourceFile, folder: Path) -> Path:
     """`folder/file.name`, fetched from the first mirror that works, or reused when already there and right.
 
-    Raises DataError, naming what went wrong at each address, when none works; a file with a wrong checksum is removed.
+    Raises DataError, naming what went wrong at each address, when none works; a file with a wrong checksum is
+    removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / file.name
@@ -79,7 +80,7 @@ def _record(path: Path) -> Path:
 
 
 def _wrong(candidate: Path, file: SourceFile, path: Path) -> str | None:
-    """Like `checksum_problem`, and against the sha256 recorded at an earlier download where none is published."""
+    """`checksum_problem`, or a difference from the sha256 of an earlier download where none is published."""
     if (problem := checksum_problem(candidate, file)) is not None or file.sha256 is not None:
         return problem
     record = _record(path)
@@ -116,7 +117,10 @@ def _fetch(url: str, part: Path) -> None:
             return
         except urllib.error.HTTPError as error:
             error.close()
-            reason, final = f"HTTP {error.code} {error.reason}", error.code < 500 and error.code not in (408, 429)
+            reason, final = (
+                f"HTTP {error.code} {error.reason}",
+                error.code < 500 and error.code not in (408, 429),
+            )
             if error.code == 416:  # the part is longer than the file: not the same file
                 _forget(part)
                 final = before == 0
@@ -140,10 +144,14 @@ def _fetch_rest(url: str, part: Path) -> None:
     headers = {"User-Agent": "prepare-dataset", "Accept-Encoding": "identity"}
     if have and state.get("validator"):
         headers |= {"Range": f"bytes={have}-", "If-Range": state["validator"]}
-    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=STALL_SECONDS) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(url, headers=headers), timeout=STALL_SECONDS
+    ) as answer:
         if answer.headers.get_content_type() == "text/html":
             raise _Failed("answered with a web page instead of the file")
-        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(
+            f"bytes {have}-"
+        )
         have = have if resumed else 0
         if answer.status == 206 and not resumed:
             raise _Failed("answered with another range than asked for")
@@ -154,7 +162,13 @@ def _fetch_rest(url: str, part: Path) -> None:
         validator = tag if tag and not tag.startswith("W/") else answer.headers.get("Last-Modified", "")
         state_path.write_text(json.dumps({"url": url, "validator": validator}))
         bar = tqdm(
-            total=total, initial=have, unit="B", unit_scale=True, desc=part.stem, file=sys.stderr, disable=None
+            total=total,
+            initial=have,
+            unit="B",
+            unit_scale=True,
+            desc=part.stem,
+            file=sys.stderr,
+            disable=None,
         )
         with bar, _open_part(part, "ab" if resumed else "wb") as file:
             while data := answer.read(CHUNK_BYTES):

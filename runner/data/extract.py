@@ -1,4 +1,4 @@
-"""Unpacking archives from the internet without trusting them: only plain files, only inside the target folder."""
+"""Unpacking archives without trusting them: only plain files, only inside the target folder."""
 
 import shutil
 import stat
@@ -24,7 +24,8 @@ def is_archive(path: Path) -> bool:
 def extract(archive: Path, into: Path, *, most_bytes: int | None = None) -> None:
     """Unpack a zip or tar archive into the folder `into`, which is removed again when anything is wrong.
 
-    Raises DataError for damaged archives, absolute paths, `..`, links, devices, and for more than `most_bytes`.
+    Raises DataError for damaged archives, absolute paths, `..`, links, devices, and for more than
+    `most_bytes`.
     """
     left = MOST_BYTES if most_bytes is None else most_bytes
     opener = _zip_members if archive.name.lower().endswith(".zip") else _tar_members
@@ -32,7 +33,9 @@ def extract(archive: Path, into: Path, *, most_bytes: int | None = None) -> None
         into.mkdir(parents=True)
         for count, (name, stream) in enumerate(opener(archive), start=1):
             if count > MOST_MEMBERS:
-                raise DataError(f"{archive}: more than {MOST_MEMBERS} members; not one of the published archives")
+                raise DataError(
+                    f"{archive}: more than {MOST_MEMBERS} members; not one of the published archives"
+                )
             target = into / _safe(archive, name)
             target.parent.mkdir(parents=True, exist_ok=True)
             # "x": a second member of the same name is refused instead of overwriting the first.
@@ -45,7 +48,15 @@ def extract(archive: Path, into: Path, *, most_bytes: int | None = None) -> None
     except DataError:
         shutil.rmtree(into, ignore_errors=True)
         raise
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, OSError, RuntimeError, ValueError) as error:
+    except (
+        zipfile.BadZipFile,
+        tarfile.TarError,
+        EOFError,
+        zlib.error,
+        OSError,
+        RuntimeError,
+        ValueError,
+    ) as error:
         shutil.rmtree(into, ignore_errors=True)
         raise DataError(f"{archive}: damaged archive or unpacking failed ({error})") from None
     except BaseException:

@@ -61,7 +61,8 @@ class _Table:
 def prepare_card(name: str, *, given: Path | None = None, force: bool = False) -> Manifest:
     """Prepare a card's set from `given` (a mirror folder), from its embedded files, or by download.
 
-    Returns at once when it is prepared already, unless forced. Raises ConfigError, DataError, DataNotPrepared.
+    Returns at once when it is prepared already, unless forced. Raises ConfigError, DataError,
+    DataNotPrepared.
     """
     card = load_card(name)
     if given is not None and not given.is_dir():
@@ -72,7 +73,7 @@ def prepare_card(name: str, *, given: Path | None = None, force: bool = False) -
 
 
 def load_card_dataset(name: str) -> XmcDataset:
-    """Open a card's prepared set; an embedded one is prepared on first use. Raises DataNotPrepared otherwise."""
+    """Open a card's prepared set; an embedded one is prepared on first use, others raise DataNotPrepared."""
     card = load_card(name)
     folder = places.prepared_dir(name)
     if card.embedded and read_manifest(folder) is None:
@@ -173,7 +174,9 @@ def _find_given(card: Card, given: Path, unpacked: Path) -> _Found:
         wanted = " or ".join(
             " and ".join(_file_names(layout).values()) for layout in card.layouts
         )  # one line, so no list of every compression
-        raise DataError(f"{given}: holds no files of {card.name}; wanted {wanted}, plain, compressed or in an archive")
+        raise DataError(
+            f"{given}: holds no files of {card.name}; wanted {wanted}, plain, compressed or in an archive"
+        )
     for path in found.files.values():
         _verify_given(path, published)
     return found
@@ -259,7 +262,8 @@ def _convert(card: Card, found: _Found, folder: Path) -> Manifest:
         if train.num_classes != expected.num_classes:
             path = files.get("train", files.get("data"))
             raise DataError(
-                f"{path}: line 1: {train.num_classes} labels, but {card.name} has {expected.num_classes}; another set?"
+                f"{path}: line 1: {train.num_classes} labels, but {card.name} has"
+                f" {expected.num_classes}; another set?"
             )
     else:  # without a header the largest index seen is only a lower bound
         features = max(train.num_features, test.num_features, expected.num_features)
@@ -323,7 +327,7 @@ def _table(path: Path, writer: RowsWriter, counts: FileCounts) -> _Table:
 def _write_by_split_files(
     folder: Path, files: dict[str, Path], text: TextFormat, column: int
 ) -> tuple[_Table, _Table]:
-    """The older layout of small sets: all rows in one file, held in memory; rows in the split file's order."""
+    """The older layout of small sets: all rows in one file, held in memory; rows in split-file order."""
     blocks: list[Block] = []
     counts = read_rows(files["data"], text, blocks.append, keep_unlabelled=True)
     sizes = np.concatenate([b.row_sizes for b in blocks])
@@ -350,7 +354,7 @@ def _write_by_split_files(
 
 
 def _spans(sizes: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Positions of the entries of `rows`, row after row, in an array that holds `sizes[r]` entries for row r."""
+    """Positions of the entries of `rows`, row after row, in an array with `sizes[r]` entries for row r."""
     starts = np.cumsum(sizes) - sizes
     within = np.arange(sizes[rows].sum()) - np.repeat(np.cumsum(sizes[rows]) - sizes[rows], sizes[rows])
     return np.repeat(starts[rows], sizes[rows]) + within
@@ -395,7 +399,9 @@ def _fill_derived(card: Card, folder: Path) -> Manifest:
     try:
         base = load_card_dataset(base_card.name)
     except DataNotPrepared:
-        raise DataNotPrepared(f"{card.name} is derived from {base_card.name}: {how_to_get(base_card)}") from None
+        raise DataNotPrepared(
+            f"{card.name} is derived from {base_card.name}: {how_to_get(base_card)}"
+        ) from None
     train, test, digests, chosen = write_uniform(base, folder, card.derived.num_classes, card.derived.seed)
     if (names := base.label_names()) is not None:
         (folder / LABEL_NAMES).write_text("".join(names[i] + "\n" for i in chosen), encoding="utf-8")
@@ -428,7 +434,11 @@ def _progress(path: Path) -> Iterator[Callable[[int], None]]:
 
     size = path.stat().st_size if path.exists() else 0
     with tqdm(total=size, unit="B", unit_scale=True, desc=path.name, file=sys.stderr, disable=None) as bar:
-        yield lambda consumed: bar.update(consumed - bar.n) and None
+
+        def show(consumed: int) -> None:
+            bar.update(consumed - bar.n)
+
+        yield show
 
 
 __all__ = ["how_to_get", "load_card_dataset", "load_files_dataset", "prepare_card"]

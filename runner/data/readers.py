@@ -1,8 +1,9 @@
-"""Text files of extreme classification, plain or compressed, as streams of CSR blocks with exact line numbers.
+"""Text files of extreme classification as streams of CSR blocks, with exact line numbers in errors.
 
-Three layouts: `xmc` (header `rows features labels`, then `l1,l2 f:v f:v`), `libsvm` (the same without header, features
-usually 1-based), `vw` (`LABEL | f:v f:v`). Feature indices repeated in a row are added, labels repeated in a row count
-once, and rows without any label are dropped and counted, because neither a loss nor a metric can use them.
+Three layouts: `xmc` (header `rows features labels`, then `l1,l2 f:v f:v`), `libsvm` (the same without header,
+features usually 1-based), `vw` (`LABEL | f:v f:v`). Feature indices repeated in a row are added, labels
+repeated in a row count once, and rows without any label are dropped and counted, because neither a loss nor a
+metric can use them.
 """
 
 import bz2
@@ -47,7 +48,7 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class FileCounts:
-    """What a whole file held. Dimensions come from the header, or are largest index + 1 where there is none."""
+    """What a whole file held. Dimensions are the header's, or largest index + 1 where there is none."""
 
     rows_read: int
     rows_without_labels: int
@@ -82,8 +83,8 @@ def read_rows(
 ) -> FileCounts:
     """Read one file, handing each block of rows to `sink`; `progress` gets the bytes consumed on disk so far.
 
-    Raises DataError, naming file and line, for anything that is not the format: damaged compression, wrong header
-    counts, indices out of range, values that are not finite, foreign bytes.
+    Raises DataError, naming file and line, for anything that is not the format: damaged compression, wrong
+    header counts, indices out of range, values that are not finite, foreign bytes.
     """
     from runner.data import scan  # compiles or loads machine code: only preparation pays for it
 
@@ -92,7 +93,7 @@ def read_rows(
     line = 0  # lines consumed
     rows = unlabelled = featureless = 0
     top_feature = top_label = -1
-    for data, consumed in _blocks(path, lambda: line):
+    for data, consumed in _blocks(path, lambda: line):  # noqa: B023  the current value is wanted
         if text.layout == "xmc" and header is None:
             cut = data.index(b"\n") + 1
             header = _parse_header(path, data[:cut])
@@ -145,7 +146,8 @@ def read_rows(
         raise DataError(f"{path}: the file is empty")
     if header is not None and rows < header.rows:
         raise DataError(
-            f"{path}: line {line}: the file ends after {rows} rows, its header promises {header.rows} (truncated?)"
+            f"{path}: line {line}: the file ends after {rows} rows,"
+            f" its header promises {header.rows} (truncated?)"
         )
     if header is None and rows == 0:
         raise DataError(f"{path}: the file has no rows")
@@ -159,11 +161,11 @@ def read_rows(
 
 
 def read_split_lines(path: Path, column: int, num_rows: int) -> np.ndarray:
-    """One column of a split file as 0-based row numbers (int64). The file holds 1-based line numbers of the data.
+    """One column of a split file (1-based line numbers of the data) as 0-based row numbers (int64).
 
     Raises DataError when a number is missing, not in 1..num_rows, or twice in the column.
     """
-    chosen = []
+    chosen: list[int] = []
     for data, _ in _blocks(path, lambda: len(chosen)):
         for text in data.splitlines():
             words = text.split()
@@ -185,7 +187,7 @@ def read_split_lines(path: Path, column: int, num_rows: int) -> np.ndarray:
 
 def read_names(path: Path, num_classes: int) -> list[str]:
     """Label names, one a line in id order; of tab-separated columns the last is the name."""
-    names = []
+    names: list[str] = []
     for data, _ in _blocks(path, lambda: len(names)):
         for text in data.decode("utf-8", "replace").split("\n")[:-1]:
             names.append(text.rstrip("\r").split("\t")[-1])
@@ -195,7 +197,7 @@ def read_names(path: Path, num_classes: int) -> list[str]:
 
 
 def _blocks(path: Path, line: Callable[[], int]) -> Iterator[tuple[bytes, int]]:
-    """(whole lines, bytes of the file consumed). A last line without LF gets one; a byte-order mark is dropped."""
+    """(whole lines, bytes of the file consumed). The last line gets an LF; a byte-order mark is dropped."""
     rest, first = b"", True
     try:
         with path.open("rb") as file:
@@ -211,7 +213,9 @@ def _blocks(path: Path, line: Callable[[], int]) -> Iterator[tuple[bytes, int]]:
                 if cut == 0:
                     rest += data
                     if len(rest) > LONGEST_LINE:
-                        raise DataError(f"{path}: line {line() + 1}: longer than {LONGEST_LINE >> 20} MiB; not text?")
+                        raise DataError(
+                            f"{path}: line {line() + 1}: longer than {LONGEST_LINE >> 20} MiB; not text?"
+                        )
                     continue
                 yield rest + data[:cut], file.tell()
                 rest = data[cut:]
@@ -220,7 +224,9 @@ def _blocks(path: Path, line: Callable[[], int]) -> Iterator[tuple[bytes, int]]:
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except EOFError:
-        raise DataError(f"{path}: line {line() + 1}: the compressed file is truncated after this line") from None
+        raise DataError(
+            f"{path}: line {line() + 1}: the compressed file is truncated after this line"
+        ) from None
     except (lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: line {line() + 1}: the compressed file is damaged ({error})") from None
     except OSError as error:
@@ -242,8 +248,10 @@ def _parse_header(path: Path, line: bytes) -> _Header:
     if len(words) != 3 or not all(word.isdigit() for word in words):
         raise DataError(f"{path}: line 1: header `rows features labels` missing, found {_shown(line)}")
     rows, features, labels = map(int, words)
-    if not (0 < rows and 0 < features <= _INT32_MAX and 0 < labels <= _INT32_MAX):
-        raise DataError(f"{path}: line 1: the header's counts must be positive and fit 32 bits, found {_shown(line)}")
+    if not (rows > 0 and 0 < features <= _INT32_MAX and 0 < labels <= _INT32_MAX):
+        raise DataError(
+            f"{path}: line 1: the header's counts must be positive and fit 32 bits, found {_shown(line)}"
+        )
     return _Header(rows=rows, features=features, labels=labels)
 
 

@@ -1,12 +1,12 @@
 """Byte scanner for the text formats of extreme classification: a block of whole lines in, CSR rows out.
 
-Plain Python spends about a microsecond a token; the big sets have 10^8 tokens. This loop runs at memory-card speed and
-still knows the line and the byte of the first mistake.
+Plain Python spends about a microsecond a token; the big sets have 10^8 tokens. This loop runs at disk
+speed and still knows the line and the byte of the first mistake.
 
 Grammar, after the header if there is one (space = spaces or tabs, lines end in LF or CRLF):
-    XC      labels? space (index:value space)*     labels = l1,l2,...; a row without labels starts with a space
+    XC      labels? space (index:value space)*     labels = l1,l2,...; unlabelled rows start with a space
     LIBSVM  (labels space)? (index:value space)*   the first token is a label list if it has no colon
-    VW      label ... | (index(:value)? space)*    one label; text between it and `|`, and a namespace name, ignored
+    VW      label ... | (index(:value)? space)*    text before `|` and a namespace name are ignored
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ FEATURE_RANGE = 7
 NO_BAR = 8
 
 _INT32_MAX = 2**31 - 1
-_FLOAT32_MAX = 3.4028235677973366e38  # half a step above the largest float32: from here on, rounding gives inf
+_FLOAT32_MAX = 3.4028235677973366e38  # half a step above the largest float32: rounding gives inf from here
 _POWERS = 10.0 ** np.arange(23)  # exactly representable, so values with up to 15 digits round correctly
 
 
@@ -164,7 +164,7 @@ def scan_block(  # type: ignore[no-untyped-def]
         after = end + 1
         if end > position and data[end - 1] == 13:
             end -= 1
-        if layout != XC and end == position:  # a blank line is no row where nothing announces the number of rows
+        if layout != XC and end == position:  # no header counts the rows, so a blank line is none
             line += 1
             position = after
             continue
@@ -199,7 +199,11 @@ def scan_block(  # type: ignore[no-untyped-def]
             if layout != VW and position < end and data[position] == 44:
                 position += 1
                 continue
-            if position < end and not _is_space(data[position]) and not (layout == VW and data[position] == 124):
+            if (
+                position < end
+                and not _is_space(data[position])
+                and not (layout == VW and data[position] == 124)
+            ):
                 status = BAD_LABEL
             break
         if status != OK:

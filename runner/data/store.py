@@ -1,8 +1,9 @@
 """Prepared folders on disk: written whole or not at all.
 
-A preparation fills a temporary sibling folder, flushes it to the disk, writes `manifest.json` last and renames
-the folder into place, all under a file lock. So a manifest means whole data, a killed preparation leaves only a
-temporary folder (removed by the next one), and two processes preparing the same set do the work once.
+A preparation fills a temporary sibling folder, flushes it to the disk, writes `manifest.json` last and
+renames the folder into place, all under a file lock. So a manifest means whole data, a killed preparation
+leaves only a temporary folder (removed by the next one), and two processes preparing the same set do the work
+once.
 """
 
 import contextlib
@@ -71,8 +72,8 @@ class _Column:
 
     def append(self, array: np.ndarray) -> None:
         data = np.ascontiguousarray(array, dtype=self.dtype)
-        self.digest.update(data)
-        self.file.write(data)
+        self.digest.update(data.data)
+        self.file.write(data.data)
         self.length += len(data)
 
     def close(self) -> str:
@@ -132,7 +133,7 @@ def combine(*parts: object) -> str:
 
 
 def fill_folder(final: Path, fill: Callable[[Path], Manifest], *, force: bool = False) -> Manifest:
-    """Run `fill` on a temporary folder and move the result to `final`; reuse a finished `final` unless forced.
+    """Run `fill` on a temporary folder and move it to `final`; reuse a finished `final` unless forced.
 
     Errors of `fill` pass through, with nothing left behind.
     """
@@ -175,12 +176,14 @@ def read_manifest(folder: Path) -> Manifest | None:
         return None
     missing = {f.name for f in fields(Manifest)} ^ raw.keys()
     if missing:
-        raise DataError(f"{path}: keys {sorted(missing)} missing or unknown; prepare the set again with --force")
+        raise DataError(
+            f"{path}: keys {sorted(missing)} missing or unknown; prepare the set again with --force"
+        )
     return Manifest(**{**raw, "train": SplitCounts(**raw["train"]), "test": SplitCounts(**raw["test"])})
 
 
 def load_dataset(folder: Path, *, how_to_get: str = "") -> XmcDataset:
-    """Open a prepared folder. Raises DataNotPrepared without a manifest, DataError when arrays do not fit it."""
+    """Open a prepared folder. DataNotPrepared without a manifest, DataError when arrays do not fit it."""
     manifest = read_manifest(folder)
     if manifest is None:
         raise DataNotPrepared(how_to_get or f"{folder}: not prepared")

@@ -1,19 +1,20 @@
 """Generated extreme classification of any size, learnable, with siblings as hard negatives.
 
-Model. The N classes are the leaves of a tree with `branching` children a node. Every node owns a few words, given by a
-hash, so nothing is stored per class: a leaf's words are nearly unique to it, an inner node's are shared by its subtree.
-A row draws a main class from the label frequencies, further labels mostly from the main class's neighbourhood (the
-smallest subtree with at least twice `labels_per_row` leaves) and a tenth from anywhere, in proportion to frequency. Its
-words are of three kinds: leaf words of its labels, words of the main class's ancestors, and Zipfian noise. Coarse words
-find the neighbourhood, only leaf words tell siblings apart, so a sampler that proposes siblings gives useful gradients.
-Values are (1 + ln tf) · idf, positive, and rows have unit length.
+Model. The N classes are the leaves of a tree with `branching` children a node. Every node owns a few words,
+given by a hash, so nothing is stored per class: a leaf's words are nearly unique to it, an inner node's are
+shared by its subtree. A row draws a main class from the label frequencies, further labels mostly from the
+main class's neighbourhood (the smallest subtree with at least twice `labels_per_row` leaves) and a tenth from
+anywhere, in proportion to frequency. Its words are of three kinds: leaf words of its labels, words of the
+main class's ancestors, and Zipfian noise. Coarse words find the neighbourhood, only leaf words tell siblings
+apart, so a sampler that proposes siblings gives useful gradients. Values are (1 + ln tf) · idf, positive, and
+rows have unit length.
 
-Class ids. Tree position and frequency rank are two independent random permutations of the ids: an id tells neither its
-frequency nor its siblings. In particular ids are NOT sorted by decreasing frequency; samplers that assume so (log-uniform)
-must rank classes by training counts first.
+Class ids. Tree position and frequency rank are two independent random permutations of the ids: an id tells
+neither its frequency nor its siblings. In particular ids are NOT sorted by decreasing frequency; samplers
+that assume so (log-uniform) must rank classes by training counts first.
 
-Chunks of rows are drawn from generators keyed by (seed, split, chunk), so memory is bounded by a chunk plus a few arrays
-over the classes, and the same configuration gives the same bytes.
+Chunks of rows are drawn from generators keyed by (seed, split, chunk), so memory is bounded by a chunk plus a
+few arrays over the classes, and the same configuration gives the same bytes.
 
 Shapes: r rows of a chunk, N classes, S word slots (with repetitions) of a chunk.
 """
@@ -216,7 +217,7 @@ class Generator:
         while self.branching**self.depth < classes:
             self.depth += 1
         self.noise_words = max(1, int(NOISE_VOCABULARY * self.shape.num_features))
-        # Word slots per distinct word. Repetitions have no simple closed form, so a pilot chunk measures them.
+        # Slots per distinct word: repetitions have no simple closed form, so a pilot chunk measures them.
         self.repetition = 1.0
         for _ in range(2):
             pilot_sizes = self.chunk(3, 0, 512)[0]

@@ -1,12 +1,14 @@
 """Amazon-Uniform: down-sample the frequent classes of a prepared set until every class is equally frequent.
 
-The LNS paper (ICML 2021, section 3.5) publishes the outcome, 158,114 labels and 348,174 / 111,018 rows, but not its rule.
-Ours, chosen for being exact and repeatable:
+The LNS paper (ICML 2021, section 3.5) publishes the outcome, 158,114 labels and 348,174 / 111,018 rows, but
+not its rule. Ours, chosen for being exact and repeatable:
 
-1. Classes: the `num_classes` with most training rows, ties by smaller id. They get new ids 0..n-1 in old id order.
-2. Cap: the number of training rows of the rarest class kept. Each class keeps exactly that many of its (row, label)
-   pairs, drawn without replacement, so training frequencies are all equal.
-3. Test: the same with the cap scaled by test rows / training rows (rounded, at least 1); rarer classes keep all.
+1. Classes: the `num_classes` with most training rows, ties by smaller id. They get new ids 0..n-1 in old id
+   order.
+2. Cap: the number of training rows of the rarest class kept. Each class keeps exactly that many of its (row,
+   label) pairs, drawn without replacement, so training frequencies are all equal.
+3. Test: the same with the cap scaled by test rows / training rows (rounded, at least 1); rarer classes keep
+   all.
 4. Rows left without a label are dropped; features stay as they are.
 """
 
@@ -27,7 +29,9 @@ def choose_classes(labels: Int32s, total: int, num_classes: int) -> tuple[np.nda
     order = np.argsort(-counts, kind="stable")[:num_classes]
     cap = int(counts[order[-1]]) if len(order) == num_classes else 0
     if cap == 0:
-        raise DataError(f"only {np.count_nonzero(counts)} classes have training rows, {num_classes} are wanted")
+        raise DataError(
+            f"only {np.count_nonzero(counts)} classes have training rows, {num_classes} are wanted"
+        )
     return np.sort(order), cap
 
 
@@ -48,7 +52,7 @@ def thin(labels: Int32s, new_ids: np.ndarray, cap: int, rng: np.random.Generator
 def write_uniform(
     base: XmcDataset, folder: Path, num_classes: int, seed: int
 ) -> tuple[SplitCounts, SplitCounts, list[str], Int32s]:
-    """Write both splits. Returns their counts, their digests, and the old id of each new class (num_classes)."""
+    """Write both splits; returns their counts, digests, and the old id of each new class (num_classes)."""
     chosen, cap = choose_classes(base.train.labels, base.num_classes, num_classes)
     new_ids = np.full(base.num_classes, -1, np.int32)
     new_ids[chosen] = np.arange(num_classes, dtype=np.int32)
