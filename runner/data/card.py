@@ -19,7 +19,7 @@ from runner.errors import ConfigError, DataError
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFile:
-    """One file to download. Addresses are mirrors of the same bytes, in order; `gdrive:ID` is a Drive file."""
+    """One file to download. Its addresses are mirrors, in order; `gdrive:ID` is a Drive file."""
 
     name: str  # under raw/
     urls: tuple[str, ...]

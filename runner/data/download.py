@@ -171,7 +171,8 @@ def _fetch_rest(url: str, part: Path) -> None:
             disable=None,
         )
         with bar, _open_part(part, "ab" if resumed else "wb") as file:
-            while data := answer.read(CHUNK_BYTES):
+            # read1 hands over what has arrived; read would lose it when the next byte never comes
+            while data := answer.read1(CHUNK_BYTES):
                 try:
                     file.write(data)
                 except OSError as error:

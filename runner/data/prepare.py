@@ -301,14 +301,13 @@ def _differences(card: Card, train: _Table, test: _Table) -> list[str]:
 
 
 def _write_split(folder: Path, split: str, path: Path, text: TextFormat) -> _Table:
-    writer = RowsWriter(folder, split)
+    with RowsWriter(folder, split) as writer, _progress(path) as progress:
 
-    def sink(block: Block) -> None:
-        writer.append(block.row_sizes, block.indices, block.values, block.label_sizes, block.labels)
+        def sink(block: Block) -> None:
+            writer.append(block.row_sizes, block.indices, block.values, block.label_sizes, block.labels)
 
-    with _progress(path) as progress:
         counts = read_rows(path, text, sink, progress=progress)
-    return _table(path, writer, counts)
+        return _table(path, writer, counts)
 
 
 def _table(path: Path, writer: RowsWriter, counts: FileCounts) -> _Table:
@@ -318,7 +317,7 @@ def _table(path: Path, writer: RowsWriter, counts: FileCounts) -> _Table:
         counts=writer.counts(
             rows_dropped=counts.rows_without_labels, rows_without_features=counts.rows_without_features
         ),
-        digest=writer.close(),
+        digest=writer.finish(),
         num_features=counts.num_features,
         num_classes=counts.num_classes,
     )
@@ -339,17 +338,17 @@ def _write_by_split_files(
         raise DataError(f"{files['test_split']}: line number {common[0] + 1} is in the training split too")
     tables = []
     for split, rows in chosen.items():
-        writer = RowsWriter(folder, split)
         kept = rows[label_sizes[rows] > 0]
         take, take_labels = _spans(sizes, kept), _spans(label_sizes, kept)
-        writer.append(sizes[kept], indices[take], values[take], label_sizes[kept], labels[take_labels])
         these = dataclasses.replace(
             counts,
             rows_read=len(rows),
             rows_without_labels=len(rows) - len(kept),
             rows_without_features=int(np.count_nonzero(sizes[kept] == 0)),
         )
-        tables.append(_table(files[f"{split}_split"], writer, these))
+        with RowsWriter(folder, split) as writer:
+            writer.append(sizes[kept], indices[take], values[take], label_sizes[kept], labels[take_labels])
+            tables.append(_table(files[f"{split}_split"], writer, these))
     return tables[0], tables[1]
 
 

@@ -279,8 +279,7 @@ def _reason(
     shown = _shown(token[0] if token else b"")
     last_feature, last_label = num_features - 1 + text.feature_start, num_classes - 1 + text.label_start
     reasons = {
-        scan.BAD_BYTE: f"expected `feature:value`, found {shown}",
-        scan.BAD_INDEX: f"expected `feature:value`, found {shown}",
+        scan.BAD_FEATURE: f"expected `feature:value`, found {shown}",
         scan.BAD_LABEL: f"expected comma-separated label numbers, found {shown}",
         scan.BAD_VALUE: f"the value is no number in {shown}",
         scan.NOT_FINITE: f"the value is not finite (NaN, infinite, or beyond float32) in {shown}",

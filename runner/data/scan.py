@@ -15,14 +15,13 @@ from numba import njit
 XC, LIBSVM, VW = 0, 1, 2
 
 OK = 0
-BAD_BYTE = 1
-BAD_LABEL = 2
-BAD_INDEX = 3
-BAD_VALUE = 4
-NOT_FINITE = 5
-LABEL_RANGE = 6
-FEATURE_RANGE = 7
-NO_BAR = 8
+BAD_LABEL = 1
+BAD_FEATURE = 2
+BAD_VALUE = 3
+NOT_FINITE = 4
+LABEL_RANGE = 5
+FEATURE_RANGE = 6
+NO_BAR = 7
 
 _INT32_MAX = 2**31 - 1
 _FLOAT32_MAX = 3.4028235677973366e38  # half a step above the largest float32: rounding gives inf from here
@@ -239,7 +238,7 @@ def scan_block(  # type: ignore[no-untyped-def]
                 break
             index, position_after = _read_integer(data, position, end)
             if position_after == position:
-                status = BAD_BYTE if layout == XC and not _is_digit(data[position]) else BAD_INDEX
+                status = BAD_FEATURE
                 break
             index -= feature_start
             if index < 0 or index >= num_features:
@@ -254,7 +253,7 @@ def scan_block(  # type: ignore[no-untyped-def]
                     status = BAD_VALUE
                     break
             elif layout != VW or (position_after < end and not _is_space(data[position_after])):
-                status = BAD_INDEX
+                status = BAD_FEATURE
                 break
             position = position_after
             if nonzeros > first_nonzero and index <= indices[nonzeros - 1]:

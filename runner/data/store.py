@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 
@@ -76,19 +76,17 @@ class _Column:
         self.file.write(data.data)
         self.length += len(data)
 
-    def close(self) -> str:
+    def finish(self) -> str:
         self.file.seek(0)
         self._write_header()
         if self.file.tell() != self.header_size:  # NumPy pads the header so that a longer shape still fits
             raise DataError(f"{self.path}: cannot write the array header in place")
-        self.file.flush()
-        os.fsync(self.file.fileno())
         self.file.close()
         return self.digest.hexdigest()
 
 
 class RowsWriter:
-    """Streams CSR rows into `<split>.<column>.npy` in bounded memory."""
+    """Streams CSR rows into `<split>.<column>.npy` in bounded memory; a context that closes the files."""
 
     def __init__(self, folder: Path, split: str) -> None:
         self.columns = {c: _Column(folder / f"{split}.{c}.npy", d) for c, d in COLUMNS.items()}
@@ -113,9 +111,16 @@ class RowsWriter:
         self.nonzeros += len(indices)
         self.label_pairs += len(labels)
 
-    def close(self) -> str:
-        """sha256 over the digests of the five arrays."""
-        return combine(*(column.close() for column in self.columns.values()))
+    def finish(self) -> str:
+        """Complete the files; returns the sha256 over the digests of the five arrays."""
+        return combine(*(column.finish() for column in self.columns.values()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for column in self.columns.values():
+            column.file.close()
 
     def counts(self, *, rows_dropped: int = 0, rows_without_features: int = 0) -> SplitCounts:
         return SplitCounts(
@@ -147,8 +152,11 @@ def fill_folder(final: Path, fill: Callable[[Path], Manifest], *, force: bool = 
         temporary.mkdir()
         try:
             manifest = fill(temporary)
-            _write_synced(temporary / "manifest.json", json.dumps(asdict(manifest), indent=1) + "\n")
-            _sync_folder(temporary)
+            for path in temporary.iterdir():
+                _sync(path)
+            (temporary / "manifest.json").write_text(json.dumps(asdict(manifest), indent=1) + "\n")
+            _sync(temporary / "manifest.json")
+            _sync(temporary)
             if final.exists():
                 old = final.parent / f".{final.name}.old.tmp"
                 final.rename(old)
@@ -156,7 +164,7 @@ def fill_folder(final: Path, fill: Callable[[Path], Manifest], *, force: bool = 
                 shutil.rmtree(old)
             else:
                 temporary.rename(final)
-            _sync_folder(final.parent)
+            _sync(final.parent)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
@@ -235,15 +243,9 @@ def _locked(final: Path) -> Iterator[None]:
         yield
 
 
-def _write_synced(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """Flush a file or folder to the disk, so that a power cut cannot keep the manifest and lose the data."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

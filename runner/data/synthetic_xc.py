@@ -172,13 +172,13 @@ def _generate(config: SyntheticXcConfig, folder: Path) -> Any:
     shape = config.shape
     counts, digests = [], []
     for number, (split, rows) in enumerate((("train", shape.num_train), ("test", shape.num_test))):
-        writer = RowsWriter(folder, split)
-        with tqdm(total=rows, unit="row", desc=split, file=sys.stderr, disable=None) as bar:
+        bar = tqdm(total=rows, unit="row", desc=split, file=sys.stderr, disable=None)
+        with bar, RowsWriter(folder, split) as writer:
             for chunk, start in enumerate(range(0, rows, ROWS_AT_ONCE)):
                 size = min(ROWS_AT_ONCE, rows - start)
                 writer.append(*generator.chunk(number, chunk, size))
                 bar.update(size)
-        digests.append(writer.close())
+            digests.append(writer.finish())
         counts.append(writer.counts())
     return Manifest(
         name="synthetic_xc",

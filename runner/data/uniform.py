@@ -61,9 +61,9 @@ def write_uniform(
     splits = (("train", base.train, cap), ("test", base.test, test_cap))
     for number, (split, rows, limit) in enumerate(splits):
         keep = thin(rows.labels, new_ids, limit, np.random.default_rng([seed, number]))
-        writer = RowsWriter(folder, split)
-        featureless = _copy(rows, keep, new_ids, writer)
-        digests.append(writer.close())
+        with RowsWriter(folder, split) as writer:
+            featureless = _copy(rows, keep, new_ids, writer)
+            digests.append(writer.finish())
         dropped = rows.num_rows - writer.rows
         counts.append(writer.counts(rows_dropped=dropped, rows_without_features=featureless))
     return counts[0], counts[1], digests, chosen.astype(np.int32)
