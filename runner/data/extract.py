@@ -66,7 +66,7 @@ def extract(archive: Path, into: Path, *, most_bytes: int | None = None) -> None
 
 def _safe(archive: Path, name: str) -> PurePosixPath:
     path = PurePosixPath(name.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or ":" in name or "\0" in name or not path.parts:
+    if path.is_absolute() or ".." in path.parts or ":" in name or "\0" in name:
         raise DataError(f"{archive}: member {name!r} would leave the folder; refused")
     return path
 

@@ -189,7 +189,9 @@ def _verify_given(path: Path, published: dict) -> None:
 
 def _find_downloaded(card: Card, unpacked: Path) -> _Found:
     failures = []
-    for source in card.sources:
+    raw = places.raw_dir(card.name)
+    at_hand = [all((raw / file.name).exists() for file in source.files) for source in card.sources]
+    for source, _ in sorted(zip(card.sources, at_hand, strict=True), key=lambda pair: not pair[1]):
         try:
             return _fetch_source(card, source, unpacked)
         except DataError as error:

@@ -39,10 +39,13 @@ FREQUENCIES = ("power_law", "uniform")
 MOST_CLASSES = 10_000_000
 ROWS_AT_ONCE = 4096
 
-LEAF_SHARE, TREE_SHARE = 0.45, 0.30  # of a row's word slots; the rest is noise
+# The shares set the difficulty. A nearest-centroid classifier (cosine) reaches P@1 .79 on the default shape,
+# .77 on like=amazoncat13k with 40,000 rows and .47 on like=amazon670k with 60,000; most of its mistakes are
+# siblings. With leaf words as half of the slots it is nearly always right, and any sampler will do.
+LEAF_SHARE, TREE_SHARE = 0.10, 0.30  # of a row's word slots; the rest is noise
 MAIN_SHARE = 0.5  # of the leaf slots that surely belong to the main class; the others to any label of the row
 GLOBAL_LABELS = 0.1  # of the further labels that come from anywhere
-LEAF_WORDS, NODE_WORDS = 6, 12  # words a leaf and an inner node own
+LEAF_WORDS, NODE_WORDS = 10, 12  # words a leaf and an inner node own
 NOISE_VOCABULARY = 0.2  # of the features; the first ids
 RANK_OFFSET = 10.0  # flattens the head of the power law: no class dominates a tenth of the rows
 

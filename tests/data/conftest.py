@@ -26,12 +26,14 @@ redistribute: true
 citation: none
 propensity_a: 0.5
 propensity_b: 0.4
-expected: {{num_features: 6, num_classes: 4, num_train: 3, num_test: 2, labels_per_row: 1.0, features_per_row: 2.0}}
+expected:
+  {{num_features: 6, num_classes: 4, num_train: 3, num_test: 2, labels_per_row: 1.0, features_per_row: 2.0}}
 counts_source: this test
 """
 XMC_BODY = """
 layouts:
-  - {name: toy, format: xmc, feature_start: 0, label_start: 0, train: Toy/toy_train.txt, test: Toy/toy_test.txt}
+  - {name: toy, format: xmc, feature_start: 0, label_start: 0,
+     train: Toy/toy_train.txt, test: Toy/toy_test.txt}
 """
 
 

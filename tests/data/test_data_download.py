@@ -148,7 +148,9 @@ def test_a_later_run_resumes_only_the_same_file(
 
 def test_a_part_longer_than_the_file_is_discarded(server: Server, tmp_path: Path) -> None:
     (tmp_path / "data.zip.part").write_bytes(CONTENT + b"more")
-    (tmp_path / "data.zip.part.json").write_text(json.dumps({"url": server.url("ok"), "validator": server.tag}))
+    (tmp_path / "data.zip.part.json").write_text(
+        json.dumps({"url": server.url("ok"), "validator": server.tag})
+    )
     assert download(source(server.url("ok")), tmp_path).read_bytes() == CONTENT
     assert [asked is None for _, asked in server.log] == [False, True]
 
@@ -173,7 +175,10 @@ def test_all_mirrors_fail_in_one_line(server: Server, tmp_path: Path) -> None:
 
 
 def test_wrong_checksum_is_an_error_and_removes_the_file(server: Server, tmp_path: Path) -> None:
-    for wrong in (source(server.url("ok"), sha256="0" * 64), source(server.url("ok"), sha256=None, md5="0" * 32)):
+    for wrong in (
+        source(server.url("ok"), sha256="0" * 64),
+        source(server.url("ok"), sha256=None, md5="0" * 32),
+    ):
         with pytest.raises(DataError, match=r"wrong (sha256|md5): expected 0+, found .*removed"):
             download(wrong, tmp_path)
         assert list(tmp_path.iterdir()) == []
@@ -193,7 +198,7 @@ def test_unpublished_checksum_is_recorded_and_held_to(
     assert (tmp_path / "data.zip.sha256").read_text() == SHA256 + "\n"
     (tmp_path / "data.zip").unlink()
     server.content = CONTENT[:-1]
-    with pytest.raises(DataError, match="recorded .* earlier"):
+    with pytest.raises(DataError, match=r"recorded .* earlier"):
         download(file, tmp_path)
     assert not (tmp_path / "data.zip").exists()
 
@@ -206,5 +211,8 @@ def test_nothing_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_drive_ids_become_addresses() -> None:
     first, second = module._addresses("gdrive:ABC&resourcekey=0-x")
-    assert first == "https://drive.usercontent.google.com/download?id=ABC&resourcekey=0-x&export=download&confirm=t"
+    assert (
+        first
+        == "https://drive.usercontent.google.com/download?id=ABC&resourcekey=0-x&export=download&confirm=t"
+    )
     assert second.startswith("https://drive.google.com/uc?id=ABC")
