@@ -1,0 +1,95 @@
+"""Unpacking archives without trusting them: only plain files, only inside the target folder."""
+
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from runner.errors import DataError
+
+ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+MOST_BYTES = 64 << 30  # unpacked; the largest set of the papers is below 10 GB
+MOST_MEMBERS = 10_000
+_CHUNK_BYTES = 1 << 20
+
+
+def is_archive(path: Path) -> bool:
+    return path.name.lower().endswith(ENDINGS)
+
+
+def extract(archive: Path, into: Path, *, most_bytes: int | None = None) -> None:
+    """Unpack a zip or tar archive into the folder `into`, which is removed again when anything is wrong.
+
+    Raises DataError for damaged archives, absolute paths, `..`, links, devices, and for more than
+    `most_bytes`.
+    """
+    left = MOST_BYTES if most_bytes is None else most_bytes
+    opener = _zip_members if archive.name.lower().endswith(".zip") else _tar_members
+    try:
+        into.mkdir(parents=True)
+        for count, (name, stream) in enumerate(opener(archive), start=1):
+            if count > MOST_MEMBERS:
+                raise DataError(
+                    f"{archive}: more than {MOST_MEMBERS} members; not one of the published archives"
+                )
+            target = into / _safe(archive, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            # "x": a second member of the same name is refused instead of overwriting the first.
+            with stream, target.open("xb") as file:
+                while data := stream.read(_CHUNK_BYTES):
+                    left -= len(data)
+                    if left < 0:
+                        raise DataError(f"{archive}: unpacks to more than the allowed size; refused")
+                    file.write(data)
+    except DataError:
+        shutil.rmtree(into, ignore_errors=True)
+        raise
+    except (
+        zipfile.BadZipFile,
+        tarfile.TarError,
+        EOFError,
+        zlib.error,
+        OSError,
+        RuntimeError,
+        ValueError,
+    ) as error:
+        shutil.rmtree(into, ignore_errors=True)
+        raise DataError(f"{archive}: damaged archive or unpacking failed ({error})") from None
+    except BaseException:
+        shutil.rmtree(into, ignore_errors=True)
+        raise
+
+
+def _safe(archive: Path, name: str) -> PurePosixPath:
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or ":" in name or "\0" in name:
+        raise DataError(f"{archive}: member {name!r} would leave the folder; refused")
+    return path
+
+
+def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    with zipfile.ZipFile(archive) as file:
+        for member in file.infolist():
+            kind = stat.S_IFMT(member.external_attr >> 16)  # 0 where the archive comes from no Unix
+            if member.is_dir():
+                _safe(archive, member.filename)
+                continue
+            if kind not in (0, stat.S_IFREG):
+                raise DataError(f"{archive}: member {member.filename!r} is a link or device; refused")
+            yield member.filename, file.open(member)
+
+
+def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    with tarfile.open(archive, "r|*") as file:  # streaming: members are read in the order they lie
+        for member in file:
+            if member.isdir():
+                _safe(archive, member.name)
+                continue
+            stream = file.extractfile(member) if member.isreg() else None
+            if stream is None:
+                raise DataError(f"{archive}: member {member.name!r} is a link or device; refused")
+            yield member.name, stream

@@ -1,0 +1,295 @@
+"""Text files of extreme classification as streams of CSR blocks, with exact line numbers in errors.
+
+Three layouts: `xmc` (header `rows features labels`, then `l1,l2 f:v f:v`), `libsvm` (the same without header,
+features usually 1-based), `vw` (`LABEL | f:v f:v`). Feature indices repeated in a row are added, labels
+repeated in a row count once, and rows without any label are dropped and counted, because neither a loss nor a
+metric can use them.
+"""
+
+import bz2
+import gzip
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import numpy as np
+
+from runner.errors import DataError
+
+COMPRESSIONS = ("", ".xz", ".gz", ".bz2")
+LAYOUTS = ("xmc", "libsvm", "vw")
+BLOCK_BYTES = 8 << 20
+LONGEST_LINE = 64 << 20
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextFormat:
+    """How to read one kind of file. The starts are the smallest legal index in the file: 0 or 1."""
+
+    layout: str
+    feature_start: int = 0
+    label_start: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """r consecutive rows in CSR form, sizes instead of offsets."""
+
+    row_sizes: np.ndarray  # (r) int64
+    indices: np.ndarray  # (nnz) int32
+    values: np.ndarray  # (nnz) float32
+    label_sizes: np.ndarray  # (r) int64
+    labels: np.ndarray  # (P) int32
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileCounts:
+    """What a whole file held. Dimensions are the header's, or largest index + 1 where there is none."""
+
+    rows_read: int
+    rows_without_labels: int
+    rows_without_features: int
+    num_features: int
+    num_classes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Header:
+    rows: int
+    features: int
+    labels: int
+
+
+def find_file(folder: Path, name: str) -> Path | None:
+    """`name` in `folder`, plain or compressed; None when absent."""
+    for suffix in COMPRESSIONS:
+        path = folder / (name + suffix)
+        if path.is_file():
+            return path
+    return None
+
+
+def read_rows(
+    path: Path,
+    text: TextFormat,
+    sink: Callable[[Block], None],
+    *,
+    keep_unlabelled: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> FileCounts:
+    """Read one file, handing each block of rows to `sink`; `progress` gets the bytes consumed on disk so far.
+
+    Raises DataError, naming file and line, for anything that is not the format: damaged compression, wrong
+    header counts, indices out of range, values that are not finite, foreign bytes.
+    """
+    from runner.data import scan  # compiles or loads machine code: only preparation pays for it
+
+    layout = {"xmc": scan.XC, "libsvm": scan.LIBSVM, "vw": scan.VW}[text.layout]
+    header: _Header | None = None
+    line = 0  # lines consumed
+    rows = unlabelled = featureless = 0
+    top_feature = top_label = -1
+    for data, consumed in _blocks(path, lambda: line):  # noqa: B023  the current value is wanted
+        if text.layout == "xmc" and header is None:
+            cut = data.index(b"\n") + 1
+            header = _parse_header(path, data[:cut])
+            data = data[cut:]
+            line = 1
+        if text.layout == "xmc" and header is not None:
+            data = _within_header(path, data, line, header.rows - rows)
+        buffer = np.frombuffer(data, np.uint8)
+        most_rows, most_features, most_labels = scan.count_bounds(buffer)
+        row_sizes, label_sizes = np.empty(most_rows, np.int64), np.empty(most_rows, np.int64)
+        indices, values = np.empty(most_features, np.int32), np.empty(most_features, np.float32)
+        labels = np.empty(most_labels, np.int32)
+        num_features = header.features if header else _INT32_MAX
+        num_classes = header.labels if header else _INT32_MAX
+        result = scan.scan_block(
+            buffer,
+            layout,
+            text.feature_start,
+            text.label_start,
+            num_features,
+            num_classes,
+            keep_unlabelled,
+            row_sizes,
+            indices,
+            values,
+            label_sizes,
+            labels,
+        )
+        status, bad_line, position, lines, kept, nonzeros, pairs, without, bare, feature, label = result
+        if status != scan.OK:
+            reason = _reason(status, data, position, text, num_features, num_classes)
+            raise DataError(f"{path}: line {line + bad_line + 1}: {reason}")
+        sink(
+            Block(
+                row_sizes=row_sizes[:kept],
+                indices=indices[:nonzeros],
+                values=values[:nonzeros],
+                label_sizes=label_sizes[:kept],
+                labels=labels[:pairs],
+            )
+        )
+        line += lines
+        rows += kept if keep_unlabelled else kept + without
+        unlabelled += without
+        featureless += bare
+        top_feature, top_label = max(top_feature, feature), max(top_label, label)
+        if progress is not None:
+            progress(consumed)
+    if line == 0:
+        raise DataError(f"{path}: the file is empty")
+    if header is not None and rows < header.rows:
+        raise DataError(
+            f"{path}: line {line}: the file ends after {rows} rows,"
+            f" its header promises {header.rows} (truncated?)"
+        )
+    if header is None and rows == 0:
+        raise DataError(f"{path}: the file has no rows")
+    return FileCounts(
+        rows_read=rows,
+        rows_without_labels=unlabelled,
+        rows_without_features=featureless,
+        num_features=header.features if header else top_feature + 1,
+        num_classes=header.labels if header else top_label + 1,
+    )
+
+
+def read_split_lines(path: Path, column: int, num_rows: int) -> np.ndarray:
+    """One column of a split file (1-based line numbers of the data) as 0-based row numbers (int64).
+
+    Raises DataError when a number is missing, not in 1..num_rows, or twice in the column.
+    """
+    chosen: list[int] = []
+    for data, _ in _blocks(path, lambda: len(chosen)):
+        for text in data.splitlines():
+            words = text.split()
+            if not words:
+                continue
+            where = f"{path}: line {len(chosen) + 1}"
+            if len(words) <= column:
+                raise DataError(f"{where}: {len(words)} columns, column {column + 1} is wanted")
+            if not words[column].isdigit() or not 1 <= int(words[column]) <= num_rows:
+                shown = words[column][:40].decode("ascii", "backslashreplace")
+                raise DataError(f"{where}: {shown!r} is no line number in 1..{num_rows}")
+            chosen.append(int(words[column]) - 1)
+    if len(set(chosen)) != len(chosen):
+        raise DataError(f"{path}: column {column + 1} names a line twice")
+    if not chosen:
+        raise DataError(f"{path}: the file is empty")
+    return np.array(chosen, dtype=np.int64)
+
+
+def read_names(path: Path, num_classes: int) -> list[str]:
+    """Label names, one a line in id order; of tab-separated columns the last is the name."""
+    names: list[str] = []
+    for data, _ in _blocks(path, lambda: len(names)):
+        for text in data.decode("utf-8", "replace").split("\n")[:-1]:
+            names.append(text.rstrip("\r").split("\t")[-1])
+    if len(names) != num_classes:
+        raise DataError(f"{path}: {len(names)} names for {num_classes} labels")
+    return names
+
+
+def _blocks(path: Path, line: Callable[[], int]) -> Iterator[tuple[bytes, int]]:
+    """(whole lines, bytes of the file consumed). The last line gets an LF; a byte-order mark is dropped."""
+    rest, first = b"", True
+    try:
+        with path.open("rb") as file:
+            stream = _decompress(path, file)
+            while True:
+                data = stream.read(BLOCK_BYTES)
+                if first and data.startswith(b"\xef\xbb\xbf"):
+                    data = data[3:]
+                first = False
+                if not data:
+                    break
+                cut = data.rfind(b"\n") + 1
+                if cut == 0:
+                    rest += data
+                    if len(rest) > LONGEST_LINE:
+                        raise DataError(
+                            f"{path}: line {line() + 1}: longer than {LONGEST_LINE >> 20} MiB; not text?"
+                        )
+                    continue
+                yield rest + data[:cut], file.tell()
+                rest = data[cut:]
+            if rest:
+                yield rest + b"\n", file.tell()
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except EOFError:
+        raise DataError(
+            f"{path}: line {line() + 1}: the compressed file is truncated after this line"
+        ) from None
+    except (lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}: line {line() + 1}: the compressed file is damaged ({error})") from None
+    except OSError as error:
+        raise DataError(f"{path}: line {line() + 1}: cannot be read ({error})") from None
+
+
+def _decompress(path: Path, file: BinaryIO) -> BinaryIO:
+    if path.suffix == ".xz":
+        return cast(BinaryIO, lzma.LZMAFile(file))
+    if path.suffix == ".gz":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    if path.suffix == ".bz2":
+        return cast(BinaryIO, bz2.BZ2File(file))
+    return file
+
+
+def _parse_header(path: Path, line: bytes) -> _Header:
+    words = line.split()
+    if len(words) != 3 or not all(word.isdigit() for word in words):
+        raise DataError(f"{path}: line 1: header `rows features labels` missing, found {_shown(line)}")
+    rows, features, labels = map(int, words)
+    if not (rows > 0 and 0 < features <= _INT32_MAX and 0 < labels <= _INT32_MAX):
+        raise DataError(
+            f"{path}: line 1: the header's counts must be positive and fit 32 bits, found {_shown(line)}"
+        )
+    return _Header(rows=rows, features=features, labels=labels)
+
+
+def _within_header(path: Path, data: bytes, line: int, rows_left: int) -> bytes:
+    """Cut blank lines after the last promised row; anything else there is an error."""
+    surplus = data.count(b"\n") - rows_left
+    if surplus <= 0:
+        return data
+    cut = 0
+    for _ in range(rows_left):
+        cut = data.index(b"\n", cut) + 1
+    if data[cut:].strip():
+        raise DataError(f"{path}: line {line + rows_left + 1}: more rows than the header promises")
+    return data[:cut]
+
+
+def _reason(
+    status: int, data: bytes, position: int, text: TextFormat, num_features: int, num_classes: int
+) -> str:
+    from runner.data import scan
+
+    line_start = data.rfind(b"\n", 0, position) + 1
+    start = max(data.rfind(b" ", line_start, position), data.rfind(b"\t", line_start, position)) + 1
+    token = data[max(start, line_start) : data.index(b"\n", position)].split()
+    shown = _shown(token[0] if token else b"")
+    last_feature, last_label = num_features - 1 + text.feature_start, num_classes - 1 + text.label_start
+    reasons = {
+        scan.BAD_FEATURE: f"expected `feature:value`, found {shown}",
+        scan.BAD_LABEL: f"expected comma-separated label numbers, found {shown}",
+        scan.BAD_VALUE: f"the value is no number in {shown}",
+        scan.NOT_FINITE: f"the value is not finite (NaN, infinite, or beyond float32) in {shown}",
+        scan.LABEL_RANGE: f"label outside {text.label_start}..{last_label} in {shown}",
+        scan.FEATURE_RANGE: f"feature index outside {text.feature_start}..{last_feature} in {shown}",
+        scan.NO_BAR: "no `|` between the label and the features",
+    }
+    return reasons[status]
+
+
+def _shown(data: bytes) -> str:
+    text = data.strip()[:40].decode("ascii", "backslashreplace")
+    return repr(text).replace("\\\\", "\\")

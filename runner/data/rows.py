@@ -1,0 +1,63 @@
+"""What every reader of prepared data sees: two memory-mapped CSR tables and a few numbers.
+
+Shapes: R rows, nnz stored feature values, P stored (row, label) pairs.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from runner.errors import DataError
+
+Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+Float32s = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledRows:
+    """Sparse feature rows with their label sets. Arrays read from disk are memory-mapped and read-only.
+
+    Within a row, feature indices and labels are ascending and unique; every row has at least one label.
+    Rows keep the order of the file: some files are sorted by label, so consumers shuffle.
+    """
+
+    indptr: Int64s  # (R+1) row r holds indices[indptr[r]:indptr[r+1]]
+    indices: Int32s  # (nnz)
+    values: Float32s  # (nnz)
+    label_indptr: Int64s  # (R+1)
+    labels: Int32s  # (P)
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.indptr) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class XmcDataset:
+    """A prepared extreme-classification data set."""
+
+    name: str
+    train: LabelledRows
+    test: LabelledRows
+    num_features: int
+    num_classes: int
+    propensity_a: float
+    propensity_b: float
+    checksum: str  # sha256 of the prepared arrays and their dimensions
+    variant: str  # which published (or private) version and split of the data this is
+    label_names_path: Path | None = None
+
+    def label_names(self) -> list[str] | None:
+        """Name of each class in id order, or None when the set ships none. Reads the file anew each time."""
+        if self.label_names_path is None:
+            return None
+        names = self.label_names_path.read_text(encoding="utf-8").split("\n")[:-1]
+        if len(names) != self.num_classes:
+            raise DataError(
+                f"{self.label_names_path}: {len(names)} names for {self.num_classes} classes;"
+                " prepare the set again"
+            )
+        return names

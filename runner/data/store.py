@@ -1,0 +1,252 @@
+"""Prepared folders on disk: written whole or not at all.
+
+A preparation fills a temporary sibling folder, flushes it to the disk, writes `manifest.json` last and
+renames the folder into place, all under a file lock. So a manifest means whole data, a killed preparation
+leaves only a temporary folder (removed by the next one), and two processes preparing the same set do the work
+once.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+
+from runner.data.rows import LabelledRows, XmcDataset
+from runner.errors import DataError, DataNotPrepared
+
+FORMAT_VERSION = 1
+COLUMNS = {"indptr": "<i8", "indices": "<i4", "values": "<f4", "label_indptr": "<i8", "labels": "<i4"}
+LABEL_NAMES = "labels.txt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitCounts:
+    """What one split holds, and what reading it dropped."""
+
+    rows: int
+    nonzeros: int
+    label_pairs: int
+    rows_read: int  # rows in the file: rows + rows_dropped
+    rows_dropped: int  # rows without any label
+    rows_without_features: int  # kept, with an empty feature row
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    name: str
+    variant: str
+    num_features: int
+    num_classes: int
+    propensity_a: float
+    propensity_b: float
+    train: SplitCounts
+    test: SplitCounts
+    checksum: str
+    sources: dict[str, str]  # file read -> its sha256 ("" where the file was only fingerprinted)
+    notes: list[str]  # where the data differ from what the card expects
+    format_version: int = FORMAT_VERSION
+
+
+class _Column:
+    """Appends to one .npy file whose length is known only at the end."""
+
+    def __init__(self, path: Path, dtype: str) -> None:
+        self.path, self.dtype, self.length = path, np.dtype(dtype), 0
+        self.digest = hashlib.sha256()
+        self.file: BinaryIO = path.open("wb")
+        self._write_header()
+        self.header_size = self.file.tell()
+
+    def _write_header(self) -> None:
+        shape = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.length,)}
+        np.lib.format.write_array_header_1_0(self.file, shape)
+
+    def append(self, array: np.ndarray) -> None:
+        data = np.ascontiguousarray(array, dtype=self.dtype)
+        self.digest.update(data.data)
+        self.file.write(data.data)
+        self.length += len(data)
+
+    def finish(self) -> str:
+        self.file.seek(0)
+        self._write_header()
+        if self.file.tell() != self.header_size:  # NumPy pads the header so that a longer shape still fits
+            raise DataError(f"{self.path}: cannot write the array header in place")
+        self.file.close()
+        return self.digest.hexdigest()
+
+
+class RowsWriter:
+    """Streams CSR rows into `<split>.<column>.npy` in bounded memory; a context that closes the files."""
+
+    def __init__(self, folder: Path, split: str) -> None:
+        self.columns = {c: _Column(folder / f"{split}.{c}.npy", d) for c, d in COLUMNS.items()}
+        self.columns["indptr"].append(np.zeros(1, np.int64))
+        self.columns["label_indptr"].append(np.zeros(1, np.int64))
+        self.rows = self.nonzeros = self.label_pairs = 0
+
+    def append(
+        self,
+        row_sizes: np.ndarray,  # (r) features per row
+        indices: np.ndarray,  # (sum of row_sizes)
+        values: np.ndarray,
+        label_sizes: np.ndarray,  # (r) labels per row
+        labels: np.ndarray,  # (sum of label_sizes)
+    ) -> None:
+        self.columns["indptr"].append(self.nonzeros + np.cumsum(row_sizes, dtype=np.int64))
+        self.columns["label_indptr"].append(self.label_pairs + np.cumsum(label_sizes, dtype=np.int64))
+        self.columns["indices"].append(indices)
+        self.columns["values"].append(values)
+        self.columns["labels"].append(labels)
+        self.rows += len(row_sizes)
+        self.nonzeros += len(indices)
+        self.label_pairs += len(labels)
+
+    def finish(self) -> str:
+        """Complete the files; returns the sha256 over the digests of the five arrays."""
+        return combine(*(column.finish() for column in self.columns.values()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for column in self.columns.values():
+            column.file.close()
+
+    def counts(self, *, rows_dropped: int = 0, rows_without_features: int = 0) -> SplitCounts:
+        return SplitCounts(
+            rows=self.rows,
+            nonzeros=self.nonzeros,
+            label_pairs=self.label_pairs,
+            rows_read=self.rows + rows_dropped,
+            rows_dropped=rows_dropped,
+            rows_without_features=rows_without_features,
+        )
+
+
+def combine(*parts: object) -> str:
+    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
+
+
+def fill_folder(final: Path, fill: Callable[[Path], Manifest], *, force: bool = False) -> Manifest:
+    """Run `fill` on a temporary folder and move it to `final`; reuse a finished `final` unless forced.
+
+    Errors of `fill` pass through, with nothing left behind.
+    """
+    final.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(final):
+        if not force and (done := read_manifest(final)) is not None:
+            return done
+        for stale in final.parent.glob(f".{final.name}.*.tmp"):  # left by a killed preparation
+            shutil.rmtree(stale)
+        temporary = final.parent / f".{final.name}.{os.getpid()}.tmp"
+        temporary.mkdir()
+        try:
+            manifest = fill(temporary)
+            for path in temporary.iterdir():
+                _sync(path)
+            (temporary / "manifest.json").write_text(json.dumps(asdict(manifest), indent=1) + "\n")
+            _sync(temporary / "manifest.json")
+            _sync(temporary)
+            if final.exists():
+                old = final.parent / f".{final.name}.old.tmp"
+                final.rename(old)
+                temporary.rename(final)
+                shutil.rmtree(old)
+            else:
+                temporary.rename(final)
+            _sync(final.parent)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        return manifest
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest of a finished preparation in the current format, or None."""
+    path = folder / "manifest.json"
+    try:
+        raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise DataError(f"{path}: not a manifest ({error}); prepare the set again with --force") from None
+    if not isinstance(raw, dict) or raw.get("format_version") != FORMAT_VERSION:
+        return None
+    missing = {f.name for f in fields(Manifest)} ^ raw.keys()
+    if missing:
+        raise DataError(
+            f"{path}: keys {sorted(missing)} missing or unknown; prepare the set again with --force"
+        )
+    return Manifest(**{**raw, "train": SplitCounts(**raw["train"]), "test": SplitCounts(**raw["test"])})
+
+
+def load_dataset(folder: Path, *, how_to_get: str = "") -> XmcDataset:
+    """Open a prepared folder. DataNotPrepared without a manifest, DataError when arrays do not fit it."""
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise DataNotPrepared(how_to_get or f"{folder}: not prepared")
+    names = folder / LABEL_NAMES
+    return XmcDataset(
+        name=manifest.name,
+        train=_load_rows(folder, "train", manifest.train),
+        test=_load_rows(folder, "test", manifest.test),
+        num_features=manifest.num_features,
+        num_classes=manifest.num_classes,
+        propensity_a=manifest.propensity_a,
+        propensity_b=manifest.propensity_b,
+        checksum=manifest.checksum,
+        variant=manifest.variant,
+        label_names_path=names if names.exists() else None,
+    )
+
+
+def _load_rows(folder: Path, split: str, counts: SplitCounts) -> LabelledRows:
+    lengths = {
+        "indptr": counts.rows + 1,
+        "indices": counts.nonzeros,
+        "values": counts.nonzeros,
+        "label_indptr": counts.rows + 1,
+        "labels": counts.label_pairs,
+    }
+    arrays = {}
+    for column, dtype in COLUMNS.items():
+        path = folder / f"{split}.{column}.npy"
+        try:
+            # A plain ndarray view: np.memmap's own indexing is slow and Numba treats it as another type.
+            array = np.load(path, mmap_mode="r").view(np.ndarray)
+        except (OSError, ValueError, EOFError) as error:
+            raise DataError(f"{path}: cannot be read ({error}); prepare the set again with --force") from None
+        if array.shape != (lengths[column],) or array.dtype != np.dtype(dtype):
+            raise DataError(f"{path}: does not fit its manifest; prepare the set again with --force")
+        arrays[column] = array
+    return LabelledRows(**arrays)
+
+
+@contextlib.contextmanager
+def _locked(final: Path) -> Iterator[None]:
+    with (final.parent / f".{final.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting for another process that is preparing {final}", file=sys.stderr)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _sync(path: Path) -> None:
+    """Flush a file or folder to the disk, so that a power cut cannot keep the manifest and lose the data."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,71 @@
+"""Fetch (or take from a folder), verify and convert data sets; `--list` shows what there is."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
+
+from runner.data.card import card_names, load_card
+from runner.data.places import prepared_dir
+from runner.data.prepare import prepare_card
+from runner.data.store import read_manifest
+from runner.errors import RunnerError
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="data sets to prepare (see --list)")
+    parser.add_argument(
+        "--from",
+        dest="given",
+        metavar="DIR",
+        default=os.environ.get("DATA_MIRROR"),
+        help="take files from DIR/NAME or DIR instead of downloading (default: $DATA_MIRROR)",
+    )
+    parser.add_argument("--list", action="store_true", help="list data sets, their size and state")
+    parser.add_argument("--force", action="store_true", help="prepare again what is prepared already")
+    arguments = parser.parse_args()
+    if not arguments.list and not arguments.names:
+        parser.error("name a data set, or use --list")
+    failed = False
+    for name in arguments.names:
+        try:
+            manifest = prepare_card(
+                name, given=Path(arguments.given) if arguments.given else None, force=arguments.force
+            )
+        except RunnerError as error:
+            print(f"error: {error}", file=sys.stderr)
+            failed = True
+            continue
+        print(
+            f"{name}: {manifest.variant}, {manifest.train.rows:,} / {manifest.test.rows:,} rows,"
+            f" {manifest.num_features:,} features, {manifest.num_classes:,} classes in {prepared_dir(name)}"
+        )
+    if arguments.list:
+        print_list()
+    return int(failed)
+
+
+def print_list() -> None:
+    print(f"{'name':<18}{'train rows':>12}{'test rows':>11}{'features':>11}{'classes':>9}  state")
+    for name in card_names():
+        card = load_card(name)
+        shape = card.expected
+        if read_manifest(prepared_dir(name)) is not None:
+            state = "prepared"
+        elif card.embedded:
+            state = "in the repository, prepared on first use"
+        elif card.derived is not None:
+            state = f"derived from {card.derived.base}, not prepared"
+        else:
+            state = "not prepared"
+        print(
+            f"{name:<18}{shape.num_train:>12,}{shape.num_test:>11,}{shape.num_features:>11,}"
+            f"{shape.num_classes:>9,}  {state}"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""Fixtures of the data tests: prepared data go to a temporary folder, never beside the cards."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.data import places
+from runner.data.card import load_card
+
+
+@pytest.fixture(autouse=True)
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "datasets"
+    monkeypatch.setenv("DATASETS_DIR", str(folder))
+    monkeypatch.delenv("DATA_MIRROR", raising=False)
+    return folder
+
+
+CARD = """
+name: {name}
+title: Toy
+description: A toy.
+licence: none
+redistribute: true
+citation: none
+propensity_a: 0.5
+propensity_b: 0.4
+expected:
+  {{num_features: 6, num_classes: 4, num_train: 3, num_test: 2, labels_per_row: 1.0, features_per_row: 2.0}}
+counts_source: this test
+"""
+XMC_BODY = """
+layouts:
+  - {name: toy, format: xmc, feature_start: 0, label_start: 0,
+     train: Toy/toy_train.txt, test: Toy/toy_test.txt}
+"""
+
+
+@pytest.fixture
+def make_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Write datasets/<name>/card.yaml in a card folder of the test's own; returns its folder."""
+    root = tmp_path / "cards"
+    monkeypatch.setattr(places, "CARDS_ROOT", root)
+    load_card.cache_clear()
+    request = load_card.cache_clear
+
+    def make(body: str = XMC_BODY, name: str = "toy") -> Path:
+        folder = root / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "card.yaml").write_text(CARD.format(name=name) + body)
+        request()
+        return folder
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _forget_cards() -> object:
+    yield
+    load_card.cache_clear()

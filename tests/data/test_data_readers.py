@@ -1,0 +1,254 @@
+"""Readers: each real layout, a round trip, and a table of bad input with the line each error must name."""
+
+import bz2
+import gzip
+import lzma
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runner.data import readers
+from runner.data.readers import Block, FileCounts, TextFormat, read_names, read_rows, read_split_lines
+from runner.errors import DataError
+
+XMC = TextFormat(layout="xmc")
+LIBSVM = TextFormat(layout="libsvm", feature_start=1)
+VW = TextFormat(layout="vw", label_start=1)
+
+Row = tuple[list[int], list[tuple[int, float]]]
+
+
+def read(path: Path, text: TextFormat, **options: bool) -> tuple[list[Row], FileCounts]:
+    """All rows as Python lists."""
+    rows: list[Row] = []
+
+    def sink(block: Block) -> None:
+        features = np.split(np.arange(len(block.indices)), np.cumsum(block.row_sizes)[:-1])
+        labels = np.split(block.labels, np.cumsum(block.label_sizes)[:-1])
+        for places, row_labels in zip(features, labels, strict=True):
+            pairs = [(int(block.indices[i]), float(block.values[i])) for i in places]
+            if len(block.row_sizes):
+                rows.append((row_labels.tolist(), pairs))
+
+    counts = read_rows(path, text, sink, **options)
+    return rows, counts
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def test_xmc_layout(tmp_path: Path) -> None:
+    data = b"5 6 4\n0,3 0:1 5:0.25\n 1:2 2:3\n2\n3,1,3 4:1e-2 2:-1.5 4:2\n\n"
+    rows, counts = read(write(tmp_path / "a.txt", data), XMC)
+    assert rows == [
+        ([0, 3], [(0, 1.0), (5, 0.25)]),
+        ([2], []),  # labels without features are kept
+        (
+            [1, 3],
+            [(2, -1.5), (4, float(np.float32(2.01)))],
+        ),  # sorted; a repeated feature adds, a label counts once
+    ]
+    assert (counts.num_features, counts.num_classes) == (6, 4)
+    assert (counts.rows_read, counts.rows_without_labels, counts.rows_without_features) == (5, 2, 1)
+
+
+def test_unlabelled_rows_are_kept_on_request(tmp_path: Path) -> None:
+    rows, counts = read(write(tmp_path / "a.txt", b"2 3 2\n 1:1\n1 2:1\n"), XMC, keep_unlabelled=True)
+    assert rows == [([], [(1, 1.0)]), ([1], [(2, 1.0)])]
+    assert (counts.rows_read, counts.rows_without_labels) == (2, 1)
+
+
+def test_libsvm_layout(tmp_path: Path) -> None:
+    rows, counts = read(write(tmp_path / "a.svm", b"4,2 1:1 6:2\n1:5\n 2:5\n0 2:3\n\n"), LIBSVM)
+    assert rows == [([2, 4], [(0, 1.0), (5, 2.0)]), ([0], [(1, 3.0)])]
+    assert counts == FileCounts(
+        rows_read=4, rows_without_labels=2, rows_without_features=0, num_features=6, num_classes=5
+    )
+
+
+def test_vw_layout(tmp_path: Path) -> None:
+    data = b"105033 | 0:1 7:2.5\n3 1.0 tag|words 2:1 4\n1 |\n | 1:1\n"
+    rows, counts = read(write(tmp_path / "a.vw", data), VW)
+    assert rows == [([105032], [(0, 1.0), (7, 2.5)]), ([2], [(2, 1.0), (4, 1.0)]), ([0], [])]
+    assert (counts.num_features, counts.num_classes, counts.rows_without_labels) == (8, 105033, 1)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "compress"),
+    [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)],
+)
+def test_compression_windows_line_ends_and_missing_last_one(
+    tmp_path: Path, suffix: str, compress: type
+) -> None:
+    data = b"\xef\xbb\xbf2 3 2\r\n0 1:1\r\n1 \t2:2 "
+    rows, _ = read(write(tmp_path / f"a.txt{suffix}", compress(data)), XMC)
+    assert rows == [([0], [(1, 1.0)]), ([1], [(2, 2.0)])]
+
+
+def test_zero_based_label_ids_and_big_numbers(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.txt", b"1 2147483647 2147483647\n2147483646 2147483646:123456789012345678901234\n"
+    )
+    rows, _ = read(path, XMC)
+    assert rows == [([2147483646], [(2147483646, float(np.float32(1.2345678901234568e23)))])]
+
+
+floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.sets(st.integers(0, 40), max_size=6),
+            st.dictionaries(st.integers(0, 99), floats, max_size=12),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    block=st.integers(5, 400),
+    text=st.sampled_from([XMC, LIBSVM]),
+    ends=st.sampled_from(["\n", "\r\n"]),
+)
+def test_round_trip(tmp_path: Path, rows: list, block: int, text: TextFormat, ends: str) -> None:
+    """What is written is read back exactly (float32), whatever the block size."""
+    start = text.feature_start
+    lines = [
+        ",".join(map(str, labels)) + " " + " ".join(f"{i + start}:{v!r}" for i, v in features.items())
+        for labels, features in rows
+    ]
+    header = [f"{len(rows)} 100 41"] if text is XMC else []
+    path = write(tmp_path / "a.txt", ends.join([*header, *lines, ""]).encode())
+    before, readers.BLOCK_BYTES = readers.BLOCK_BYTES, block
+    try:
+        found, counts = read(path, text)
+    finally:
+        readers.BLOCK_BYTES = before
+    assert found == [(sorted(labels), sorted(features.items())) for labels, features in rows if labels]
+    assert counts.rows_read == len(rows)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    text=st.decimals(-(10**6), 10**6, places=6).map(str) | st.from_regex(r"\A-?[0-9]{1,15}e-?[0-9]{1,2}\Z")
+)
+def test_values_agree_with_python(tmp_path: Path, text: str) -> None:
+    with np.errstate(over="ignore"):
+        expected = np.float32(float(text))
+    path = write(tmp_path / "a.txt", f"1 1 1\n0 0:{text}\n".encode())
+    if not np.isfinite(expected):
+        with pytest.raises(DataError, match="not finite"):
+            read(path, XMC)
+        return
+    value = read(path, XMC)[0][0][1][0][1]
+    assert value == pytest.approx(float(expected), rel=1.2e-7, abs=2e-45)
+
+
+BAD = [
+    (XMC, b"", "file is empty"),
+    (XMC, b"0,1 2:1\n", "line 1: header"),
+    (XMC, b"2 5\n0 1:1\n", "line 1: header"),
+    (XMC, b"0 5 5\n", "line 1: the header's counts"),
+    (XMC, b"1 5 99999999999\n0 1:1\n", "line 1: the header's counts"),
+    (XMC, b"3 5 5\n0 1:1\n1 1:1\n", r"line 3: the file ends after 2 rows, its header promises 3"),
+    (XMC, b"1 5 5\n0 1:1\n1 1:1\n", "line 3: more rows than the header promises"),
+    (XMC, b"2 5 5\n0 1:1\n1 5:1\n", r"line 3: feature index outside 0\.\.4 in '5:1'"),
+    (XMC, b"2 5 5\n0 1:1\n0,5 1:1\n", r"line 3: label outside 0\.\.4 in '0,5'"),
+    (XMC, b"1 5 5\n99999999999999999999 1:1\n", "line 2: label outside"),
+    (XMC, b"1 5 5\n0 99999999999999999999:1\n", "line 2: feature index outside"),
+    (XMC, b"1 5 5\n0 -1:1\n", "line 2: expected `feature:value`, found '-1:1'"),
+    (XMC, b"1 5 5\n0 1:nan\n", "line 2: the value is not finite"),
+    (XMC, b"1 5 5\n0 1:-Inf\n", "line 2: the value is not finite"),
+    (XMC, b"1 5 5\n0 1:4e38\n", "line 2: the value is not finite"),
+    (XMC, b"1 5 5\n0 1:1e999999999999\n", "line 2: the value is not finite"),
+    (XMC, b"1 5 5\n0 1:3e38 1:3e38\n", "line 2: the value is not finite"),
+    (XMC, b"1 5 5\n0 1:\n", "line 2: the value is no number"),
+    (XMC, b"1 5 5\n0 1:1.2.3\n", "line 2: the value is no number"),
+    (XMC, b"1 5 5\n0 1:2e\n", "line 2: the value is no number"),
+    (XMC, b"1 5 5\n0 1\n", "line 2: expected `feature:value`"),
+    (XMC, b"1 5 5\n0, 1:1\n", "line 2: expected comma-separated label numbers"),
+    (XMC, b"1 5 5\n0;1 1:1\n", "line 2: expected comma-separated label numbers"),
+    (XMC, b"1 5 5\n1:1 2:1\n", "line 2: expected comma-separated label numbers"),  # no leading space
+    (
+        XMC,
+        b"2 5 5\n0 1:1\n\xff\xfe 1:1\n",
+        r"line 3: expected comma-separated label numbers, found '\\xff\\xfe'",
+    ),
+    (XMC, b"2 5 5\n0 1:1\n0 \xc3\xa9:1\n", r"line 3: expected `feature:value`, found '\\xc3\\xa9:1'"),
+    (XMC, b"2 5 5\n0 1:1\n0 1:1\x00\n", "line 3: the value is no number"),
+    (XMC, b"1 5 5\r0 1:1\r", "line 1: header"),
+    (LIBSVM, b"\n\n", "no rows"),
+    (LIBSVM, b"0 1:1\n0 0:1\n", r"line 2: feature index outside 1"),
+    (VW, b"1 | 1:1\n0 | 1:1\n", "line 2: label outside 1"),
+    (VW, b"1 | 1:1\n\n2 1:1\n", "line 3: no `|`"),
+    (VW, b"x | 1:1\n", "line 1: expected comma-separated label numbers"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "message"), BAD, ids=[f"{t.layout}-{i}" for i, (t, _, _) in enumerate(BAD)]
+)
+def test_bad_input_is_one_line_with_file_and_line(
+    tmp_path: Path, text: TextFormat, data: bytes, message: str
+) -> None:
+    path = write(tmp_path / "bad.txt", data)
+    with pytest.raises(DataError, match=message) as caught:
+        read(path, text)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_errors_name_the_line_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 64)
+    lines = [b"500 5 5"] + [b"0 1:1"] * 500
+    lines[437] = b"0 7:1"
+    with pytest.raises(DataError, match=r"line 438: feature index"):
+        read(write(tmp_path / "bad.txt", b"\n".join(lines)), XMC)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)]
+)
+def test_truncated_and_damaged_compression(tmp_path: Path, suffix: str, compress: type) -> None:
+    whole = compress(b"2000 50 50\n" + b"".join(b"%d %d:0.5\n" % (i % 50, i % 49) for i in range(2000)))
+    with pytest.raises(DataError, match=r"line \d+: the compressed file is truncated"):
+        read(write(tmp_path / f"a.txt{suffix}", whole[: len(whole) // 2]), XMC)
+    with pytest.raises(DataError, match=r"line \d+: (the compressed file is damaged|cannot be read)"):
+        read(write(tmp_path / f"b.txt{suffix}", b"not compressed at all, but named so"), XMC)
+
+
+def test_missing_file_and_endless_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        read(tmp_path / "none.txt", XMC)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 1024)
+    monkeypatch.setattr(readers, "LONGEST_LINE", 4096)
+    with pytest.raises(DataError, match=r"line 1: longer than"):
+        read(write(tmp_path / "zeros.txt", bytes(10_000)), XMC)
+
+
+def test_split_files(tmp_path: Path) -> None:
+    path = write(tmp_path / "trSplit.txt", b"3 1\n1 2\r\n")
+    assert read_split_lines(path, 0, 3).tolist() == [2, 0]
+    assert read_split_lines(path, 1, 3).tolist() == [0, 1]
+    for data, column, message in [
+        (b"3 1\n4 2\n", 0, r"line 2: '4' is no line number in 1\.\.3"),
+        (b"0\n", 0, "line 1: '0' is no line number"),
+        (b"1\n1\n", 0, "names a line twice"),
+        (b"1\n", 1, "line 1: 1 columns, column 2 is wanted"),
+        (b"1\nx\xff\n", 0, "line 2: .* is no line number"),
+        (b"", 0, "empty"),
+    ]:
+        with pytest.raises(DataError, match=message):
+            read_split_lines(write(tmp_path / "bad.txt", data), column, 3)
+
+
+def test_label_names(tmp_path: Path) -> None:
+    path = write(tmp_path / "labels.txt", "n001\tn:thing\nn002\tn:été\n".encode())
+    assert read_names(path, 2) == ["n:thing", "n:été"]
+    with pytest.raises(DataError, match="2 names for 3 labels"):
+        read_names(path, 3)
