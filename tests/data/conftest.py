@@ -42,14 +42,12 @@ def make_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     """Write datasets/<name>/card.yaml in a card folder of the test's own; returns its folder."""
     root = tmp_path / "cards"
     monkeypatch.setattr(places, "CARDS_ROOT", root)
-    load_card.cache_clear()
-    request = load_card.cache_clear
 
     def make(body: str = XMC_BODY, name: str = "toy") -> Path:
         folder = root / name
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "card.yaml").write_text(CARD.format(name=name) + body)
-        request()
+        load_card.cache_clear()
         return folder
 
     return make

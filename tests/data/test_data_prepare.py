@@ -4,6 +4,7 @@ import gzip
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -85,8 +86,6 @@ def test_from_folder(make_card: Callable[..., Path], tmp_path: Path, data_dir: P
             Path(f"{path}.gz").write_bytes(gzip.compress(path.read_bytes()))
             path.unlink()
     if place in ("zip", "own_tar"):
-        import shutil
-
         (mirror / "toy").mkdir(exist_ok=True)
         source = write_pair(tmp_path / "packed" / "Toy").parent
         shutil.rmtree(mirror)

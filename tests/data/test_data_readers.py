@@ -3,6 +3,9 @@
 import bz2
 import gzip
 import lzma
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -220,6 +223,36 @@ def test_truncated_and_damaged_compression(tmp_path: Path, suffix: str, compress
         read(write(tmp_path / f"a.txt{suffix}", whole[: len(whole) // 2]), XMC)
     with pytest.raises(DataError, match=r"line \d+: (the compressed file is damaged|cannot be read)"):
         read(write(tmp_path / f"b.txt{suffix}", b"not compressed at all, but named so"), XMC)
+
+
+BOUNDS_CHECKED = """
+import sys
+from pathlib import Path
+from runner.data.readers import TextFormat, read_rows
+for layout, name in (("xmc", "a.txt"), ("libsvm", "a.svm"), ("vw", "a.vw")):
+    blocks = []
+    read_rows(Path(sys.argv[1]) / name, TextFormat(layout=layout), blocks.append)
+    print([(b.labels.tolist(), b.indices.tolist()) for b in blocks])
+"""
+
+
+def test_scanner_stays_inside_its_arrays(tmp_path: Path) -> None:
+    """Compiled with bounds checks: many labels out of order, no spare space, features without colons."""
+    labels = ",".join(map(str, range(99, -1, -1)))
+    write(tmp_path / "a.txt", f"2 100 100\n{labels} 3:1 2:1 3:1\n{labels}\n".encode())
+    write(tmp_path / "a.svm", f"{labels}\n0:1\n5 1:1\n".encode())
+    write(tmp_path / "a.vw", b"7|w 4 3 2\n8|\n")
+    done = subprocess.run(
+        [sys.executable, "-c", BOUNDS_CHECKED, str(tmp_path)],
+        cwd=Path(__file__).resolve().parents[2],
+        env={**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    every = list(range(100))
+    expected = [(every * 2, [2, 3]), ([*every, 5], [1]), ([7, 8], [2, 3, 4])]
+    assert (done.stdout, done.stderr) == ("".join(f"[{pair}]\n" for pair in expected), "")
 
 
 def test_missing_file_and_endless_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
