@@ -54,7 +54,10 @@ class Network:
         dim = self.encoder.dim
         weights = rng.generator(seed, rng.CLASS_INIT).standard_normal((num_classes, dim), dtype=np.float32)
         weights *= np.float32(1 / math.sqrt(dim))
-        self.layer = OutputLayer(RowTable(config.optimizer, weights, bias=True))
+        table = RowTable(config.optimizer, weights, bias=True)
+        # Softmax does not see a common shift; losses that treat logits as log probabilities (NCE) start at uniform.
+        table.bias[:] = -np.float32(math.log(num_classes))  # type: ignore[index]
+        self.layer = OutputLayer(table)
         self.sampler = config.sampler.build(
             num_classes=num_classes, label_counts_N=label_counts_N, layer=self.layer, seed=seed
         )

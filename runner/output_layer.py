@@ -61,10 +61,10 @@ class OutputLayer:
         bias = _as_tensor(self.table.bias[lo:hi, 0])  # type: ignore[index]
         torch.addmm(bias, _as_tensor(hidden_BD), _as_tensor(self.table.weights[lo:hi]).t(), out=_as_tensor(out_BC))
 
-    def largest(self, hidden_BD: np.ndarray, k: int) -> np.ndarray:
-        """(B, k) int32 ids of the k largest logits over all classes, best first, ties by lower id.
+    def largest(self, hidden_BD: np.ndarray, k: int, *, ranked: bool = True) -> np.ndarray:
+        """(B, k) int32 ids of the k largest logits over all classes, ties by lower id.
 
-        Rows must be current (``table.read``).
+        Best first, or by ascending id when not ``ranked``. Rows must be current (``table.read``).
         """
         rows = len(hidden_BD)
         width = 2 * k + 64
@@ -77,7 +77,7 @@ class OutputLayer:
             self.block_logits(hidden_BD, lo, hi, logits)
             topk_kernels.fold_block(logits, lo, k, values, ids, count, bar)
         out = np.empty((rows, k), dtype=np.int32)
-        topk_kernels.finish(values, ids, count, k, out)
+        topk_kernels.finish(values, ids, count, k, ranked, out)
         return out
 
 

@@ -46,11 +46,14 @@ def fold_block(logits_BC, first_class, keep, values_BW, ids_BW, count_B, bar_B):
 
 
 @njit(cache=True, parallel=True)
-def finish(values_BW, ids_BW, count_B, keep, out_BK):
-    """ids of the ``keep`` largest, best first, equal values by lower id."""
+def finish(values_BW, ids_BW, count_B, keep, ranked, out_BK):
+    """ids of the ``keep`` largest, equal values by lower id; best first if ``ranked``, else by ascending id."""
     for row in prange(values_BW.shape[0]):
         if count_B[row] > keep:
             _shrink(values_BW[row], ids_BW[row], count_B[row], keep)
+        if not ranked:
+            out_BK[row, :] = ids_BW[row, :keep]
+            continue
         best_first = np.argsort(-values_BW[row, :keep], kind="mergesort")
         for i in range(keep):
             out_BK[row, i] = ids_BW[row, best_first[i]]

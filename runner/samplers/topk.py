@@ -32,7 +32,7 @@ class TopK(Sampler):
 
     def sample(self, query: Query, step: int) -> Proposal:
         self.layer.table.read(None, step)
-        ids_BK = self.layer.largest(query.hidden_BD, self.k)
+        ids_BK = self.layer.largest(query.hidden_BD, self.k, ranked=False)
         rows = query.num_rows
         return Proposal(
             ids_N=ids_BK.reshape(-1),
