@@ -25,7 +25,7 @@ from runner.clock import StageClock
 from runner.config import RunConfig, set_threads
 from runner.data import LabelledRows, XmcDataset
 from runner.diagnostics import proposal_against_truth
-from runner.errors import RunnerError
+from runner.errors import DataNotPrepared, RunnerError
 from runner.metrics import RANKS, inverse_propensity, ranking_metrics
 from runner.output_layer import OutputLayer
 from runner.optimizers import RowTable
@@ -205,6 +205,9 @@ def run(config: RunConfig) -> Path:
             raise
         except Diverged as error:
             folder.write_summary({**summary, "status": "diverged", "error": str(error)})
+            raise
+        except DataNotPrepared as error:
+            folder.write_summary({**summary, "status": "skipped: data not prepared", "error": str(error)})
             raise
         except Exception as error:
             folder.write_summary({**summary, "status": "failed", "error": f"{type(error).__name__}: {error}"})
