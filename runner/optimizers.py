@@ -103,6 +103,12 @@ class RowTable:
         self.bias_second = np.zeros_like(self.bias) if bias else None
         self.drift = Drift(config)
 
+    @property
+    def bias_view(self) -> np.ndarray:
+        """Biases (R,), a view."""
+        assert self.bias is not None
+        return self.bias[:, 0]
+
     def state_dict(self) -> dict[str, np.ndarray]:
         names = ["weights", "first", "second", "last_step", "bias", "bias_first", "bias_second"]
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}

@@ -4,10 +4,20 @@ import numpy as np
 from numba import njit
 
 _LOG2_E = np.float32(1.4426950408889634)
-_LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)  # ln 2 split so that n * high is exact
+_LN2_HIGH, _LN2_LOW = (
+    np.float32(0.693359375),
+    np.float32(-2.12194440e-4),
+)  # ln 2 split so that n * high is exact
 _P0, _P1, _P2, _P3, _P4, _P5 = (
     np.float32(c)
-    for c in (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+    for c in (
+        1.9875691500e-4,
+        1.3981999507e-3,
+        8.3334519073e-3,
+        4.1665795894e-2,
+        1.6666665459e-1,
+        5.0000001201e-1,
+    )
 )
 _LOWEST = np.float32(-87.0)  # exp(-87) is about the least normal float32; below it the result is held there
 
