@@ -15,6 +15,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
+import torch
 
 from runner.optimizers import AdamConfig, RowTable
 from runner.output_layer import OutputLayer
@@ -22,10 +23,11 @@ from runner.samplers import Query
 
 
 @pytest.fixture(autouse=True)
-def _thread_count_put_back() -> Iterator[None]:
-    before = numba.get_num_threads()
+def _one_thread() -> Iterator[None]:
+    """Arrays here are too small to share out; tests of threads set more, and get one again afterwards."""
+    numba.set_num_threads(1)
+    torch.set_num_threads(1)
     yield
-    numba.set_num_threads(before)
 
 
 @pytest.fixture
