@@ -24,7 +24,8 @@ from runner.run_folder import RunFolder
 from runner.samplers import SAMPLERS
 
 ROOT = CONF.parent
-SMALL = ["model.hidden=16", "batch_size=32", "optimizer.lr=0.02", "evaluation.rows=20", "evaluation.per_epoch=2"]
+SMALL = ["model.hidden=16", "batch_size=32", "optimizer.lr=0.02", "evaluation.rows=20", "evaluation.per_epoch=2",
+         "hardware.threads=1"]  # fmt: skip
 LSH = ["sampler.K=4", "sampler.L=6", "sampler.min_candidates=15", "sampler.refresh_period=2"]
 OPTIONS: dict[str, list[str]] = {
     "full": [],
