@@ -1,7 +1,7 @@
-"""What every kind of test needs: small class matrices, queries, a data set on disk, and the thread count put back.
+"""What every kind of test needs: small class matrices, queries, a data set on disk, one thread.
 
-Statistical tests fix their seeds, so that each passes or fails for good; the rate of false alarms they state is
-that of the bound over fresh seeds.
+Statistical tests fix their seeds, so that each passes or fails for good; the rate of false alarms they state
+is that of the bound over fresh seeds.
 """
 
 import os
@@ -9,7 +9,7 @@ import os
 # Thread tests need two threads even on one core. Numba reads this when it is first imported.
 os.environ.setdefault("NUMBA_NUM_THREADS", str(max(2, os.cpu_count() or 1)))
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numba
@@ -23,11 +23,10 @@ from runner.samplers import Query
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Arrays here are too small to share out; tests of threads set more, and get one again afterwards."""
+def _one_thread() -> None:
+    """Arrays here are too small to share out; a test of threads sets more."""
     numba.set_num_threads(1)
     torch.set_num_threads(1)
-    yield
 
 
 @pytest.fixture

@@ -227,8 +227,8 @@ def test_a_mistake_is_one_line(override: str, says: str, offers: list[str]) -> N
 
 
 @pytest.mark.parametrize("override", [
-    "sampler=topk sampler.k=0", "sampler=uniform sampler.num_samples=0", "sampler=unigram sampler.exponent=-1",
-    "sampler=unigram sampler.exponent=nan",
+    "sampler=topk sampler.k=0", "sampler=uniform sampler.num_samples=0",
+    "sampler=unigram sampler.exponent=-1", "sampler=unigram sampler.exponent=nan",
 ])  # fmt: skip
 def test_other_samplers_check_their_ranges(override: str) -> None:
     with pytest.raises(ConfigError, match=r"sampler\.\w+ must"):

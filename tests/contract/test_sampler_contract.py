@@ -1,7 +1,7 @@
 """The sampler contract, for every entry of the sampler table.
 
-Legend: B rows, N classes, S steps. Bounds are 5 standard deviations: one comparison is a false alarm in 6e-7 of
-seeds. The frequency and partition tests make about 5,000 comparisons in all, so 0.3 % of seeds would fail.
+Legend: B rows, N classes, S steps. Bounds are 5 standard deviations: one comparison is a false alarm in 6e-7
+of seeds. The frequency and partition tests make about 5,000 comparisons in all, so 0.3 % of seeds would fail.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
     "lsh_label": _LSH,
     "lsh_embedding": _LSH,
 }
-# Samplers that can not draw every class, so their partition estimates are lower bounds: the contract's one exception.
+# The contract's one exception: what can not draw every class estimates the partition from below.
 TRUNCATING = {"topk"}
 
 ALL = [pytest.param(name, case, id=f"{name}-{case}") for name, cases in CASES.items() for case in cases]
@@ -83,7 +83,9 @@ def rows_of(proposal: Proposal | Everything, num_rows: int) -> list[tuple[np.nda
     if proposal.indptr_B1 is None:
         return [(proposal.ids_N, proposal.log_expected_count_N)] * num_rows
     cuts = proposal.indptr_B1[1:-1]
-    return list(zip(np.split(proposal.ids_N, cuts), np.split(proposal.log_expected_count_N, cuts), strict=True))
+    return list(
+        zip(np.split(proposal.ids_N, cuts), np.split(proposal.log_expected_count_N, cuts), strict=True)
+    )
 
 
 def same(a: Proposal | Everything, b: Proposal | Everything) -> bool:
@@ -225,9 +227,7 @@ def test_counts_of_any_id_agree_with_the_proposal(
         for row, (ids, log_counts) in enumerate(rows_of(sampler.sample(query, step), ROWS)):
             np.testing.assert_array_equal(log_count_BN[row, ids], log_counts)
         some = np.array([5, 0, 5, N - 1], dtype=np.int32)
-        np.testing.assert_array_equal(
-            sampler.log_expected_count(query, some, step), log_count_BN[:, some]
-        )
+        np.testing.assert_array_equal(sampler.log_expected_count(query, some, step), log_count_BN[:, some])
 
 
 @pytest.mark.parametrize(("name", "case"), ALL)
@@ -321,7 +321,7 @@ def test_lsh_label_retrieves_the_target_itself(layer: OutputLayer, query: Query)
 def test_retrieved_set_is_the_union_of_the_query_buckets(
     mode: str, case: str, layer: OutputLayer, query: Query
 ) -> None:
-    """Brute force over codes: i is retrieved if and only if it agrees with a query in all bits of some table."""
+    """Brute force over codes: i is retrieved if and only if it agrees with a query in some table's code."""
     sampler: Any = build(mode, case, layer)
     code_LN = sampler.family.hash(layer.table.weights, np.arange(N, dtype=np.int32))
     code_LB = sampler.family.hash(query.hidden_BD, np.arange(ROWS, dtype=np.int32))
@@ -333,7 +333,7 @@ def test_retrieved_set_is_the_union_of_the_query_buckets(
 
 
 def test_caps_and_budgets_hold(layer: OutputLayer, query: Query) -> None:
-    """|S| is at most the budget plus one capped bucket for each query of the row; a zero overshoot is not needed."""
+    """|S| is at most the budget plus one capped bucket for each query of the row."""
     settings = {"tail_candidates": 0, "min_candidates": 1, "K": 1, "L": 40}
     sampler = build("lsh_label", "simhash_capped", layer, **settings)
     queries_B = np.diff(query.target_indptr_B1)
@@ -402,9 +402,7 @@ def test_refreshes_come_at_growing_intervals(name: str, make_layer: Callable[...
 
 
 @pytest.mark.parametrize(("name", "case"), ALL)
-def test_state_round_trip(
-    name: str, case: str, make_layer: Callable[..., OutputLayer], query: Query
-) -> None:
+def test_state_round_trip(name: str, case: str, make_layer: Callable[..., OutputLayer], query: Query) -> None:
     layer = make_layer(N, DIM, norm=0.05)
     sampler = build(name, case, layer)
     for step in range(1, 5):
@@ -414,7 +412,9 @@ def test_state_round_trip(
     state = {key: value.copy() for key, value in sampler.state_dict().items()}
     other = build(name, case, layer)
     if name.startswith("lsh"):
-        assert not same(other.sample(query, 6), sampler.sample(query, 6)), "there must be something to restore"
+        assert not same(other.sample(query, 6), sampler.sample(query, 6)), (
+            "there must be something to restore"
+        )
     other.load_state_dict(state)
     for step in range(6, 12):
         if name != "topk":  # its proposals follow the weights, which are the layer's state
@@ -503,7 +503,7 @@ def test_a_bucket_above_the_cap_favours_no_class(hash_case: str, layer: OutputLa
     )
     steps, seen = 4000, np.zeros(N)
     for step in range(1, steps + 1):
-        (ids, log_counts), = rows_of(sampler.sample(one, step), 1)
+        ((ids, log_counts),) = rows_of(sampler.sample(one, step), 1)
         retrieved = ids[log_counts == 0]
         assert len(retrieved) == 6
         seen[retrieved] += 1

@@ -22,9 +22,9 @@ STEPS = 20
 COMMON = [
     "dataset=synthetic_xc", "dataset.num_classes=300", "dataset.num_features=400", "dataset.num_train=600",
     "dataset.num_test=50", "dataset.labels_per_row=2", "dataset.features_per_row=12", "dataset.branching=8",
-    "dataset.label_frequency=power_law", "dataset.exponent=1.1", "dataset.seed=0", "model=mlp", "model.hidden=24",
-    "batch_size=64", "seed=1", "optimizer=adam", "optimizer.lr=0.01", "optimizer.beta1=0.9",
-    "optimizer.beta2=0.999", "optimizer.epsilon=1e-8", "optimizer.rows=catch_up",
+    "dataset.label_frequency=power_law", "dataset.exponent=1.1", "dataset.seed=0", "model=mlp",
+    "model.hidden=24", "batch_size=64", "seed=1", "optimizer=adam", "optimizer.lr=0.01",
+    "optimizer.beta1=0.9", "optimizer.beta2=0.999", "optimizer.epsilon=1e-8", "optimizer.rows=catch_up",
 ]  # fmt: skip
 SAMPLERS = {
     "full": ["sampler=full", "loss=full"],

@@ -129,7 +129,9 @@ def test_blocks_and_recomputation_change_nothing(
     query = make_query(B, D, 600)
     query.targets_P[:4] = [0, 255, 256, 599]  # first and last class of blocks
     indptr = np.array([0, 1, 2, 3, 4], dtype=np.int64)
-    query = Query(hidden_BD=query.hidden_BD[:4].copy(), target_indptr_B1=indptr, targets_P=query.targets_P[:4])
+    query = Query(
+        hidden_BD=query.hidden_BD[:4].copy(), target_indptr_B1=indptr, targets_P=query.targets_P[:4]
+    )
     results = []
     for block, kept in [(2**22, 2**25), (1, 2**25), (1, 0)]:
         monkeypatch.setattr(output_layer, "_BLOCK_ELEMENTS", block)

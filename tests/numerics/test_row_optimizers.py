@@ -1,7 +1,8 @@
 """The three policies for untouched rows against torch.optim, over hundreds of sparse steps.
 
-Gradients react to the weights (each row is pulled to a place of its own), so an error made at one step is felt at
-the next. Errors are relative to the distance a row's elements have travelled. Legend: R rows, D columns.
+Gradients react to the weights (each row is pulled to a place of its own), so an error made at one step is
+felt at the next. Errors are relative to the distance a row's elements have travelled. Legend: R rows, D
+columns.
 """
 
 from collections.abc import Callable
@@ -34,7 +35,9 @@ def run_ours(config: AdamConfig, scale: float, *, seed: int = 0) -> tuple[np.nda
     return weights, table.weights, table.bias[:, 0]
 
 
-def run_torch(config: AdamConfig, scale: float, *, sparse: bool, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def run_torch(
+    config: AdamConfig, scale: float, *, sparse: bool, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     weights, goal, schedule, noise = problem(seed)
     parameter = torch.nn.Parameter(torch.from_numpy(weights.copy()).double())
     bias = torch.nn.Parameter(torch.zeros(R, 1, dtype=torch.float64))
@@ -49,7 +52,9 @@ def run_torch(config: AdamConfig, scale: float, *, sparse: bool, seed: int = 0) 
         bias_grad = scale * (bias.detach()[index] - 1 + torch.from_numpy(noise[step, rows, :1]))
         for target, values in ((parameter, grad), (bias, bias_grad)):
             if sparse:
-                target.grad = torch.sparse_coo_tensor(index[None], values, target.shape, check_invariants=True)
+                target.grad = torch.sparse_coo_tensor(
+                    index[None], values, target.shape, check_invariants=True
+                )
             else:
                 target.grad = torch.zeros_like(target).index_copy(0, index, values)
         adam.step()
@@ -57,7 +62,7 @@ def run_torch(config: AdamConfig, scale: float, *, sparse: bool, seed: int = 0) 
 
 
 def problem(seed: int) -> tuple[np.ndarray, np.ndarray, list[np.ndarray], np.ndarray]:
-    """Start, goal, touched rows of each step, gradient noise. Row r is touched with probability about 2^-(r/3)."""
+    """Start, goal, touched rows of each step, gradient noise. Row r is touched at a rate of 2^-(r/3)."""
     generator = np.random.default_rng(seed)
     weights = generator.standard_normal((R, D)).astype(np.float32)
     goal = generator.standard_normal((R, D))
@@ -74,9 +79,10 @@ def relative_error(start: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> f
     return float(np.abs(ours - theirs)[touched].max() / travelled)
 
 
-# Scale of gradients -> tolerance. Epsilon is 1e-8: at scale 1 it is negligible (error 1.3e-5, as for ``dense``),
-# between the two the closed form of missed steps is second order in the spread of the bias corrections (2e-4 at
-# 1e-6, 7e-4 at 1e-7, 1.4e-3 at 1e-8); at 1e-10 epsilon rules and steps are so short that float32 weights round.
+# Scale of gradients -> tolerance. Epsilon is 1e-8: at scale 1 it is negligible (error 1.3e-5, as for
+# ``dense``), between the two the closed form of missed steps is second order in the spread of the bias
+# corrections (2e-4 at 1e-6, 7e-4 at 1e-7, 1.4e-3 at 1e-8); at 1e-10 epsilon rules and steps are so short that
+# float32 weights round.
 @pytest.mark.parametrize(("rows", "scale", "tolerance"), [
     ("dense", 1.0, 1e-4), ("dense", 1e-8, 1e-4), ("dense", 1e-10, 2e-3),
     ("catch_up", 1.0, 1e-4), ("catch_up", 1e-6, 1e-3), ("catch_up", 1e-7, 2e-3), ("catch_up", 1e-8, 2e-3),

@@ -33,7 +33,11 @@ def one_for_each_row(proposal: Proposal, rows: int) -> Proposal:
 
 
 def step(
-    layer: OutputLayer, query: Query, proposal: Proposal, loss: LossConfig, target_log_count: np.ndarray | None
+    layer: OutputLayer,
+    query: Query,
+    proposal: Proposal,
+    loss: LossConfig,
+    target_log_count: np.ndarray | None,
 ) -> dict[str, np.ndarray]:
     """One step; gradients of the class matrix are read off Adam's first moment."""
     scores = layer.score(query, proposal, 1)
@@ -50,7 +54,11 @@ def step(
 
 
 def autograd(
-    layer: OutputLayer, query: Query, proposal: Proposal, loss: LossConfig, target_log_count: np.ndarray | None
+    layer: OutputLayer,
+    query: Query,
+    proposal: Proposal,
+    loss: LossConfig,
+    target_log_count: np.ndarray | None,
 ) -> dict[str, np.ndarray]:
     assert layer.table.bias is not None
     weights = torch.from_numpy(layer.table.weights.copy()).double().requires_grad_()
@@ -91,7 +99,12 @@ def autograd(
     }
 
 
-CASES = [("sampled_softmax", {}), ("sampled_softmax", {"correct_target": True}), ("active_set", {}), ("nce", {})]
+CASES = [
+    ("sampled_softmax", {}),
+    ("sampled_softmax", {"correct_target": True}),
+    ("active_set", {}),
+    ("nce", {}),
+]
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -145,8 +158,8 @@ def test_untouched_classes_keep_their_bits(
     before = layer.table.weights.copy()
     proposal = proposal_for(query, repeats=False)
     touched = np.union1d(proposal.ids_N, query.targets_P)
-    step(layer, query, proposal if shared else one_for_each_row(proposal, B), LOSSES["active_set"](name="active_set"),
-         None)  # fmt: skip
+    loss = LOSSES["active_set"](name="active_set")
+    step(layer, query, proposal if shared else one_for_each_row(proposal, B), loss, None)
     moved = np.flatnonzero((layer.table.weights != before).any(1))
     np.testing.assert_array_equal(moved, touched)
 
@@ -183,7 +196,7 @@ def test_a_hit_is_masked_in_its_row_only(
 def test_several_steps_of_both_paths_stay_together(
     rows: str, shared: bool, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
 ) -> None:
-    """Scores read lagging rows at their current values: compare with a layer whose rows are all read each step."""
+    """Scores read lagging rows at their current values: compare with a layer that reads all rows."""
     plain, eager = make_layer(N, D, rows=rows), make_layer(N, D, rows=rows)
     loss = LOSSES["sampled_softmax"](name="sampled_softmax")
     for number in range(1, 13):

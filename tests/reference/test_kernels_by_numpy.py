@@ -1,9 +1,10 @@
 """Compiled kernels against plain NumPy on drawn shapes, empty and ragged ones included.
 
-Legend: R rows of a matrix, D columns, N pairs, U distinct rows, S sources, B batch rows. Hypothesis draws from a
-fixed seed.
+Legend: R rows of a matrix, D columns, N pairs, U distinct rows, S sources, B batch rows. Hypothesis draws
+from a fixed seed.
 """
 
+import itertools
 import math
 
 import numpy as np
@@ -33,8 +34,12 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 @few
-@given(seed=seeds, num_pairs=st.integers(0, 400), num_ids=st.sampled_from([1, 2, 63, 64, 65, 127, 129, 5000, 70_000]),
-       few_ids=st.booleans())  # fmt: skip
+@given(
+    seed=seeds,
+    num_pairs=st.integers(0, 400),
+    num_ids=st.sampled_from([1, 2, 63, 64, 65, 127, 129, 5000, 70_000]),
+    few_ids=st.booleans(),
+)
 def test_group_by_id_is_a_stable_sort(seed: int, num_pairs: int, num_ids: int, few_ids: bool) -> None:
     generator = np.random.default_rng(seed)
     ids = generator.integers(0, num_ids, num_pairs).astype(np.int32)
@@ -58,7 +63,9 @@ def test_group_by_id_at_the_highest_id() -> None:
 # ---------------------------------------------------------------- row kernels
 
 
-def random_pairs(generator: np.random.Generator, rows: int, sources: int, pairs: int) -> tuple[np.ndarray, np.ndarray]:
+def random_pairs(
+    generator: np.random.Generator, rows: int, sources: int, pairs: int
+) -> tuple[np.ndarray, np.ndarray]:
     return (
         generator.integers(0, rows, pairs).astype(np.int32),
         generator.integers(0, sources, pairs).astype(np.int32),
@@ -97,7 +104,7 @@ def test_gather_rows(seed: int, rows: int, columns: int, listed: int) -> None:
 def test_update_groups(
     seed: int, rows: int, columns: int, batch: int, extra: int, pairs: int, bias: bool
 ) -> None:
-    """Gradient, hidden gradient and Adam; the first ``batch`` sources get gradients, ``extra`` ones do not."""
+    """Gradient, hidden gradient and Adam; the first ``batch`` sources get gradients."""
     generator = np.random.default_rng(seed)
     sources = batch + extra
     if sources == 0:
@@ -138,8 +145,9 @@ def test_update_groups(
 @few
 @given(seed=seeds, last=st.integers(1, 40), missed=st.integers(0, 500), log_scale=st.integers(-12, 2))
 def test_catch_up_is_a_loop_of_zero_gradient_steps(seed: int, last: int, missed: int, log_scale: int) -> None:
-    """Where gradients are near epsilon (1e-8) and bias corrections still change, the closed form errs most: by
-    4.5 % of the drift after step 1, 1 % after step 10, 5e-4 after step 100 (largest over all gaps and scales)."""
+    """Where gradients are near epsilon (1e-8) and bias corrections still change, the closed form errs most:
+    by 4.5 % of the drift after step 1, 1 % after step 10, 5e-4 after step 100 (largest over all gaps and
+    scales)."""
     generator = np.random.default_rng(seed)
     config = AdamConfig(lr=0.01)
     weights = np.zeros((3, 4), dtype=np.float32)
@@ -192,7 +200,9 @@ def exp_of_all(x: np.ndarray, out: np.ndarray) -> None:
 
 
 def test_fast_exp() -> None:
-    x = np.concatenate([np.linspace(-87, 88, 200_001), np.linspace(-1e-3, 1e-3, 1001), [0.0]]).astype(np.float32)
+    x = np.concatenate([np.linspace(-87, 88, 200_001), np.linspace(-1e-3, 1e-3, 1001), [0.0]]).astype(
+        np.float32
+    )
     out = np.empty_like(x)
     exp_of_all(x, out)
     np.testing.assert_allclose(out, np.exp(x.astype(np.float64)), rtol=2.4e-7)
@@ -250,7 +260,7 @@ def test_an_epoch_takes_each_row_once_and_can_begin_in_the_middle(rows: int, bat
     )
     whole = [batch.indices.tolist() for batch in epoch_batches(marks, batch_size, seed=5, epoch=0)]
     assert len(whole) == steps_per_epoch(rows, batch_size)
-    assert sorted(sum(whole, [])) == list(range(rows))
+    assert sorted(itertools.chain.from_iterable(whole)) == list(range(rows))
     assert [len(batch) for batch in whole[:-1]] == [batch_size] * (len(whole) - 1)
     rest = [batch.indices.tolist() for batch in epoch_batches(marks, batch_size, seed=5, epoch=0, first=1)]
     assert rest == whole[1:]
@@ -392,7 +402,9 @@ def dwta_by_hand(family: Dwta, vector: np.ndarray, bits: int) -> list[int]:
     return codes
 
 
-@pytest.mark.parametrize(("dim", "bin_size", "K"), [(16, 8, 2), (20, 8, 3), (8, 4, 5), (128, 8, 6), (5, 2, 1)])
+@pytest.mark.parametrize(
+    ("dim", "bin_size", "K"), [(16, 8, 2), (20, 8, 3), (8, 4, 5), (128, 8, 6), (5, 2, 1)]
+)
 def test_dwta_codes_are_arg_max_positions(dim: int, bin_size: int, K: int) -> None:
     family = Dwta(dim=dim, K=K, L=6, seed=4, bin_size=bin_size, max_bits=18)
     bits = bin_size.bit_length() - 1

@@ -1,4 +1,4 @@
-"""Whole runs through the real entry points, on a few hundred rows. One process unless a process is the point."""
+"""Whole runs through the real entry points, in one process unless a process is the point."""
 
 import json
 import math
@@ -24,8 +24,10 @@ from runner.run_folder import RunFolder
 from runner.samplers import SAMPLERS
 
 ROOT = CONF.parent
-SMALL = ["model.hidden=16", "batch_size=32", "optimizer.lr=0.02", "evaluation.rows=20", "evaluation.per_epoch=2",
-         "hardware.threads=1"]  # fmt: skip
+SMALL = [
+    "model.hidden=16", "batch_size=32", "optimizer.lr=0.02", "evaluation.rows=20", "evaluation.per_epoch=2",
+    "hardware.threads=1",
+]  # fmt: skip
 LSH = ["sampler.K=4", "sampler.L=6", "sampler.min_candidates=15", "sampler.refresh_period=2"]
 OPTIONS: dict[str, list[str]] = {
     "full": [],
@@ -71,7 +73,7 @@ def numbers(folder: Path) -> tuple[Any, ...]:
     return (
         summary["metrics"], summary["steps"], summary["candidates_per_row"], evaluations,
         observations(folder, "distribution"),
-        {name: value for name, value in summary["sampler_statistics"].items()},
+        dict(summary["sampler_statistics"]),
     )  # fmt: skip
 
 
@@ -84,7 +86,9 @@ def test_every_sampler_has_small_options() -> None:
 
 @pytest.mark.parametrize("model", sorted(MODELS))
 @pytest.mark.parametrize("sampler", sorted(OPTIONS))
-def test_a_few_steps(sampler: str, model: str, configure: Configure, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_few_steps(
+    sampler: str, model: str, configure: Configure, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = configure(f"sampler={sampler}", f"model={model}", *OPTIONS[sampler], "max_steps=5")
     folder = run(config)
     assert folder == config.run_dir
@@ -183,7 +187,12 @@ def test_finished_run_is_skipped_and_force_repeats_it(
 def test_one_thread_and_two_give_the_same_numbers(sampler: str, configure: Configure, tmp_path: Path) -> None:
     results = []
     for threads in (1, 2):
-        more = [f"sampler={sampler}", *OPTIONS[sampler], f"hardware.threads={threads}", f"results_dir={tmp_path}/{threads}"]
+        more = [
+            f"sampler={sampler}",
+            *OPTIONS[sampler],
+            f"hardware.threads={threads}",
+            f"results_dir={tmp_path}/{threads}",
+        ]
         results.append(numbers(run(configure(*more, "epochs=2"))))
     assert results[0] == results[1]
 
@@ -226,7 +235,12 @@ LONG = ["sampler=lsh_label", *LSH, "epochs=300", "evaluation.per_epoch=1", "hard
 
 @pytest.fixture
 def environment(own_data_dir: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "DATASETS_DIR": str(own_data_dir), "PYTHONWARNINGS": "default"}
+    return {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "DATASETS_DIR": str(own_data_dir),
+        "PYTHONWARNINGS": "default",
+    }
 
 
 def start(arguments: list[str], environment: dict[str, str], cwd: Path) -> "subprocess.Popen[str]":
@@ -303,7 +317,7 @@ def test_interrupted_run_leaves_a_checkpoint_and_exits_with_130(
 def test_a_failing_job_does_not_hide_the_others(
     arguments: list[str], environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """A sweep with one bad value: one error line, both good runs done, the last line is the last run's folder."""
+    """A sweep with one bad value: one error line, both good runs done, each run's folder printed."""
     sweep = ["-m", "sampler=uniform", "sampler.num_samples=5,-1,7", "max_steps=2"]
     process = start([*sweep, *arguments], environment, tmp_path)
     out, err = process.communicate(timeout=120)
@@ -320,7 +334,9 @@ def test_a_failing_job_does_not_hide_the_others(
 def test_last_line_of_standard_output_is_the_run_folder(
     arguments: list[str], environment: dict[str, str], tmp_path: Path
 ) -> None:
-    process = start([*arguments, "sampler=uniform", "sampler.num_samples=5", "max_steps=2"], environment, tmp_path)
+    process = start(
+        [*arguments, "sampler=uniform", "sampler.num_samples=5", "max_steps=2"], environment, tmp_path
+    )
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     folder = Path(out.splitlines()[-1])
@@ -328,7 +344,11 @@ def test_last_line_of_standard_output_is_the_run_folder(
     assert summary_of(folder)["status"] == "finished"
     assert "Traceback" not in err
     assert "Warning" not in err
-    held = start([*arguments, "sampler=uniform", "sampler.num_samples=5", "max_steps=2", "force=true"], environment, tmp_path)
+    held = start(
+        [*arguments, "sampler=uniform", "sampler.num_samples=5", "max_steps=2", "force=true"],
+        environment,
+        tmp_path,
+    )
     with RunFolder(folder).locked():
         out, err = held.communicate(timeout=120)
     assert held.returncode == 2

@@ -20,7 +20,9 @@ def at_angle(theta: float, dim: int, kind: str, seed: int = 0) -> np.ndarray:
         pair[1, 1], pair[1, dim - 2] = np.cos(theta), np.sin(theta)
         return pair.astype(np.float32)
     basis, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((dim, 2)))
-    return np.stack([basis[:, 0], np.cos(theta) * basis[:, 0] + np.sin(theta) * basis[:, 1]]).astype(np.float32)
+    return np.stack([basis[:, 0], np.cos(theta) * basis[:, 0] + np.sin(theta) * basis[:, 1]]).astype(
+        np.float32
+    )
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
@@ -51,7 +53,7 @@ def test_simhash_sees_directions_only() -> None:
 
 
 def test_simhash_bits_are_balanced_and_codes_spread() -> None:
-    """4 divides 32, so the bits of a table are orthogonal directions: Gaussian vectors fill its buckets evenly."""
+    """4 divides 32, so the bits of a table are orthogonal directions: buckets are evenly full."""
     vectors = np.random.default_rng(0).standard_normal((4000, 32)).astype(np.float32)
     codes = SimHash(dim=32, K=4, L=20, seed=5).hash(vectors, np.arange(4000, dtype=np.int32))
     for table in codes:
@@ -60,8 +62,10 @@ def test_simhash_bits_are_balanced_and_codes_spread() -> None:
         assert ((counts - 250) ** 2 / 250).sum() < 15 + 6 * np.sqrt(2 * 15)
 
 
-@pytest.mark.parametrize("case", [{"K": 2, "bin_size": 8}, {"K": 3, "bin_size": 4}, {"K": 6, "bin_size": 8, "max_bits": 8},
-                                  {"K": 1, "bin_size": 16}, {"K": 4, "bin_size": 2}])  # fmt: skip
+@pytest.mark.parametrize("case", [
+    {"K": 2, "bin_size": 8}, {"K": 3, "bin_size": 4}, {"K": 1, "bin_size": 16}, {"K": 4, "bin_size": 2},
+    {"K": 6, "bin_size": 8, "max_bits": 8},
+])  # fmt: skip
 @pytest.mark.parametrize("kind", ["dense", "relu"])
 def test_dwta_reaches_every_bucket_of_small_tables(case: dict[str, int], kind: str) -> None:
     """Over 90 % of the buckets of every table are used by 5,000 random vectors."""
@@ -87,7 +91,7 @@ def test_dwta_positions_are_equally_likely() -> None:
 
 @pytest.mark.parametrize("kind", ["dense", "relu", "sparse_relu"])
 def test_dwta_collisions_grow_with_similarity(kind: str) -> None:
-    """Mean share of equal hashes over 300 pairs at each correlation; neighbours differ by far more than chance."""
+    """Mean share of equal hashes over 300 pairs at each correlation; neighbours differ beyond chance."""
     generator = np.random.default_rng(1)
     family = Dwta(dim=64, K=1, L=400, seed=2)
     shares = []
@@ -126,11 +130,15 @@ def test_densified_codes_are_a_function_of_the_vector() -> None:
     family = Dwta(dim=64, K=4, L=12, seed=6)
     codes = family.hash(vectors, np.arange(80, dtype=np.int32))
     np.testing.assert_array_equal(codes[:, :40], codes[:, 40:][:, ::-1])
-    one_by_one = np.concatenate([family.hash(vectors, np.array([i], dtype=np.int32)) for i in range(80)], axis=1)
+    one_by_one = np.concatenate(
+        [family.hash(vectors, np.array([i], dtype=np.int32)) for i in range(80)], axis=1
+    )
     np.testing.assert_array_equal(codes, one_by_one)
     again = Dwta(dim=64, K=4, L=12, seed=6).hash(vectors, np.arange(80, dtype=np.int32))
     np.testing.assert_array_equal(codes, again)
-    assert not np.array_equal(codes, Dwta(dim=64, K=4, L=12, seed=7).hash(vectors, np.arange(80, dtype=np.int32)))
+    assert not np.array_equal(
+        codes, Dwta(dim=64, K=4, L=12, seed=7).hash(vectors, np.arange(80, dtype=np.int32))
+    )
 
 
 def test_folding_is_even_and_keeps_equal_codes_equal() -> None:
@@ -180,7 +188,9 @@ def test_retrieval_probability_of_theorem_one(K: int, L: int, theta: float, make
     )  # type: ignore[call-arg]  # fmt: skip
     shares = []
     for seed in range(60):
-        sampler = config.build(num_classes=n, label_counts_N=np.ones(n, dtype=np.int64), layer=layer, seed=seed)
+        sampler = config.build(
+            num_classes=n, label_counts_N=np.ones(n, dtype=np.int64), layer=layer, seed=seed
+        )
         log_counts = sampler.log_expected_count(query, np.arange(n, dtype=np.int32), 1)[0]
         shares.append((log_counts == 0).mean())
     expected = 1 - (1 - (1 - theta / np.pi) ** K) ** L

@@ -12,7 +12,9 @@ from runner.samplers import SAMPLERS, Everything, Proposal, Query
 N, DIM = 200, 8
 
 
-def hidden_gradient(layer: OutputLayer, query: Query, proposal: Proposal | Everything, loss: str) -> np.ndarray:
+def hidden_gradient(
+    layer: OutputLayer, query: Query, proposal: Proposal | Everything, loss: str
+) -> np.ndarray:
     scores = layer.score(query, proposal, 1)
     scores.loss(LOSSES[loss](name=loss))
     return scores.update()
@@ -23,8 +25,9 @@ def test_gradient_bias_falls_like_one_over_m(
 ) -> None:
     """The sampled softmax is a ratio estimate, so its gradient is biased by O(1 / m) (Rawat et al. 2019).
 
-    The slope of log bias against log m over m = 8 .. 64 is -1 within 0.25. Many identical rows with candidates of
-    their own give independent estimates in one step; noise of the mean is below a fifth of each bias measured.
+    The slope of log bias against log m over m = 8 .. 64 is -1 within 0.25. Many identical rows with
+    candidates of their own give independent estimates in one step; noise of the mean is below a fifth of each
+    bias measured.
     """
     rows, repeats = 1000, 60
     one = make_query(1, DIM, N, seed=3, most_targets=1)
@@ -57,10 +60,10 @@ def test_gradient_bias_falls_like_one_over_m(
 def test_work_of_a_step_does_not_grow_with_the_classes(
     name: str, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
 ) -> None:
-    """Rows of the class matrix read and written in a step, at 2,000 and 32,000 classes with the same settings.
+    """Rows of the class matrix read and written in a step, at 2,000 and 32,000 classes alike configured.
 
-    Static samplers touch at most targets + num_samples rows. LSH: at most the larger of ``min_candidates`` and
-    L buckets of ``bucket_cap`` a query, whatever n.
+    Static samplers touch at most targets + num_samples rows. LSH: at most the larger of ``min_candidates``
+    and L buckets of ``bucket_cap`` a query, whatever n.
     """
     touched = []
     for n in (2000, 32_000):
