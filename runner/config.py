@@ -231,7 +231,7 @@ _failures: list[Exception] = []
 def register_failure(error: Exception) -> None:
     """Print one line (and a traceback where the error is ours to fix) and remember that the command failed."""
     _failures.append(error)
-    if not isinstance(error, RunnerError):
+    if not isinstance(error, RunnerError | OSError):
         traceback.print_exception(error, file=sys.stderr)
     print(f"error: {explain(error)}", file=sys.stderr, flush=True)
 
@@ -240,7 +240,7 @@ def exit_code() -> int:
     """0, or 2 for a user's mistake, or 1 for a failure of the program."""
     if not _failures:
         return 0
-    return 2 if all(isinstance(error, RunnerError) for error in _failures) else 1
+    return 2 if all(isinstance(error, RunnerError | OSError) for error in _failures) else 1
 
 
 def explain(error: BaseException) -> str:
@@ -263,12 +263,14 @@ def explain(error: BaseException) -> str:
             names = [str(name) for name in parent if str(name) not in ("hydra", "preset")]
             return f"unknown key '{key}'{did_you_mean(str(key).rpartition('.')[2], names)}"
     text = str(error).strip()
+    if type(error).__name__ == "OverrideParseException":
+        return f"cannot read '{getattr(error, 'override', '')}': {text.splitlines()[0]}; write KEY=VALUE or GROUP=NAME"
     group_error = re.match(r"Could not override '([\w/.@]+)'", text)
     if group_error:
         keys = [*GROUPS, "preset", *(field.name for field in dataclasses.fields(RunConfig))]
         return f"unknown key '{group_error[1]}'{did_you_mean(group_error[1], set(keys))}"
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    return f"{type(error).__name__}: {first}" if not isinstance(error, OSError) else first
+    return first if isinstance(error, OSError) else f"{type(error).__name__}: {first}"
 
 
 def set_threads(threads: int) -> int:

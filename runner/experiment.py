@@ -25,7 +25,7 @@ from runner.clock import StageClock
 from runner.config import RunConfig, set_threads
 from runner.data import LabelledRows, XmcDataset
 from runner.diagnostics import proposal_against_truth
-from runner.errors import RunnerError
+from runner.errors import DataNotPrepared, RunnerError
 from runner.metrics import RANKS, inverse_propensity, ranking_metrics
 from runner.output_layer import OutputLayer
 from runner.optimizers import RowTable
@@ -69,11 +69,13 @@ class Network:
         query = Query(hidden_BD=hidden, target_indptr_B1=batch.target_indptr, targets_P=batch.targets)
         with clock.stage("sample"):
             proposal = self.sampler.sample(query, step)
-            target_log_count = self._target_log_count(query, step) if self.loss.corrects_targets else None
+            log_count = None
+            if self.loss.corrects_targets:
+                log_count = self.sampler.log_expected_count_of_targets(query, step)
         with clock.stage("score"):
             scores = self.layer.score(query, proposal, step)
         with clock.stage("loss"):
-            losses = scores.loss(self.loss, target_log_count) if target_log_count is not None else scores.loss(self.loss)
+            losses = scores.loss(self.loss, log_count)
         with clock.stage("update"):
             grad_hidden = scores.update()
         with clock.stage("encode"):
@@ -81,11 +83,6 @@ class Network:
         with clock.stage("refresh"):
             self.sampler.refresh(step)
         return float(losses.mean(dtype=np.float64)), proposal.candidates_per_row(batch.num_rows)
-
-    def _target_log_count(self, query: Query, step: int) -> np.ndarray:
-        unique, position = np.unique(query.targets_P, return_inverse=True)
-        row = np.repeat(np.arange(query.num_rows), np.diff(query.target_indptr_B1))
-        return np.ascontiguousarray(self.sampler.log_expected_count(query, unique, step)[row, position])
 
     def read_all(self, step: int) -> None:
         """Bring every row up to date with the steps before ``step``, for ranking over all classes."""
@@ -205,6 +202,9 @@ def run(config: RunConfig) -> Path:
             raise
         except Diverged as error:
             folder.write_summary({**summary, "status": "diverged", "error": str(error)})
+            raise
+        except DataNotPrepared as error:
+            folder.write_summary({**summary, "status": "skipped: data not prepared", "error": str(error)})
             raise
         except Exception as error:
             folder.write_summary({**summary, "status": "failed", "error": f"{type(error).__name__}: {error}"})

@@ -108,8 +108,8 @@ class _EverythingScores:
             layer.table.weights, layer.table.bias[:, 0], query.hidden_BD, *self.groups, self.row_P, self.target_logit_P
         )  # type: ignore[index]
 
-    def loss(self, loss: LossConfig) -> np.ndarray:
-        """Cross-entropy of each row (B,)."""
+    def loss(self, loss: LossConfig, target_log_count_P: np.ndarray | None = None) -> np.ndarray:
+        """Cross-entropy of each row (B,); with every count 1 there is nothing to correct."""
         counts = np.maximum(np.diff(self.query.target_indptr_B1), 1)
         sums = np.bincount(self.row_P, weights=self.target_logit_P, minlength=len(counts))
         return self.log_partition_B - (sums / counts).astype(np.float32)

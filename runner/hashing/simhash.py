@@ -14,49 +14,62 @@ from runner.errors import require
 from runner.kernels.groups import CHUNKS
 
 _ROUNDS = 3
+_LANES = 16
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 
 @njit(cache=True, inline="always", fastmath=_FAST)
 def _hadamard(x):
-    """In-place Walsh-Hadamard transform of a vector whose length is a power of two (unnormalised)."""
-    half = 1
+    """In-place Walsh-Hadamard transform (unnormalised) along W of a flattened (W, lanes) array, W a power of two."""
+    half = _LANES
     while half < x.shape[0]:
         for base in range(0, x.shape[0], 2 * half):
-            for i in range(base, base + half):
-                a, b = x[i], x[i + half]
-                x[i] = a + b
-                x[i + half] = a - b
+            low, high = x[base : base + half], x[base + half : base + 2 * half]
+            for i in range(half):
+                a, b = low[i], high[i]
+                low[i] = a + b
+                high[i] = a - b
         half *= 2
 
 
 @njit(cache=True, parallel=True, fastmath=_FAST)
 def _simhash(vectors, rows, signs, bits, codes):
-    """codes[t, i] = K sign bits of table t for vectors[rows[i]]; columns i are rows of the caller's choice."""
-    tables = codes.shape[0]
+    """codes[t, i] = K sign bits of table t for vectors[rows[i]].
+
+    Vectors are hashed a few at a time, one to a lane, so that every butterfly is one vector instruction.
+    """
+    tables, num_rows = codes.shape
     blocks, rounds, width = signs.shape
     columns = vectors.shape[1]
+    groups = (num_rows + _LANES - 1) // _LANES
     for part in prange(CHUNKS):
-        lo, hi = part * rows.shape[0] // CHUNKS, (part + 1) * rows.shape[0] // CHUNKS
-        x = np.empty(width, dtype=np.float32)
-        projections = np.empty(blocks * width, dtype=np.float32)
-        for i in range(lo, hi):
-            row = rows[i]
+        x = np.empty(width * _LANES, dtype=np.float32)
+        projections = np.empty(blocks * width * _LANES, dtype=np.float32)
+        code_L = np.empty(_LANES, dtype=np.int32)
+        for group in range(part * groups // CHUNKS, (part + 1) * groups // CHUNKS):
+            first = group * _LANES
+            lanes = min(_LANES, num_rows - first)
             for block in range(blocks):
-                x[:columns] = vectors[row]
-                x[columns:] = np.float32(0.0)
+                x[:] = np.float32(0.0)
+                for lane in range(lanes):
+                    for k in range(columns):
+                        x[k * _LANES + lane] = vectors[rows[first + lane], k]
                 for turn in range(rounds):
                     for k in range(width):
-                        x[k] *= signs[block, turn, k]
+                        sign = signs[block, turn, k]
+                        for lane in range(_LANES):
+                            x[k * _LANES + lane] *= sign
                     _hadamard(x)
-                projections[block * width : (block + 1) * width] = x
+                projections[block * width * _LANES : (block + 1) * width * _LANES] = x
             position = 0
             for table in range(tables):
-                code = 0
+                code_L[:] = 0
                 for _ in range(bits):
-                    code = 2 * code + (1 if projections[position] > np.float32(0.0) else 0)
-                    position += 1
-                codes[table, i] = code
+                    for lane in range(_LANES):
+                        code_L[lane] = 2 * code_L[lane] + (1 if projections[position + lane] > np.float32(0.0) else 0)
+                    position += _LANES
+                for lane in range(lanes):
+                    codes[table, first + lane] = code_L[lane]
 
 
 class SimHash:

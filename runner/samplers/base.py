@@ -76,6 +76,12 @@ class Sampler(ABC):
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
         """(B, M) log expected counts of arbitrary class ids; -inf for what can not be drawn."""
 
+    def log_expected_count_of_targets(self, query: Query, step: int) -> np.ndarray:
+        """(P,) log expected counts of the batch's targets, each for its own row."""
+        unique, position = np.unique(query.targets_P, return_inverse=True)
+        row = np.repeat(np.arange(query.num_rows), np.diff(query.target_indptr_B1))
+        return np.ascontiguousarray(self.log_expected_count(query, unique, step)[row, position], dtype=np.float32)
+
     def refresh(self, step: int) -> bool:
         """Follow the class vectors as of the end of ``step``; returns whether any work was due."""
         return False

@@ -227,17 +227,21 @@ class Lsh(Sampler):
         self.rehashed_rows += len(rows_U)
 
     def refresh(self, step: int) -> bool:
-        """Re-hash the rows updated since the last refresh and rebuild the tables, when the schedule says so."""
+        """Rebuild when the schedule says so."""
         if step < self.next_refresh:
             return False
-        self.layer.table.read(None, step + 1)
-        moved = np.flatnonzero(self.layer.table.last_step > self.last_refresh).astype(np.int32)
-        self._rehash(moved, step)
+        self.rebuild(step)
         self.refreshes += 1
-        self.last_refresh = step
         period = self.config.refresh_period * self.config.refresh_growth**self.refreshes
         self.next_refresh = step + period
         return True
+
+    def rebuild(self, step: int) -> None:
+        """Re-hash the rows updated since the last rebuild and sort all rows into buckets anew."""
+        self.layer.table.read(None, step + 1)
+        moved = np.flatnonzero(self.layer.table.last_step > self.last_refresh).astype(np.int32)
+        self._rehash(moved, step)
+        self.last_refresh = step
 
     @property
     def statistics(self) -> dict[str, float]:

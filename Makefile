@@ -1,0 +1,47 @@
+# Every target makes .venv first if it is missing; nothing else has to be installed but Python >= 3.11 and make.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+TABLE ?=
+PROFILE ?= small
+NAME ?= amazon670k
+FROM ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test reproduce data bench lint clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  make reproduce TABLE=lns_table2 PROFILE=small|medium|paper"
+	@echo "  make data NAME=amazon670k [FROM=DIR]"
+
+setup: $(STAMP) ## create .venv with everything pinned as tested
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --upgrade pip
+	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+test: $(STAMP) ## run the test suite
+	$(PY) -m pytest
+
+reproduce: $(STAMP) ## run what a table needs and render it (TABLE, PROFILE)
+	$(PY) scripts/reproduce.py $(TABLE) --profile $(PROFILE)
+
+data: $(STAMP) ## download and prepare a data set (NAME, FROM)
+	$(PY) scripts/prepare_dataset.py $(NAME) $(if $(FROM),--from $(FROM))
+
+bench: $(STAMP) ## measure the training step of every method, side by side
+	$(PY) scripts/bench.py output_layer
+
+lint: $(STAMP) ## ruff and mypy
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+clean: ## remove .venv and caches (runs and prepared data stay)
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
