@@ -72,6 +72,7 @@ class Profile:
 
     def __post_init__(self) -> None:
         require(bool(self.seeds), "seeds: give at least one")
+        require(bool(self.datasets), "datasets: give at least one")
         require(len(set(self.seeds)) == len(self.seeds), "seeds: one is repeated")
         _require_unique(self.datasets, "datasets")
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from runner.clock import STAGES
 from runner.report.records import FINISHED, NOT_RUN, RunRecord, record_of, status_of
 from runner.tables import PUBLISHED, Grid, Method, PlannedRun, Published, TableSpec
 
 FAIL = "Fail"
-STAGES = ("encode", "sample", "score", "loss", "update", "refresh")
 
 
 @dataclass(frozen=True, kw_only=True)

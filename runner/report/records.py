@@ -55,8 +55,8 @@ class RunRecord:
     def status(self) -> str:
         """``finished``, ``failed``, ``diverged``, ``unfinished`` (stopped part-way or still going) or ``not run``."""
         status = self.summary.get("status")
-        if status is None:
-            return NOT_RUN
+        if status is None or str(status).startswith("skipped"):
+            return NOT_RUN  # whether data are still missing is for status_of to say
         return UNFINISHED if status in ("running", "interrupted") else str(status)
 
     @property
