@@ -89,7 +89,7 @@ PROFILES = tuple(field.name for field in dataclasses.fields(Profiles))
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Methods x data sets x seeds. ``fixed``: overrides of every run; ``baseline``: what others are compared with."""
+    """Methods x data sets x seeds. ``fixed``: overrides of every run; ``baseline``: what the others compare with."""
 
     paper: str
     fixed: tuple[str, ...]
@@ -132,7 +132,10 @@ class Published:
 
     def __post_init__(self) -> None:
         files = [path.name for path in PUBLISHED.glob("*.csv")]
-        require(self.csv in files, f"published.csv: no file '{self.csv}' in results/published{did_you_mean(self.csv, files)}")
+        require(
+            self.csv in files,
+            f"published.csv: no file '{self.csv}' in results/published{did_you_mean(self.csv, files)}",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +167,9 @@ def load_table(name: str, folder: Path = TABLES) -> TableSpec:
     grid = str(raw.get("grid"))
     grids = [path.stem for path in (folder / "grid").glob("*.yaml")]
     if grid not in grids:
-        raise ConfigError(f"{_place(file)}: grid: no '{grid}' in {folder.name}/grid{did_you_mean(grid, grids)}")
+        raise ConfigError(
+            f"{_place(file)}: grid: no '{grid}' in {folder.name}/grid{did_you_mean(grid, grids)}"
+        )
     values = {**raw, "name": name, "grid": load_grid(folder / "grid" / f"{grid}.yaml")}
     if isinstance(raw.get("published"), Mapping):
         values["published"] = _build(Published, raw["published"], f"{_place(file)}: published.")
@@ -257,7 +262,9 @@ class PlannedRun:
         return self.config.run_id
 
 
-def expand(grid: Grid, profile_name: str, results_dir: Path, *, datasets: Iterable[str] | None = None) -> list[PlannedRun]:
+def expand(
+    grid: Grid, profile_name: str, results_dir: Path, *, datasets: Iterable[str] | None = None
+) -> list[PlannedRun]:
     """Every run of the profile (only those ``datasets``), composed and checked; nothing is run."""
     profile = grid.profile(profile_name)
     planned: list[PlannedRun] = []
@@ -265,7 +272,12 @@ def expand(grid: Grid, profile_name: str, results_dir: Path, *, datasets: Iterab
         if datasets is not None and dataset.name not in datasets:
             continue
         for method in grid.methods:
-            chosen = (f"dataset={dataset.name}", *grid.fixed, *method.overrides, *dataset.overrides_of(method.name))
+            chosen = (
+                f"dataset={dataset.name}",
+                *grid.fixed,
+                *method.overrides,
+                *dataset.overrides_of(method.name),
+            )
             where = f"profile {profile_name}, {dataset.name}, {method.name}"
             try:
                 config = compose([*chosen, f"results_dir={_quoted(str(results_dir))}"])
@@ -285,7 +297,7 @@ def expand(grid: Grid, profile_name: str, results_dir: Path, *, datasets: Iterab
     for run in planned:
         require(
             ids.count(run.run_id) == 1,
-            f"profile {profile_name}, {run.dataset}, {run.method}: another method or seed has the same settings",
+            f"profile {profile_name}, {run.dataset}, {run.method}: another method has the same settings",
         )
     return planned
 

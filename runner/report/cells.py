@@ -1,6 +1,7 @@
 """The numbers of a table, one row per data set, method and metric: ours, published, difference, run ids.
 
-This long form is what the CSV holds and what the printed tables are laid out from. Fractions become percent here.
+This long form is what the CSV holds and what the printed tables are laid out from. Fractions become
+percent here.
 """
 
 import math
@@ -19,8 +20,8 @@ FAIL = "Fail"
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A column. ``name`` is also its name in published CSVs. ``measure`` (run, baseline run of the same seed) gives
-    the number, or None where the run ended without reaching it (``Fail``)."""
+    """A column. ``name`` is also its name in published CSVs. ``measure`` (run, baseline run of the same seed)
+    gives the number, or None where the run ended without reaching it (``Fail``)."""
 
     name: str
     label: str
@@ -83,7 +84,11 @@ CANDIDATES = Metric(
     measure=lambda record, _: record.summary["candidates_per_row"],
 )  # fmt: skip
 MEMORY = Metric(
-    name="peak_rss_mb", label="Peak memory", unit="MB", decimals=0, measure=lambda record, _: record.summary["peak_rss_mb"]
+    name="peak_rss_mb",
+    label="Peak memory",
+    unit="MB",
+    decimals=0,
+    measure=lambda record, _: record.summary["peak_rss_mb"],
 )
 PANELS: dict[str, tuple[Panel, ...]] = {
     "convergence": (Panel(title="", metrics=(_epochs_to(50), _epochs_to(90), _precision(1))),),
@@ -111,14 +116,15 @@ class Ours:
 
 
 def measure(metric: Metric, runs: Sequence[PlannedRun], baselines: dict[int, PlannedRun]) -> Ours:
-    """Mean over the seeds' runs. Any run without a number makes the cell a status: no mean over what happens to be
-    there."""
+    """Mean over the seeds' runs. Any run without a number makes the cell a status: no mean over the others."""
     statuses = [status_of(run) for run in runs]
     unfinished = [status for status in statuses if status != FINISHED]
     if unfinished:
         return Ours(None, None, _some_of(len(unfinished), len(runs), unfinished[0]))
     if metric.needs_baseline:
-        missing = [run for run in runs if run.seed not in baselines or not record_of(baselines[run.seed]).finished]
+        missing = [
+            run for run in runs if run.seed not in baselines or not record_of(baselines[run.seed]).finished
+        ]
         if missing:
             return Ours(None, None, "baseline not run")
     values: list[float] = []
@@ -147,13 +153,11 @@ def published_numbers(source: Published) -> pd.DataFrame:
 
 
 def cells(spec: TableSpec, runs: Sequence[PlannedRun]) -> pd.DataFrame:
-    """The table in long form, over the planned runs; a data set without any planned run has status ``not run``."""
+    """The table in long form, over the planned runs; a data set without any has status ``not run``."""
     published = published_numbers(spec.published) if spec.published else None
-    with_runs = {run.dataset for run in runs}
+    others = [column.name for column in spec.grid.datasets if column.published is not None]
     rows = []
-    for column in spec.grid.datasets:
-        if column.name not in with_runs and column.published is None:
-            continue
+    for column in map(spec.grid.column, dict.fromkeys([*(run.dataset for run in runs), *others])):
         here = [run for run in runs if run.dataset == column.name]
         baselines = {run.seed: run for run in here if run.method == spec.grid.baseline}
         for method in spec.grid.methods:
@@ -164,7 +168,9 @@ def cells(spec: TableSpec, runs: Sequence[PlannedRun]) -> pd.DataFrame:
                     printed, printed_word = None, ""
                     if column.published and published is not None and panel.with_published:
                         printed, printed_word = _lookup(published, column.published, method, metric)
-                    difference = ours.value - printed if ours.value is not None and printed is not None else None
+                    difference = (
+                        ours.value - printed if ours.value is not None and printed is not None else None
+                    )
                     rows.append(
                         {
                             "table": spec.name,
@@ -181,16 +187,22 @@ def cells(spec: TableSpec, runs: Sequence[PlannedRun]) -> pd.DataFrame:
                             "published_note": printed_word,
                             "difference": difference,
                             "seeds": len(mine),
-                            "run_ids": " ".join(run.run_id for run in mine if record_of(run).status != NOT_RUN),
+                            "run_ids": " ".join(
+                                run.run_id for run in mine if record_of(run).status != NOT_RUN
+                            ),
                         }
                     )
     numbers = ["ours", "deviation", "published", "difference"]
     return pd.DataFrame(rows).astype(dict.fromkeys(numbers, "float64"))
 
 
-def _lookup(published: pd.DataFrame, dataset: str, method: Method, metric: Metric) -> tuple[float | None, str]:
+def _lookup(
+    published: pd.DataFrame, dataset: str, method: Method, metric: Metric
+) -> tuple[float | None, str]:
     found = published[
-        (published["dataset"] == dataset) & (published["method"] == method.name) & (published["metric"] == metric.name)
+        (published["dataset"] == dataset)
+        & (published["method"] == method.name)
+        & (published["metric"] == metric.name)
     ]
     if len(found) == 0:
         return None, ""

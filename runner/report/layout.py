@@ -46,9 +46,9 @@ def document(spec: TableSpec, long: pd.DataFrame, runs: Sequence[PlannedRun], co
             blocks.append(_block(spec, dataset, panel.title, panel.metrics, part, mine))
     with_folder = [run for run in runs if record_of(run).status != NOT_RUN]
     records = [record_of(run) for run in with_folder]
-    notes = [*spec.notes, "Seeds' deviation: ours is mean ± standard deviation where a run was made with several seeds."]
-    if not (long["seeds"] > 1).any():
-        notes.pop()
+    notes = [*spec.notes]
+    if (long["seeds"] > 1).any():
+        notes.append("Ours is the mean ± standard deviation over the seeds.")
     return Document(
         name=spec.name,
         title=spec.title,
@@ -60,7 +60,12 @@ def document(spec: TableSpec, long: pd.DataFrame, runs: Sequence[PlannedRun], co
 
 
 def _block(
-    spec: TableSpec, dataset: str, title: str, metrics: Iterable[Metric], part: pd.DataFrame, runs: Sequence[PlannedRun]
+    spec: TableSpec,
+    dataset: str,
+    title: str,
+    metrics: Iterable[Metric],
+    part: pd.DataFrame,
+    runs: Sequence[PlannedRun],
 ) -> Block:
     column = spec.grid.column(dataset)
     heading = column.label + (f" – {title}" if title else "")
@@ -72,8 +77,8 @@ def _block(
             cell = line[line["metric"] == metric.name].iloc[0]
             row[_with_unit(metric)] = _ours_text(cell, metric)
             if not cell["stand_in"] and part["published"].notna().any():
-                row[f"{metric.label}, published"] = _published_text(cell, metric)
-                row[f"{metric.label}, difference"] = _number(cell["difference"], metric, sign=True)
+                row[f"{_with_unit(metric)}, published"] = _published_text(cell, metric)
+                row[f"{_with_unit(metric)}, difference"] = _number(cell["difference"], metric, sign=True)
         made = [record_of(run) for run in runs if run.method == method.name]
         row["Runs"] = " ".join(record.short_id for record in made if record.status != NOT_RUN) or "–"
         rows.append(row)
@@ -90,7 +95,8 @@ def _settings(runs: Sequence[PlannedRun]) -> str:
     config = runs[0].config
     seeds = sorted({run.seed for run in runs})
     many = "seeds " + ", ".join(map(str, seeds)) if len(seeds) > 1 else f"seed {seeds[0]}"
-    return f"{config.epochs} epochs, batch {config.batch_size}, {config.optimizer.name} lr {config.optimizer.lr:g}, {many}"
+    optimizer = f"{config.optimizer.name} lr {config.optimizer.lr:g}"
+    return f"{config.epochs} epochs, batch {config.batch_size}, {optimizer}, {many}"
 
 
 def how_made(records: Sequence[RunRecord], command: str) -> tuple[str, ...]:
@@ -100,7 +106,9 @@ def how_made(records: Sequence[RunRecord], command: str) -> tuple[str, ...]:
     if not made:
         return (*lines, "No runs yet.")
     days = sorted({str(item["started"])[:10] for item in made})
-    commits = sorted({str(item["commit"] or "unknown")[:10] + (" + changes" if item["patch"] else "") for item in made})
+    commits = sorted(
+        {str(item["commit"] or "unknown")[:10] + (" + changes" if item["patch"] else "") for item in made}
+    )
     machines = sorted({f"{item['cpu']}, {item['threads']} of {item['cores']} cores" for item in made})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     lines.append(f"{len(records)} runs of {when}; commit {', '.join(commits)}; {'; '.join(machines)}")
@@ -110,13 +118,19 @@ def how_made(records: Sequence[RunRecord], command: str) -> tuple[str, ...]:
 
 
 def _with_unit(metric: Metric) -> str:
-    return metric.label if metric.unit in ("x", "epochs", "classes") else f"{metric.label} ({metric.unit})"
+    return (
+        metric.label
+        if metric.unit in ("x", "epochs", "classes") or metric.label.startswith("Seconds")
+        else f"{metric.label} ({metric.unit})"
+    )
 
 
 def _number(value: float, metric: Metric, *, sign: bool = False) -> str:
     if pd.isna(value):
         return "–"
-    return f"{value:{'+' if sign else ''},.{metric.decimals}f}" + ("x" if metric.unit == "x" and not sign else "")
+    return f"{value:{'+' if sign else ''},.{metric.decimals}f}" + (
+        "x" if metric.unit == "x" and not sign else ""
+    )
 
 
 def _ours_text(cell: pd.Series, metric: Metric) -> str:
@@ -137,7 +151,8 @@ def _published_text(cell: pd.Series, metric: Metric) -> str:
 
 def markdown_table(frame: pd.DataFrame) -> str:
     """A pipe table; every column but the first is right-aligned."""
-    rows = [[str(value).replace("|", "\\|") for value in row] for row in [frame.columns, *frame.to_numpy().tolist()]]
+    texts: list[list[object]] = [list(frame.columns), *frame.to_numpy().tolist()]
+    rows = [[str(value).replace("|", "\\|") for value in row] for row in texts]
     widths = [max(3, *(len(row[i]) for row in rows)) for i in range(frame.shape[1])]
     lines = []
     for row in rows:
@@ -166,6 +181,22 @@ def to_markdown(doc: Document) -> str:
 
 # ---------------------------------------------------------------- LaTeX
 
+
+def two_levels(frame: pd.DataFrame) -> pd.DataFrame:
+    """Columns ``X``, ``X, published``, ``X, difference`` under one heading X, where numbers are published."""
+    names = [str(name) for name in frame.columns]
+    grouped = {name.removesuffix(", published") for name in names if name.endswith(", published")}
+    if not grouped:
+        return frame
+    pairs = []
+    for name in names:
+        heading, _, part = name.rpartition(", ")
+        pairs.append(
+            (heading, part) if heading in grouped else (name, "ours") if name in grouped else ("", name)
+        )
+    return frame.set_axis(pd.MultiIndex.from_tuples(pairs), axis=1)
+
+
 _LATEX = {"±": r"$\pm$", "–": "--", "%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#"}
 
 
@@ -179,18 +210,17 @@ def to_latex(doc: Document) -> str:
     """booktabs tables, to be \\input in a document that loads booktabs."""
     parts = [f"% {line}" for line in (doc.title, *doc.made)]
     for number, block in enumerate(doc.blocks, start=1):
-        frame = block.frame.map(latex_text)
-        frame.columns = pd.Index([latex_text(str(name)) for name in frame.columns])
+        frame = two_levels(block.frame.map(latex_text).rename(columns=latex_text))
         caption = f"{doc.title}. {block.title}" + (f" ({block.caption})" if block.caption else "")
-        parts.append(
-            frame.to_latex(
-                index=False,
-                column_format="l" + "r" * (frame.shape[1] - 1),
-                caption=latex_text(" ".join((caption + ".", *block.footnotes))),
-                label=f"tab:{doc.name}-{number}",
-                position="htbp",
-            ).rstrip()
+        table = frame.to_latex(
+            index=False,
+            column_format="l" + "r" * (frame.shape[1] - 1),
+            multicolumn_format="c",
+            caption=latex_text(" ".join((caption + ".", *block.footnotes))),
+            label=f"tab:{doc.name}-{number}",
+            position="htbp",
         )
+        parts.append(table.replace("\\begin{tabular}", "\\centering\\small\n\\begin{tabular}").rstrip())
     parts.extend(f"% {note}" for note in doc.notes)
     return "\n".join(parts) + "\n"
 
@@ -203,7 +233,7 @@ def html_text(text: str) -> str:
 
 
 def html_table(frame: pd.DataFrame) -> str:
-    return f'<div class="wide">{frame.to_html(index=False, border=0, classes="cells")}</div>'
+    return f'<div class="wide">{two_levels(frame).to_html(index=False, border=0, classes="cells")}</div>'
 
 
 def to_html_fragment(doc: Document) -> str:
@@ -220,7 +250,8 @@ def to_html_fragment(doc: Document) -> str:
 
 
 _STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:1100px;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
+body{font:16px/1.5 system-ui,sans-serif;max-width:1100px;margin:2rem auto;padding:0 1rem}
+body{color:#222;background:#fff}
 h2{margin-top:3rem;border-bottom:1px solid #ccc} h3 small{font-weight:normal;color:#555}
 .made{color:#555;font-size:.9rem} .wide{overflow-x:auto}
 table.cells{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}

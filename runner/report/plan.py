@@ -1,4 +1,4 @@
-"""The runs that tables need: what is there, what is left, how long it may take; then each as a process of its own."""
+"""The runs that tables need: what is there, what is left, how long it may take; then each as its own process."""
 
 import os
 import signal
@@ -18,7 +18,15 @@ from runner.data import CardConfig, SyntheticXcConfig
 from runner.data.card import Expected, load_card
 from runner.data.synthetic_xc import Shape
 from runner.errors import RunLocked
-from runner.report.records import FINISHED, NOT_RUN, UNFINISHED, RunRecord, all_records, how_to_prepare, record_of
+from runner.report.records import (
+    FINISHED,
+    NOT_RUN,
+    UNFINISHED,
+    RunRecord,
+    all_records,
+    how_to_prepare,
+    record_of,
+)
 from runner.run_folder import RunFolder
 from runner.tables import PlannedRun, TableSpec, expand
 
@@ -29,7 +37,7 @@ TO_RUN, RESUME, AGAIN = "to run", "resume", "failed, run again"
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One run of the plan. ``seconds``: estimated, None where nothing is known; ``measured``: from earlier runs."""
+    """One run of the plan. ``seconds``: estimated, None if unknown; ``measured``: from earlier runs."""
 
     run: PlannedRun
     title: str
@@ -132,7 +140,9 @@ def estimate(run: PlannedRun, earlier: Sequence[RunRecord]) -> tuple[float | Non
         epochs = min(epochs, config.max_steps / steps_per_epoch)
     sizes = [shape.num_classes * config.model.hidden * 2.0]
     dense_row = sizes[0] / _DENSE_FLOPS
-    evaluated = epochs * config.evaluation.per_epoch * min(config.evaluation.rows, shape.num_test) + shape.num_test
+    evaluated = (
+        epochs * config.evaluation.per_epoch * min(config.evaluation.rows, shape.num_test) + shape.num_test
+    )
     fixed = _START_SECONDS + evaluated * dense_row
     alike = [record.seconds_per_epoch for record in earlier if _is_alike(record, run)]
     if alike:
@@ -204,9 +214,9 @@ class _Stopper:
 
 
 def execute(steps: Sequence[Step]) -> Outcome:
-    """Run the pending steps one after the other, each in a process of its own: its peak memory is its own, and a
-    crash is no one else's. A failure is recorded in its run folder and the rest go on; Ctrl-C stops after the
-    running one has left its checkpoint."""
+    """Run the pending steps one after the other, each in a process of its own: its peak memory is its own,
+    and a crash is no one else's. A failure is recorded in its run folder and the rest go on; Ctrl-C stops after
+    the running one has left its checkpoint."""
     pending = [step for step in steps if step.is_pending]
     outcome, stopper = Outcome(), _Stopper()
     with stopper.listening():
@@ -252,13 +262,15 @@ def _python_path() -> str:
 
 
 def _record_failure(run: PlannedRun, code: int) -> str:
-    """Make sure that the run folder tells the failure, also when the process could not; returns it as one line."""
+    """Have the run folder tell the failure, also when the process could not; returns it as one line."""
     folder = RunFolder(run.config.run_dir)
     try:
         with folder.locked():
             record = record_of(run)
             if record.status in (NOT_RUN, UNFINISHED, FINISHED):
-                ended = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+                ended = (
+                    f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+                )
                 error = f"the process was {ended}" if code < 0 else f"the process {ended}"
                 base = {"run_id": run.run_id, "config": run.config.as_dict(), **record.summary}
                 folder.write_summary({**base, "status": "failed", "error": error})

@@ -1,8 +1,8 @@
-"""Figures from run folders. One colour, marker and label per method in every figure (Okabe and Ito's palette)."""
+"""Figures from run folders. One colour, marker and label per method everywhere (Okabe and Ito's palette)."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,11 +24,11 @@ COLOURS = {
     "uniform": "#7F7F7F",
 }
 MARKERS = {
-    "full": "s", "lsh_embedding": "o", "lsh_label": "D", "topk": "^", "unigram": "v", "log_uniform": "P", "nce": "X",
-    "uniform": "*",
+    "full": "s", "lsh_embedding": "o", "lsh_label": "D", "topk": "^", "unigram": "v", "log_uniform": "P",
+    "nce": "X", "uniform": "*",
 }  # fmt: skip
 OTHER = "#7F7F7F"
-_STYLE = {
+_STYLE: Any = {
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -43,7 +43,7 @@ _STYLE = {
 
 
 def draw(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path) -> list[Path]:
-    """Draw a figure of conf/table as PNG and SVG; returns the PNGs, none where no finished run has data for it."""
+    """Draw a figure of conf/table as PNG and SVG; returns the PNGs, none without finished runs."""
     import matplotlib
 
     finished = [run for run in runs if record_of(run).finished]
@@ -79,11 +79,15 @@ def _figure(rows: int, columns: int, *, width: float, height: float) -> tuple["F
 
 
 def _curves(grid: Grid, columns: Sequence[Column], runs: Sequence[PlannedRun]) -> "Figure":
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
     figure, axes = _figure(2, len(columns), width=5.2, height=3.5)
     for place, column in enumerate(columns):
         time_axis, step_axis = axes[0, place], axes[1, place]
         for method in grid.methods:
-            mine = [record_of(run) for run in runs if run.dataset == column.name and run.method == method.name]
+            mine = [
+                record_of(run) for run in runs if run.dataset == column.name and run.method == method.name
+            ]
             if mine:
                 _curve(time_axis, method, mine, "train_seconds")
                 _curve(step_axis, method, mine, "step")
@@ -92,15 +96,24 @@ def _curves(grid: Grid, columns: Sequence[Column], runs: Sequence[PlannedRun]) -
         time_axis.set_xlabel("seconds of training")
         step_axis.set_xlabel("iterations")
         step_axis.set_xlim(left=0)
+        step_axis.xaxis.set_major_locator(MaxNLocator(6))
+        step_axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         for axis in (time_axis, step_axis):
             axis.set_ylim(bottom=0)
         _plain_log_ticks(time_axis)
     for row in range(2):
         axes[row, 0].set_ylabel("P@1 on the test subset, %")
-    handles = {label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    handles = {
+        label: handle
+        for axis in axes[0]
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
     order = [method.label for method in grid.methods if method.label in handles]
     figure.legend(
-        [handles[label] for label in order], order, loc="outside lower center", ncols=min(len(order), 4 * len(columns))
+        [handles[label] for label in order],
+        order,
+        loc="outside lower center",
+        ncols=min(len(order), 4 * len(columns)),
     )
     return figure
 
@@ -111,7 +124,9 @@ def _curve(axis: "Axes", method: Method, records: Sequence[RunRecord], x_key: st
     lines = []
     for record in records:
         observed = record.of_kind("evaluation")
-        lines.append(np.array([[item[x_key], 100 * item["test_subset/p@1"]] for item in observed]).reshape(-1, 2))
+        lines.append(
+            np.array([[item[x_key], 100 * item["test_subset/p@1"]] for item in observed]).reshape(-1, 2)
+        )
     if len(lines) > 1:
         for line in lines:
             axis.plot(line[:, 0], line[:, 1], color=colour, alpha=0.3, linewidth=0.8)
@@ -128,7 +143,7 @@ def _plain_log_ticks(axis: "Axes") -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     low, high = axis.get_xlim()
-    subs = (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
+    subs = (1.0, 2.0, 5.0) if high / low < 2000 else (1.0,)
     axis.xaxis.set_major_locator(LogLocator(base=10, subs=subs))
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
@@ -162,7 +177,7 @@ def _frequency(columns: Sequence[Column], runs: Sequence[PlannedRun]) -> "Figure
 
 
 def _distribution(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> "Figure | None":
-    """Columns: methods that sample; rows: before training and at its end. Probability of one class at each rank."""
+    """Columns: methods that sample; rows: before and after training. Probability of one class at each rank."""
     shown = []
     for method in grid.methods:
         mine = [run for run in runs if run.dataset == column.name and run.method == method.name]
@@ -188,6 +203,7 @@ def _distribution(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> "Fi
                 middle[drawn], proposal[drawn], color=COLOURS.get(method.name, OTHER), linewidth=1.8,
                 marker=MARKERS.get(method.name, "."), markersize=3.5, label="proposal",
             )  # fmt: skip
+            axis.axhline(1 / ends[-1], color="#555555", linewidth=0.9, linestyle=(0, (4, 3)))
             axis.set(xscale="log", yscale="log", ylim=(1e-7, 1), xlim=(1, ends[-1]))
             axis.tick_params(labelsize=8, labelleft=place == 0, labelbottom=row == 1)
             if row == 0:
@@ -195,7 +211,7 @@ def _distribution(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> "Fi
     axes[0, 0].set_ylabel("before training\nprobability of a class")
     axes[1, 0].set_ylabel("after training\nprobability of a class")
     figure.supxlabel("rank of the class by the model's logit", fontsize=10)
-    figure.suptitle(f"{column.label}: softmax (grey) and proposal (colour)", fontsize=11)
+    figure.suptitle(f"{column.label}: softmax (grey), proposal (colour), uniform (dashed)", fontsize=11)
     return figure
 
 
@@ -203,19 +219,21 @@ def _distribution(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> "Fi
 
 
 def frontier(records: Sequence[RunRecord], title: str) -> "Figure":
-    """Final test P@1 against training seconds, a point per finished run; the line joins runs no other run beats."""
+    """Final test P@1 against training seconds, a point per finished run; the line joins those no other beats."""
     import matplotlib
 
     with matplotlib.rc_context(_STYLE):
         figure, axes = _figure(1, 1, width=7.0, height=4.6)
         axis: Axes = axes[0, 0]
-        points = sorted((r.summary["train_seconds"], 100 * r.metric("test/p@1"), r) for r in records if r.finished)
+        points = sorted(
+            (r.summary["train_seconds"], 100 * r.metric("test/p@1"), r) for r in records if r.finished
+        )
         named: set[str] = set()
         for seconds, p1, record in points:
             method = method_name(record)
             axis.plot(
-                seconds, p1, linestyle="none", color=COLOURS.get(method, OTHER), marker=MARKERS.get(method, "o"),
-                markersize=7, label=None if method in named else method, zorder=3,
+                seconds, p1, linestyle="none", color=COLOURS.get(method, OTHER),
+                marker=MARKERS.get(method, "o"), markersize=7, label=None if method in named else method, zorder=3,
             )  # fmt: skip
             named.add(method)
         best: list[tuple[float, float]] = []

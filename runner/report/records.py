@@ -1,4 +1,4 @@
-"""A run as its folder tells it: status, numbers and observations. Nothing here is computed from anything else."""
+"""A run as its folder tells it: status, numbers and observations. Nothing here is computed otherwise."""
 
 import functools
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class RunRecord:
 
     @property
     def status(self) -> str:
-        """``finished``, ``failed``, ``diverged``, ``unfinished`` (stopped part-way or still going) or ``not run``."""
+        """``finished``, ``failed``, ``diverged``, ``unfinished`` (stopped or still going) or ``not run``."""
         status = self.summary.get("status")
         if status is None or str(status).startswith("skipped"):
             return NOT_RUN  # whether data are still missing is for status_of to say
@@ -91,7 +91,7 @@ def all_records(results_dir: Path) -> list[RunRecord]:
 
 
 def how_to_prepare(run: PlannedRun) -> str | None:
-    """The command that gets the run's data, or None where they are at hand (or prepared by the run itself)."""
+    """The command that gets the run's data, or None where they are at hand or the run prepares them."""
     dataset = run.config.dataset
     if not isinstance(dataset, CardConfig):
         return None
@@ -103,7 +103,7 @@ def how_to_prepare(run: PlannedRun) -> str | None:
 
 
 def status_of(run: PlannedRun) -> str:
-    """The run's status; ``skipped: data not prepared (command)`` where it has no folder and cannot have one."""
+    """The run's status; ``skipped: data not prepared (command)`` where it can have no folder."""
     record = record_of(run)
     if record.status == FINISHED:
         return FINISHED
