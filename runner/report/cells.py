@@ -1,0 +1,233 @@
+"""The numbers of a table, one row per data set, method and metric: ours, published, difference, run ids.
+
+This long form is what the CSV holds and what the printed tables are laid out from. Fractions become
+percent here.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from runner.clock import STAGES
+from runner.report.records import FINISHED, NOT_RUN, RunRecord, record_of, status_of
+from runner.tables import PUBLISHED, Grid, Method, PlannedRun, Published, TableSpec
+
+FAIL = "Fail"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A column. ``name`` is also its name in published CSVs. ``measure`` (run, baseline run of the same seed)
+    gives the number, or None where the run ended without reaching it (``Fail``)."""
+
+    name: str
+    label: str
+    unit: str
+    decimals: int
+    measure: Callable[[RunRecord, RunRecord], float | None]
+    needs_baseline: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """Columns that are printed together."""
+
+    title: str
+    metrics: tuple[Metric, ...]
+    with_published: bool = True
+
+
+def epoch_reaching(share: float) -> Callable[[RunRecord, RunRecord], float | None]:
+    """First evaluated epoch at which subset P@1 is at least ``share`` of the baseline's last."""
+
+    def measure(record: RunRecord, baseline: RunRecord) -> float | None:
+        goal = share * baseline.subset_curve[-1][1]
+        return next((epoch for epoch, p1 in record.subset_curve if p1 >= goal), None)
+
+    return measure
+
+
+def _precision(k: int) -> Metric:
+    return Metric(
+        name=f"P@{k}", label=f"P@{k}", unit="%", decimals=2,
+        measure=lambda record, _: 100 * record.metric(f"test/p@{k}"),
+    )  # fmt: skip
+
+
+def _stage(stage: str) -> Metric:
+    return Metric(
+        name=f"{stage}_seconds_per_epoch", label=stage, unit="s", decimals=2,
+        measure=lambda record, _: record.summary["stage_seconds"][stage] / record.summary["epochs"],
+    )  # fmt: skip
+
+
+def _epochs_to(percent: int) -> Metric:
+    return Metric(
+        name=f"epoch_to_{percent}pct", label=f"Epochs to {percent} %", unit="epochs", decimals=2,
+        measure=epoch_reaching(percent / 100), needs_baseline=True,
+    )  # fmt: skip
+
+
+SPEED_UP = Metric(
+    name="epoch_speedup_vs_full", label="Speed-up", unit="x", decimals=2, needs_baseline=True,
+    measure=lambda record, baseline: baseline.seconds_per_epoch / record.seconds_per_epoch,
+)  # fmt: skip
+SECONDS = Metric(
+    name="seconds_per_epoch", label="Seconds per epoch", unit="s", decimals=2,
+    measure=lambda record, _: record.seconds_per_epoch,
+)  # fmt: skip
+CANDIDATES = Metric(
+    name="candidates_per_row", label="Candidates per row", unit="classes", decimals=0,
+    measure=lambda record, _: record.summary["candidates_per_row"],
+)  # fmt: skip
+MEMORY = Metric(
+    name="peak_rss_mb",
+    label="Peak memory",
+    unit="MB",
+    decimals=0,
+    measure=lambda record, _: record.summary["peak_rss_mb"],
+)
+PANELS: dict[str, tuple[Panel, ...]] = {
+    "convergence": (Panel(title="", metrics=(_epochs_to(50), _epochs_to(90), _precision(1))),),
+    "speed": (
+        Panel(title="", metrics=(SPEED_UP, _precision(1), _precision(5))),
+        Panel(
+            title="Cost: seconds per epoch, in all and by stage; candidates; memory",
+            metrics=(SECONDS, *map(_stage, STAGES), CANDIDATES, MEMORY),
+            with_published=False,
+        ),
+    ),
+}
+
+
+# ---------------------------------------------------------------- measuring
+
+
+@dataclass(frozen=True)
+class Ours:
+    """A measured cell: a number with the deviation over seeds (None for one seed), or a status."""
+
+    value: float | None
+    deviation: float | None
+    status: str
+
+
+def measure(metric: Metric, runs: Sequence[PlannedRun], baselines: dict[int, PlannedRun]) -> Ours:
+    """Mean over the seeds' runs. Any run without a number makes the cell a status: no mean over the others."""
+    statuses = [status_of(run) for run in runs]
+    unfinished = [status for status in statuses if status != FINISHED]
+    if unfinished:
+        return Ours(None, None, _some_of(len(unfinished), len(runs), unfinished[0]))
+    if metric.needs_baseline:
+        missing = [
+            run for run in runs if run.seed not in baselines or not record_of(baselines[run.seed]).finished
+        ]
+        if missing:
+            return Ours(None, None, "baseline not run")
+    values: list[float] = []
+    failed = 0
+    for run in runs:
+        value = metric.measure(record_of(run), record_of(baselines.get(run.seed, run)))
+        if value is None:
+            failed += 1
+        else:
+            if not math.isfinite(value):
+                raise ValueError(f"{run.run_id}: {metric.name} is {value}")
+            values.append(value)
+    if failed:
+        return Ours(None, None, _some_of(failed, len(runs), FAIL))
+    return Ours(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, "")
+
+
+def _some_of(count: int, total: int, status: str) -> str:
+    return status if count == total else f"{status} ({count} of {total} seeds)"
+
+
+def published_numbers(source: Published) -> pd.DataFrame:
+    """The printed table: columns dataset, method, metric, value (NaN where a word is printed), note."""
+    frame = pd.read_csv(PUBLISHED / source.csv, dtype={"dataset": str, "method": str, "note": str})
+    return frame[frame["table"] == source.table].fillna({"note": "", "method": ""})
+
+
+def cells(spec: TableSpec, runs: Sequence[PlannedRun]) -> pd.DataFrame:
+    """The table in long form, over the planned runs; a data set without any has status ``not run``."""
+    published = published_numbers(spec.published) if spec.published else None
+    others = [column.name for column in spec.grid.datasets if column.published is not None]
+    rows = []
+    for column in map(spec.grid.column, dict.fromkeys([*(run.dataset for run in runs), *others])):
+        here = [run for run in runs if run.dataset == column.name]
+        baselines = {run.seed: run for run in here if run.method == spec.grid.baseline}
+        for method in spec.grid.methods:
+            mine = [run for run in here if run.method == method.name]
+            for panel_index, panel in enumerate(PANELS[spec.kind]):
+                for metric in panel.metrics:
+                    ours = measure(metric, mine, baselines) if mine else Ours(None, None, NOT_RUN)
+                    printed, printed_word = None, ""
+                    if column.published and published is not None and panel.with_published:
+                        printed, printed_word = _lookup(published, column.published, method, metric)
+                    difference = (
+                        ours.value - printed if ours.value is not None and printed is not None else None
+                    )
+                    rows.append(
+                        {
+                            "table": spec.name,
+                            "panel": panel_index,
+                            "dataset": column.name,
+                            "stand_in": column.published is None,
+                            "method": method.name,
+                            "metric": metric.name,
+                            "unit": metric.unit,
+                            "ours": ours.value,
+                            "deviation": ours.deviation,
+                            "status": ours.status or FINISHED,
+                            "published": printed,
+                            "published_note": printed_word,
+                            "difference": difference,
+                            "seeds": len(mine),
+                            "run_ids": " ".join(
+                                run.run_id for run in mine if record_of(run).status != NOT_RUN
+                            ),
+                        }
+                    )
+    numbers = ["ours", "deviation", "published", "difference"]
+    return pd.DataFrame(rows).astype(dict.fromkeys(numbers, "float64"))
+
+
+def _lookup(
+    published: pd.DataFrame, dataset: str, method: Method, metric: Metric
+) -> tuple[float | None, str]:
+    found = published[
+        (published["dataset"] == dataset)
+        & (published["method"] == method.name)
+        & (published["metric"] == metric.name)
+    ]
+    if len(found) == 0:
+        return None, ""
+    value, note = float(found["value"].iloc[0]), str(found["note"].iloc[0])
+    return (None, note) if math.isnan(value) else (value, "")
+
+
+def runs_table(grid: Grid, runs: Sequence[PlannedRun]) -> pd.DataFrame:
+    """Every run of the tables with what made it, so that each number can be traced."""
+    labels = {method.name: method.label for method in grid.methods}
+    rows = []
+    for run in runs:
+        record = record_of(run)
+        made = record.provenance
+        commit = str(made.get("commit") or "")[:10]
+        rows.append(
+            {
+                "run": record.short_id,
+                "data set": grid.column(run.dataset).label,
+                "method": labels[run.method],
+                "seed": run.seed,
+                "status": status_of(run) + (f": {record.error}" if record.error else ""),
+                "commit": commit + (" + changes" if made.get("patch") else ""),
+                "started": made.get("started", ""),
+                "run id": record.run_id,
+            }
+        )
+    return pd.DataFrame(rows)

@@ -1,0 +1,272 @@
+"""Long-form cells laid out as printed tables: Markdown, LaTeX (booktabs) and HTML of the same blocks."""
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from runner.report.cells import PANELS, Metric, runs_table
+from runner.report.records import FINISHED, NOT_RUN, RunRecord, record_of
+from runner.tables import PlannedRun, TableSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """One printed table. ``frame`` holds text only."""
+
+    title: str
+    caption: str
+    frame: pd.DataFrame
+    footnotes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A table of a paper as printed: how it was made, its blocks, its notes, the runs behind it."""
+
+    name: str
+    title: str
+    made: tuple[str, ...]
+    blocks: tuple[Block, ...]
+    notes: tuple[str, ...]
+    runs: pd.DataFrame
+
+
+def document(spec: TableSpec, long: pd.DataFrame, runs: Sequence[PlannedRun], command: str) -> Document:
+    """Lay ``long`` (see ``cells``) out: a block per data set and panel."""
+    blocks = []
+    for dataset in long["dataset"].unique():
+        mine = [run for run in runs if run.dataset == dataset]
+        for index, panel in enumerate(PANELS[spec.kind]):
+            part = long[(long["dataset"] == dataset) & (long["panel"] == index)]
+            if index > 0 and part["ours"].isna().all():
+                continue  # further panels have no published numbers: nothing to print without runs
+            blocks.append(_block(spec, dataset, panel.title, panel.metrics, part, mine))
+    with_folder = [run for run in runs if record_of(run).status != NOT_RUN]
+    records = [record_of(run) for run in with_folder]
+    notes = [*spec.notes]
+    if (long["seeds"] > 1).any():
+        notes.append("Ours is the mean ± standard deviation over the seeds.")
+    return Document(
+        name=spec.name,
+        title=spec.title,
+        made=how_made(records, command),
+        blocks=tuple(blocks),
+        notes=tuple(notes),
+        runs=runs_table(spec.grid, with_folder),
+    )
+
+
+def _block(
+    spec: TableSpec,
+    dataset: str,
+    title: str,
+    metrics: Iterable[Metric],
+    part: pd.DataFrame,
+    runs: Sequence[PlannedRun],
+) -> Block:
+    column = spec.grid.column(dataset)
+    heading = column.label + (f" – {title}" if title else "")
+    rows = []
+    for method in spec.grid.methods:
+        line = part[part["method"] == method.name]
+        row = {"Method": method.label}
+        for metric in metrics:
+            cell = line[line["metric"] == metric.name].iloc[0]
+            row[_with_unit(metric)] = _ours_text(cell, metric)
+            if not cell["stand_in"] and part["published"].notna().any():
+                row[f"{_with_unit(metric)}, published"] = _published_text(cell, metric)
+                row[f"{_with_unit(metric)}, difference"] = _number(cell["difference"], metric, sign=True)
+        made = [record_of(run) for run in runs if run.method == method.name]
+        row["Runs"] = " ".join(record.short_id for record in made if record.status != NOT_RUN) or "–"
+        rows.append(row)
+    statuses = [s for s in part["status"].unique() if s not in (FINISHED, NOT_RUN) and ":" in s]
+    captions = [_settings(runs)] if runs else []
+    if column.published is None:
+        captions.insert(0, "not a data set of the paper: no published numbers")
+    return Block(
+        title=heading, caption="; ".join(captions), frame=pd.DataFrame(rows), footnotes=tuple(statuses)
+    )
+
+
+def _settings(runs: Sequence[PlannedRun]) -> str:
+    config = runs[0].config
+    seeds = sorted({run.seed for run in runs})
+    many = "seeds " + ", ".join(map(str, seeds)) if len(seeds) > 1 else f"seed {seeds[0]}"
+    optimizer = f"{config.optimizer.name} lr {config.optimizer.lr:g}"
+    return f"{config.epochs} epochs, batch {config.batch_size}, {optimizer}, {many}"
+
+
+def how_made(records: Sequence[RunRecord], command: str) -> tuple[str, ...]:
+    """Command, commit, machine, threads and dates, from the runs' own provenance."""
+    made = [record.provenance for record in records if record.provenance]
+    lines = [f"Made by `{command}`"]
+    if not made:
+        return (*lines, "No runs yet.")
+    days = sorted({str(item["started"])[:10] for item in made})
+    commits = sorted(
+        {str(item["commit"] or "unknown")[:10] + (" + changes" if item["patch"] else "") for item in made}
+    )
+    machines = sorted({f"{item['cpu']}, {item['threads']} of {item['cores']} cores" for item in made})
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    lines.append(f"{len(records)} runs of {when}; commit {', '.join(commits)}; {'; '.join(machines)}")
+    if len(machines) > 1:
+        lines.append("The runs come from different machines or thread counts: their seconds do not compare.")
+    return tuple(lines)
+
+
+def _with_unit(metric: Metric) -> str:
+    return (
+        metric.label
+        if metric.unit in ("x", "epochs", "classes") or metric.label.startswith("Seconds")
+        else f"{metric.label} ({metric.unit})"
+    )
+
+
+def _number(value: float, metric: Metric, *, sign: bool = False) -> str:
+    if pd.isna(value):
+        return "–"
+    return f"{value:{'+' if sign else ''},.{metric.decimals}f}" + (
+        "x" if metric.unit == "x" and not sign else ""
+    )
+
+
+def _ours_text(cell: pd.Series, metric: Metric) -> str:
+    if pd.isna(cell["ours"]):
+        return str(cell["status"]).partition(":")[0]
+    text = _number(cell["ours"], metric)
+    return text if pd.isna(cell["deviation"]) else f"{text} ± {cell['deviation']:.{metric.decimals}f}"
+
+
+def _published_text(cell: pd.Series, metric: Metric) -> str:
+    if pd.isna(cell["published"]):
+        return str(cell["published_note"]) or "–"
+    return f"{cell['published']:g}" + ("x" if metric.unit == "x" else "")
+
+
+# ---------------------------------------------------------------- Markdown
+
+
+def markdown_table(frame: pd.DataFrame) -> str:
+    """A pipe table; every column but the first is right-aligned."""
+    texts: list[list[object]] = [list(frame.columns), *frame.to_numpy().tolist()]
+    rows = [[str(value).replace("|", "\\|") for value in row] for row in texts]
+    widths = [max(3, *(len(row[i]) for row in rows)) for i in range(frame.shape[1])]
+    lines = []
+    for row in rows:
+        padded = [
+            text.ljust(width) if i == 0 else text.rjust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(f"| {' | '.join(padded)} |")
+    rule = [f"{'-' * width}" if i == 0 else f"{'-' * (width - 1)}:" for i, width in enumerate(widths)]
+    lines.insert(1, f"| {' | '.join(rule)} |")
+    return "\n".join(lines)
+
+
+def to_markdown(doc: Document) -> str:
+    parts = [f"# {doc.title}", "  \n".join(doc.made)]
+    for block in doc.blocks:
+        parts.append(f"## {block.title}" + (f"\n\n{block.caption}" if block.caption else ""))
+        parts.append(markdown_table(block.frame))
+        parts.extend(f"*{note}*" for note in block.footnotes)
+    if doc.notes:
+        parts.append("\n".join(f"- {note}" for note in doc.notes))
+    if len(doc.runs):
+        parts += ["## Runs", "`Runs` above are the ends of these run ids.", markdown_table(doc.runs)]
+    return "\n\n".join(parts) + "\n"
+
+
+# ---------------------------------------------------------------- LaTeX
+
+
+def two_levels(frame: pd.DataFrame) -> pd.DataFrame:
+    """Columns ``X``, ``X, published``, ``X, difference`` under one heading X, where numbers are published."""
+    names = [str(name) for name in frame.columns]
+    grouped = {name.removesuffix(", published") for name in names if name.endswith(", published")}
+    if not grouped:
+        return frame
+    pairs = []
+    for name in names:
+        heading, _, part = name.rpartition(", ")
+        pairs.append(
+            (heading, part) if heading in grouped else (name, "ours") if name in grouped else ("", name)
+        )
+    return frame.set_axis(pd.MultiIndex.from_tuples(pairs), axis=1)
+
+
+_LATEX = {"±": r"$\pm$", "–": "--", "%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#"}
+
+
+def latex_text(text: str) -> str:
+    """Plain text as LaTeX source; `code` becomes typewriter."""
+    escaped = re.sub("[" + "".join(_LATEX) + "]", lambda match: _LATEX[match[0]], text)
+    return re.sub(r"`([^`]*)`", r"\\texttt{\1}", escaped)
+
+
+def to_latex(doc: Document) -> str:
+    """booktabs tables, to be \\input in a document that loads booktabs."""
+    parts = [f"% {line}" for line in (doc.title, *doc.made)]
+    for number, block in enumerate(doc.blocks, start=1):
+        frame = two_levels(block.frame.map(latex_text).rename(columns=latex_text))
+        caption = f"{doc.title}. {block.title}" + (f" ({block.caption})" if block.caption else "")
+        table = frame.to_latex(
+            index=False,
+            column_format="l" + "r" * (frame.shape[1] - 1),
+            multicolumn_format="c",
+            caption=latex_text(" ".join((caption + ".", *block.footnotes))),
+            label=f"tab:{doc.name}-{number}",
+            position="htbp",
+        )
+        parts.append(table.replace("\\begin{tabular}", "\\centering\\small\n\\begin{tabular}").rstrip())
+    parts.extend(f"% {note}" for note in doc.notes)
+    return "\n".join(parts) + "\n"
+
+
+# ---------------------------------------------------------------- HTML
+
+
+def html_text(text: str) -> str:
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text))
+
+
+def html_table(frame: pd.DataFrame) -> str:
+    return f'<div class="wide">{two_levels(frame).to_html(index=False, border=0, classes="cells")}</div>'
+
+
+def to_html_fragment(doc: Document) -> str:
+    parts = [f'<section id="{doc.name}"><h2>{html_text(doc.title)}</h2>']
+    parts.append(f'<p class="made">{"<br>".join(map(html_text, doc.made))}</p>')
+    for block in doc.blocks:
+        caption = f" <small>{html_text(block.caption)}</small>" if block.caption else ""
+        parts.append(f"<h3>{html_text(block.title)}{caption}</h3>{html_table(block.frame)}")
+        parts.extend(f"<p><em>{html_text(note)}</em></p>" for note in block.footnotes)
+    parts.append("<ul>" + "".join(f"<li>{html_text(note)}</li>" for note in doc.notes) + "</ul>")
+    if len(doc.runs):
+        parts.append(f"<details><summary>Runs behind these numbers</summary>{html_table(doc.runs)}</details>")
+    return "\n".join([*parts, "</section>"])
+
+
+_STYLE = """
+body{font:16px/1.5 system-ui,sans-serif;max-width:1100px;margin:2rem auto;padding:0 1rem}
+body{color:#222;background:#fff}
+h2{margin-top:3rem;border-bottom:1px solid #ccc} h3 small{font-weight:normal;color:#555}
+.made{color:#555;font-size:.9rem} .wide{overflow-x:auto}
+table.cells{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}
+.cells th,.cells td{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #ddd}
+.cells th:first-child,.cells td:first-child{text-align:left} .cells thead th{border-bottom:2px solid #222}
+img{max-width:100%;height:auto} figure{margin:1rem 0} nav a{margin-right:1rem}
+"""
+
+
+def html_page(title: str, sections: Sequence[tuple[str, str]]) -> str:
+    """One self-contained page from (anchor, fragment) pairs."""
+    links = "".join(f'<a href="#{anchor}">{anchor}</a>' for anchor, _ in sections)
+    body = "\n".join(fragment for _, fragment in sections)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n"
+        f"<body><h1>{html.escape(title)}</h1><nav>{links}</nav>\n{body}\n</body></html>\n"
+    )

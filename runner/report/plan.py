@@ -1,0 +1,284 @@
+"""The runs that tables need: what is there, what is left, how long it may take; then each as its own process."""
+
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+import pandas as pd
+
+from runner.data import CardConfig, SyntheticXcConfig
+from runner.data.card import Expected, load_card
+from runner.data.synthetic_xc import Shape
+from runner.errors import RunLocked
+from runner.report.records import (
+    FINISHED,
+    NOT_RUN,
+    UNFINISHED,
+    RunRecord,
+    all_records,
+    how_to_prepare,
+    record_of,
+)
+from runner.run_folder import RunFolder
+from runner.tables import PlannedRun, TableSpec, expand
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+SKIPPED = "skipped: data not prepared"
+TO_RUN, RESUME, AGAIN = "to run", "resume", "failed, run again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One run of the plan. ``seconds``: estimated, None if unknown; ``measured``: from earlier runs."""
+
+    run: PlannedRun
+    title: str
+    status: str
+    seconds: float | None
+    measured: bool
+
+    @property
+    def is_pending(self) -> bool:
+        return self.status in (TO_RUN, RESUME, AGAIN)
+
+
+def plan(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[Step]:
+    """Every run that any of the tables needs, once."""
+    grids = dict.fromkeys(spec.grid for spec in specs)
+    earlier = [record for record in all_records(results_dir) if record.finished]
+    steps: dict[str, Step] = {}
+    for grid in grids:
+        labels = {method.name: method.label for method in grid.methods}
+        for run in expand(grid, profile, results_dir):
+            seconds, measured = estimate(run, earlier)
+            title = f"{labels[run.method]} on {grid.column(run.dataset).label}, seed {run.seed}"
+            step = Step(run=run, title=title, status=_status(run), seconds=seconds, measured=measured)
+            steps.setdefault(run.run_id, step)
+    return list(steps.values())
+
+
+def _status(run: PlannedRun) -> str:
+    status = record_of(run).status
+    if status == FINISHED:
+        return FINISHED
+    command = how_to_prepare(run)
+    if command:
+        return f"{SKIPPED} ({command})"
+    return {NOT_RUN: TO_RUN, UNFINISHED: RESUME}.get(status, AGAIN)
+
+
+def plan_table(steps: Sequence[Step]) -> pd.DataFrame:
+    """The plan as text: run id, data set, method, seed, status, estimate."""
+    return pd.DataFrame(
+        [
+            {
+                "run id": step.run.run_id,
+                "data set": step.run.dataset,
+                "method": step.run.method,
+                "seed": str(step.run.seed),
+                "status": step.status,
+                "seconds": "–" if step.status == FINISHED else _seconds_text(step),
+            }
+            for step in steps
+        ]
+    )
+
+
+def _seconds_text(step: Step) -> str:
+    if step.seconds is None:
+        return "?"
+    return f"{'' if step.measured else '~'}{step.seconds:,.0f}"
+
+
+def plan_total(steps: Sequence[Step]) -> str:
+    """One or two lines: how many runs are left, and for how long."""
+    pending = [step for step in steps if step.is_pending]
+    skipped = sum(step.status.startswith(SKIPPED) for step in steps)
+    finished = sum(step.status == FINISHED for step in steps)
+    parts = [f"{len(steps)} runs: {finished} finished, {len(pending)} to run, {skipped} without data"]
+    if pending:
+        known = [step.seconds for step in pending if step.seconds is not None]
+        parts.append(f"estimated time: {duration(sum(known))}")
+        if len(known) < len(pending):
+            parts[-1] += f" and {len(pending) - len(known)} runs of unknown length"
+        if not all(step.measured for step in pending):
+            parts.append("~ is a rough guess from the size of the data; others are from earlier runs here")
+    return "; ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+
+
+# ---------------------------------------------------------------- estimates
+
+# Measured on two cores. Dense products: all classes for a block of rows; gathered: candidates row by row.
+_DENSE_FLOPS, _GATHERED_FLOPS, _SECONDS_PER_ROW, _START_SECONDS = 1e11, 1.2e10, 1e-5, 8.0
+
+
+def estimate(run: PlannedRun, earlier: Sequence[RunRecord]) -> tuple[float | None, bool]:
+    """(wall seconds, whether from earlier runs of the same data set, method and batch size)."""
+    config = run.config
+    shape = _shape(run)
+    if shape is None:
+        return None, False
+    steps_per_epoch = max(1, shape.num_train // config.batch_size)
+    epochs = float(config.epochs)
+    if config.max_steps is not None:
+        epochs = min(epochs, config.max_steps / steps_per_epoch)
+    sizes = [shape.num_classes * config.model.hidden * 2.0]
+    dense_row = sizes[0] / _DENSE_FLOPS
+    evaluated = (
+        epochs * config.evaluation.per_epoch * min(config.evaluation.rows, shape.num_test) + shape.num_test
+    )
+    fixed = _START_SECONDS + evaluated * dense_row
+    alike = [record.seconds_per_epoch for record in earlier if _is_alike(record, run)]
+    if alike:
+        return fixed + epochs * statistics.median(alike), True
+    return fixed + epochs * shape.num_train * _row_seconds(run, shape.num_classes, dense_row), False
+
+
+def _row_seconds(run: PlannedRun, num_classes: int, dense_row: float) -> float:
+    """Training seconds of one row, from how many classes the sampler touches."""
+    sampler, hidden = run.config.sampler, run.config.model.hidden
+    gathered = 6.0 * hidden * min(1000, num_classes) / _GATHERED_FLOPS
+    if sampler.name == "full":
+        return _SECONDS_PER_ROW + 3 * dense_row
+    if sampler.name == "topk":
+        return _SECONDS_PER_ROW + 1.5 * dense_row + gathered
+    if sampler.name.startswith("lsh"):
+        return _SECONDS_PER_ROW + gathered * (1 + sampler.L / 400)
+    return _SECONDS_PER_ROW + (gathered / 10 if getattr(sampler, "shared", False) else gathered)
+
+
+def _shape(run: PlannedRun) -> Expected | Shape | None:
+    dataset = run.config.dataset
+    if isinstance(dataset, CardConfig):
+        return load_card(dataset.name).expected
+    return dataset.shape if isinstance(dataset, SyntheticXcConfig) else None
+
+
+def _is_alike(record: RunRecord, run: PlannedRun) -> bool:
+    """Same data set, method, batch size and threads asked for; K, L, learning rate and length may differ."""
+    theirs, ours = record.config, run.config.as_dict()
+    return (
+        all(theirs[group]["name"] == ours[group]["name"] for group in ("dataset", "model", "sampler", "loss"))
+        and theirs["batch_size"] == ours["batch_size"]
+        and theirs["hardware"] == ours["hardware"]
+    )
+
+
+# ---------------------------------------------------------------- running
+
+
+@dataclass
+class Outcome:
+    """What became of the pending runs: (title, why) of each that failed, and whether the user stopped."""
+
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    stopped: bool = False
+
+
+class _Stopper:
+    """Ctrl-C and SIGTERM, kept for the loop and passed on to the process that is running."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self.child: subprocess.Popen[bytes] | None = None
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        self.stopped = True
+        if self.child is not None and self.child.poll() is None:
+            self.child.send_signal(signal.SIGINT)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        old = {number: signal.signal(number, self.note) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+
+
+def execute(steps: Sequence[Step]) -> Outcome:
+    """Run the pending steps one after the other, each in a process of its own: its peak memory is its own,
+    and a crash is no one else's. A failure is recorded in its run folder and the rest go on; Ctrl-C stops after
+    the running one has left its checkpoint."""
+    pending = [step for step in steps if step.is_pending]
+    outcome, stopper = Outcome(), _Stopper()
+    with stopper.listening():
+        for index, step in enumerate(pending):
+            left = sum(other.seconds or 0.0 for other in pending[index:])
+            _say(f"[{index + 1}/{len(pending)}] {step.title}; about {duration(left)} left")
+            begin = time.monotonic()
+            code = _run_process(step, stopper)
+            record = record_of(step.run)
+            if stopper.stopped:
+                outcome.stopped = True
+                _say("stopped: finished runs stay, the same command continues")
+                break
+            if code == 0 and record.finished:
+                p1 = 100 * record.metric("test/p@1")
+                _say(f"    {FINISHED} in {duration(time.monotonic() - begin)}: P@1 {p1:.2f} %")
+                continue
+            why = _record_failure(step.run, code)
+            outcome.failed.append((step.title, why))
+            _say(f"    {why}")
+    return outcome
+
+
+def _run_process(step: Step, stopper: _Stopper) -> int:
+    # A group of its own keeps the terminal's Ctrl-C from the child: it gets exactly the one passed on.
+    child = subprocess.Popen(
+        [sys.executable, "-m", "runner", *step.run.overrides],
+        cwd=_REPOSITORY,
+        env={**os.environ, "PYTHONPATH": _python_path()},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        process_group=0,
+    )
+    stopper.child = child
+    if stopper.stopped:  # between the last run and this one
+        child.send_signal(signal.SIGINT)
+    return child.wait()
+
+
+def _python_path() -> str:
+    """The repository first, so that the runs are this checkout's whatever is installed."""
+    return os.pathsep.join(filter(None, [str(_REPOSITORY), os.environ.get("PYTHONPATH")]))
+
+
+def _record_failure(run: PlannedRun, code: int) -> str:
+    """Have the run folder tell the failure, also when the process could not; returns it as one line."""
+    folder = RunFolder(run.config.run_dir)
+    try:
+        with folder.locked():
+            record = record_of(run)
+            if record.status in (NOT_RUN, UNFINISHED, FINISHED):
+                ended = (
+                    f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+                )
+                error = f"the process was {ended}" if code < 0 else f"the process {ended}"
+                base = {"run_id": run.run_id, "config": run.config.as_dict(), **record.summary}
+                folder.write_summary({**base, "status": "failed", "error": error})
+    except RunLocked as error:
+        return f"not run: {error}"
+    record = record_of(run)
+    return f"{record.status}: {record.error}"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

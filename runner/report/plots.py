@@ -1,0 +1,254 @@
+"""Figures from run folders. One colour, marker and label per method everywhere (Okabe and Ito's palette)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from runner.report.records import RunRecord, record_of
+from runner.tables import Column, Grid, Method, PlannedRun, TableSpec
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = {
+    "full": "#000000",
+    "lsh_embedding": "#D55E00",
+    "lsh_label": "#E69F00",
+    "topk": "#0072B2",
+    "unigram": "#009E73",
+    "log_uniform": "#56B4E9",
+    "nce": "#CC79A7",
+    "uniform": "#7F7F7F",
+}
+MARKERS = {
+    "full": "s", "lsh_embedding": "o", "lsh_label": "D", "topk": "^", "unigram": "v", "log_uniform": "P",
+    "nce": "X", "uniform": "*",
+}  # fmt: skip
+OTHER = "#7F7F7F"
+_STYLE: Any = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E5E5E5",
+    "grid.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "axes.titlesize": 11,
+    "legend.frameon": False,
+    "svg.hashsalt": "runner",  # the same runs give the same file
+}
+
+
+def draw(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path) -> list[Path]:
+    """Draw a figure of conf/table as PNG and SVG; returns the PNGs, none without finished runs."""
+    import matplotlib
+
+    finished = [run for run in runs if record_of(run).finished]
+    columns = [column for column in spec.grid.datasets if any(run.dataset == column.name for run in finished)]
+    if not columns:
+        return []
+    with matplotlib.rc_context(_STYLE):
+        if spec.kind == "distribution":
+            figures = {f"{spec.name}_{c.name}": _distribution(spec.grid, c, finished) for c in columns}
+        elif spec.kind == "curves":
+            figures = {spec.name: _curves(spec.grid, columns, finished)}
+        else:
+            figures = {spec.name: _frequency(columns, finished)}
+        return [save(figure, folder / name) for name, figure in figures.items() if figure is not None]
+
+
+def save(figure: "Figure", stem: Path) -> Path:
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(f"{stem}.svg", bbox_inches="tight", metadata={"Date": None})
+    png = Path(f"{stem}.png")
+    figure.savefig(png, dpi=150, bbox_inches="tight")
+    return png
+
+
+def _figure(rows: int, columns: int, *, width: float, height: float) -> tuple["Figure", "np.ndarray"]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+# ---------------------------------------------------------------- P@1 against seconds and against iterations
+
+
+def _curves(grid: Grid, columns: Sequence[Column], runs: Sequence[PlannedRun]) -> "Figure":
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+    figure, axes = _figure(2, len(columns), width=5.2, height=3.5)
+    for place, column in enumerate(columns):
+        time_axis, step_axis = axes[0, place], axes[1, place]
+        for method in grid.methods:
+            mine = [
+                record_of(run) for run in runs if run.dataset == column.name and run.method == method.name
+            ]
+            if mine:
+                _curve(time_axis, method, mine, "train_seconds")
+                _curve(step_axis, method, mine, "step")
+        time_axis.set_xscale("log")
+        time_axis.set_title(column.label)
+        time_axis.set_xlabel("seconds of training")
+        step_axis.set_xlabel("iterations")
+        step_axis.set_xlim(left=0)
+        step_axis.xaxis.set_major_locator(MaxNLocator(6))
+        step_axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        for axis in (time_axis, step_axis):
+            axis.set_ylim(bottom=0)
+        _plain_log_ticks(time_axis)
+    for row in range(2):
+        axes[row, 0].set_ylabel("P@1 on the test subset, %")
+    handles = {
+        label: handle
+        for axis in axes[0]
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    order = [method.label for method in grid.methods if method.label in handles]
+    figure.legend(
+        [handles[label] for label in order],
+        order,
+        loc="outside lower center",
+        ncols=min(len(order), 4 * len(columns)),
+    )
+    return figure
+
+
+def _curve(axis: "Axes", method: Method, records: Sequence[RunRecord], x_key: str) -> None:
+    """One line per method: the mean over seeds, with every seed's own line faint behind it."""
+    colour = COLOURS.get(method.name, OTHER)
+    lines = []
+    for record in records:
+        observed = record.of_kind("evaluation")
+        lines.append(
+            np.array([[item[x_key], 100 * item["test_subset/p@1"]] for item in observed]).reshape(-1, 2)
+        )
+    if len(lines) > 1:
+        for line in lines:
+            axis.plot(line[:, 0], line[:, 1], color=colour, alpha=0.3, linewidth=0.8)
+    shared = min(len(line) for line in lines)
+    mean = np.mean([line[:shared] for line in lines], axis=0)
+    axis.plot(
+        mean[:, 0], mean[:, 1], color=colour, label=method.label, linewidth=1.8,
+        marker=MARKERS.get(method.name, "."), markersize=4.5, markevery=max(1, shared // 16),
+    )  # fmt: skip
+
+
+def _plain_log_ticks(axis: "Axes") -> None:
+    """1, 2, 5, 10, 20 ... on a logarithmic axis, written out."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    low, high = axis.get_xlim()
+    subs = (1.0, 2.0, 5.0) if high / low < 2000 else (1.0,)
+    axis.xaxis.set_major_locator(LogLocator(base=10, subs=subs))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+
+
+# ---------------------------------------------------------------- label frequency
+
+
+def _frequency(columns: Sequence[Column], runs: Sequence[PlannedRun]) -> "Figure | None":
+    figure, axes = _figure(1, len(columns), width=4.6, height=3.4)
+    for axis, column in zip(axes[0], columns, strict=True):
+        record = next(record_of(run) for run in runs if run.dataset == column.name)
+        frequency = record.summary["dataset"]["label_frequency"]
+        rank, count = np.array(frequency["rank"]), np.array(frequency["count"])
+        seen = count > 0
+        axis.plot(rank[seen], count[seen], color="#0072B2", linewidth=2)
+        axis.fill_between(rank[seen], count[seen], 0.5, color="#0072B2", alpha=0.12, linewidth=0)
+        axis.set(xscale="log", yscale="log", xlabel="class, most frequent first", title=column.label)
+        axis.set_ylim(bottom=0.5)
+        axis.set_xlim(left=1)
+        shape = record.summary["dataset"]
+        axis.text(
+            0.97, 0.95, f"{shape['num_classes']:,} classes\n{shape['num_train']:,} training rows",
+            transform=axis.transAxes, ha="right", va="top", fontsize=9, color="#444444",
+        )  # fmt: skip
+    axes[0, 0].set_ylabel("training rows with the class")
+    return figure
+
+
+# ---------------------------------------------------------------- proposal against softmax
+
+
+def _distribution(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> "Figure | None":
+    """Columns: methods that sample; rows: before and after training. Probability of one class at each rank."""
+    shown = []
+    for method in grid.methods:
+        mine = [run for run in runs if run.dataset == column.name and run.method == method.name]
+        if mine and method.name != grid.baseline:
+            records = record_of(mine[0]).of_kind("distribution")
+            if len(records) >= 2:
+                shown.append((method, records[0], records[-1]))
+    if not shown:
+        return None
+    figure, axes = _figure(2, len(shown), width=2.6, height=2.5)
+    floor = 1e-9
+    for place, (method, early, late) in enumerate(shown):
+        for row, record in enumerate((early, late)):
+            axis = axes[row, place]
+            ends = np.array(record["rank_end"])
+            sizes = np.diff(ends, prepend=0)
+            middle = np.sqrt(np.maximum(ends - sizes + 1, 1) * ends)
+            truth = np.maximum(np.array(record["truth"]) / sizes, floor)
+            proposal = np.array(record["proposal"]) / sizes
+            axis.fill_between(middle, truth, floor, color="#BBBBBB", alpha=0.6, linewidth=0, label="softmax")
+            drawn = proposal > 0
+            axis.plot(
+                middle[drawn], proposal[drawn], color=COLOURS.get(method.name, OTHER), linewidth=1.8,
+                marker=MARKERS.get(method.name, "."), markersize=3.5, label="proposal",
+            )  # fmt: skip
+            axis.axhline(1 / ends[-1], color="#555555", linewidth=0.9, linestyle=(0, (4, 3)))
+            axis.set(xscale="log", yscale="log", ylim=(1e-7, 1), xlim=(1, ends[-1]))
+            axis.tick_params(labelsize=8, labelleft=place == 0, labelbottom=row == 1)
+            if row == 0:
+                axis.set_title(method.label)
+    axes[0, 0].set_ylabel("before training\nprobability of a class")
+    axes[1, 0].set_ylabel("after training\nprobability of a class")
+    figure.supxlabel("rank of the class by the model's logit", fontsize=10)
+    figure.suptitle(f"{column.label}: softmax (grey), proposal (colour), uniform (dashed)", fontsize=11)
+    return figure
+
+
+# ---------------------------------------------------------------- accuracy against cost
+
+
+def frontier(records: Sequence[RunRecord], title: str) -> "Figure":
+    """Final test P@1 against training seconds, a point per finished run; the line joins those no other beats."""
+    import matplotlib
+
+    with matplotlib.rc_context(_STYLE):
+        figure, axes = _figure(1, 1, width=7.0, height=4.6)
+        axis: Axes = axes[0, 0]
+        points = sorted(
+            (r.summary["train_seconds"], 100 * r.metric("test/p@1"), r) for r in records if r.finished
+        )
+        named: set[str] = set()
+        for seconds, p1, record in points:
+            method = method_name(record)
+            axis.plot(
+                seconds, p1, linestyle="none", color=COLOURS.get(method, OTHER),
+                marker=MARKERS.get(method, "o"), markersize=7, label=None if method in named else method, zorder=3,
+            )  # fmt: skip
+            named.add(method)
+        best: list[tuple[float, float]] = []
+        for seconds, p1, _ in points:
+            if not best or p1 > best[-1][1]:
+                best.append((seconds, p1))
+        axis.plot([s for s, _ in best], [p for _, p in best], color="#999999", linewidth=1, zorder=1)
+        axis.set_xscale("log")
+        _plain_log_ticks(axis)
+        axis.set(xlabel="seconds of training", ylabel="P@1 on the test set, %", title=title)
+        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+        return figure
+
+
+def method_name(record: RunRecord) -> str:
+    """The sampler, or ``nce`` where the loss makes another method of it."""
+    loss = record.config["loss"]["name"]
+    return "nce" if loss == "nce" else str(record.config["sampler"]["name"])

@@ -1,0 +1,111 @@
+"""A run as its folder tells it: status, numbers and observations. Nothing here is computed otherwise."""
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.data import CardConfig
+from runner.data.card import load_card
+from runner.data.places import prepared_dir
+from runner.data.store import read_manifest
+from runner.run_folder import RunFolder, read_json
+from runner.tables import PlannedRun
+
+FINISHED = "finished"
+NOT_RUN = "not run"
+UNFINISHED = "unfinished"
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What one run folder holds."""
+
+    path: Path
+
+    @functools.cached_property
+    def summary(self) -> dict[str, Any]:
+        return read_json(self.path / "summary.json") or {}
+
+    @functools.cached_property
+    def provenance(self) -> dict[str, Any]:
+        return read_json(self.path / "provenance.json") or {}
+
+    @functools.cached_property
+    def observations(self) -> list[dict[str, Any]]:
+        return RunFolder(self.path).observations()
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        return [record for record in self.observations if record.get("kind") == kind]
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @property
+    def short_id(self) -> str:
+        """The hash at the end of the run id: unique, and short enough for a table cell."""
+        return self.run_id.rpartition("-")[2]
+
+    @property
+    def finished(self) -> bool:
+        return self.summary.get("status") == FINISHED
+
+    @property
+    def status(self) -> str:
+        """``finished``, ``failed``, ``diverged``, ``unfinished`` (stopped or still going) or ``not run``."""
+        status = self.summary.get("status")
+        if status is None or str(status).startswith("skipped"):
+            return NOT_RUN  # whether data are still missing is for status_of to say
+        return UNFINISHED if status in ("running", "interrupted") else str(status)
+
+    @property
+    def error(self) -> str:
+        return str(self.summary.get("error", ""))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        config: dict[str, Any] = self.summary.get("config", {})
+        return config
+
+    def metric(self, name: str) -> float:
+        return float(self.summary["metrics"][name])
+
+    @property
+    def seconds_per_epoch(self) -> float:
+        return float(self.summary["train_seconds"]) / float(self.summary["epochs"])
+
+    @property
+    def subset_curve(self) -> list[tuple[float, float]]:
+        """(epoch, P@1 on the fixed test subset) of every evaluation."""
+        return [(record["epoch"], record["test_subset/p@1"]) for record in self.of_kind("evaluation")]
+
+
+def record_of(run: PlannedRun) -> RunRecord:
+    return RunRecord(run.config.run_dir)
+
+
+def all_records(results_dir: Path) -> list[RunRecord]:
+    """Every run folder of a results folder, by run id."""
+    return [RunRecord(path.parent) for path in sorted((results_dir / "runs").glob("*/summary.json"))]
+
+
+def how_to_prepare(run: PlannedRun) -> str | None:
+    """The command that gets the run's data, or None where they are at hand or the run prepares them."""
+    dataset = run.config.dataset
+    if not isinstance(dataset, CardConfig):
+        return None
+    card = load_card(dataset.name)
+    if card.embedded or read_manifest(prepared_dir(dataset.name)) is not None:
+        return None
+    before = f"{card.derived.base} " if card.derived is not None else ""
+    return f"python scripts/prepare_dataset.py {before}{dataset.name}"
+
+
+def status_of(run: PlannedRun) -> str:
+    """The run's status; ``skipped: data not prepared (command)`` where it can have no folder."""
+    record = record_of(run)
+    if record.status == FINISHED:
+        return FINISHED
+    command = how_to_prepare(run)
+    return f"skipped: data not prepared ({command})" if command else record.status

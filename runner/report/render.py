@@ -1,0 +1,78 @@
+"""Render tables and figures of a profile from what run folders hold, whatever has been run."""
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.report import layout, plots
+from runner.report.cells import cells
+from runner.report.records import record_of
+from runner.run_folder import write_atomically
+from runner.tables import PROFILES, Grid, PlannedRun, TableSpec, expand
+
+PAPER = PROFILES[-1]
+
+
+def runs_shown(grid: Grid, profile: str, results_dir: Path) -> list[PlannedRun]:
+    """The profile's runs, and those of the paper's own setting for the paper's data sets that it leaves out: a
+    table shows what became of every column the paper prints."""
+    runs = expand(grid, profile, results_dir)
+    covered = {run.dataset for run in runs}
+    others = [column.name for column in grid.datasets if column.published and column.name not in covered]
+    if profile != PAPER and others:
+        runs += expand(grid, PAPER, results_dir, datasets=others)
+    return runs
+
+
+def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[Path]:
+    """Write every table (Markdown, LaTeX, CSV), figure (PNG, SVG) and report.html; returns what it wrote."""
+    folder = results_dir / "tables" / profile
+    folder.mkdir(parents=True, exist_ok=True)
+    shown: dict[Grid, list[PlannedRun]] = {}
+    written: list[Path] = []
+    sections: list[tuple[str, str]] = []
+    for spec in specs:
+        if spec.grid not in shown:
+            shown[spec.grid] = runs_shown(spec.grid, profile, results_dir)
+        runs = shown[spec.grid]
+        command = f"make reproduce TABLE={spec.name} PROFILE={profile}"
+        if spec.is_figure:
+            pictures = plots.draw(spec, runs, folder)
+            written += pictures
+            sections.append((spec.name, _figure_fragment(spec, pictures, runs, command)))
+            continue
+        long = cells(spec, runs)
+        doc = layout.document(spec, long, runs, command)
+        texts = {
+            "md": layout.to_markdown(doc),
+            "tex": layout.to_latex(doc),
+            "csv": long.drop(columns="panel").to_csv(index=False, float_format="%.6g"),
+        }
+        for suffix, text in texts.items():
+            path = folder / f"{spec.name}.{suffix}"
+            write_atomically(path, text)
+            written.append(path)
+        sections.append((spec.name, layout.to_html_fragment(doc)))
+    report = folder / "report.html"
+    write_atomically(report, layout.html_page(f"Results, profile {profile}", sections))
+    return [*written, report]
+
+
+def _figure_fragment(
+    spec: TableSpec, pictures: Sequence[Path], runs: Sequence[PlannedRun], command: str
+) -> str:
+    records = [record_of(run) for run in runs]
+    made = layout.how_made([record for record in records if record.finished], command)
+    parts = [f'<section id="{spec.name}"><h2>{layout.html_text(spec.title)}</h2>']
+    parts.append(f'<p class="made">{"<br>".join(map(layout.html_text, made))}</p>')
+    for picture in pictures:
+        data = base64.b64encode(picture.read_bytes()).decode()
+        parts.append(
+            f'<figure><img alt="{layout.html_text(spec.title)}" src="data:image/png;base64,{data}"></figure>'
+        )
+    if not pictures:
+        parts.append("<p>Not drawn: no finished run yet.</p>")
+    parts.append(
+        "<ul>" + "".join(f"<li>{layout.html_text(note)}</li>" for note in spec.notes) + "</ul></section>"
+    )
+    return "\n".join(parts)

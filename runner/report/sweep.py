@@ -1,0 +1,127 @@
+"""A sweep as a table: which settings differ between runs, and what P@k and seconds each combination gave."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from runner.config import PLACE_ONLY, did_you_mean
+from runner.errors import ConfigError
+from runner.report.plots import method_name
+from runner.report.records import RunRecord
+
+MEASURES = (
+    "P@1 (%)",
+    "P@5 (%)",
+    "seconds per epoch",
+    "training seconds",
+    "candidates per row",
+    "peak memory (MB)",
+)
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as ``{"sampler.K": 9, ...}``, without those that only say where a run happened."""
+    out: dict[str, Any] = {}
+    for key, value in config.items():
+        if not prefix and key in PLACE_ONLY:
+            continue
+        out |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return out
+
+
+def families(records: Sequence[RunRecord]) -> dict[tuple[str, str], list[RunRecord]]:
+    """Runs by (data set, method): only within one do settings compare."""
+    out: dict[tuple[str, str], list[RunRecord]] = {}
+    for record in records:
+        if record.config:
+            out.setdefault((record.config["dataset"]["name"], method_name(record)), []).append(record)
+    return out
+
+
+def differing_keys(records: Sequence[RunRecord]) -> list[str]:
+    """Settings that do not have the same value in all runs, the seed aside."""
+    settings = [flat(record.config) for record in records]
+    keys = dict.fromkeys(key for setting in settings for key in setting)
+    return [key for key in keys if key != "seed" and len({repr(s.get(key)) for s in settings}) > 1]
+
+
+def sweep_table(records: Sequence[RunRecord], keys: Sequence[str]) -> pd.DataFrame:
+    """One row per combination of every setting that differs; ``keys`` come first. Mean over seeds.
+
+    A combination with a run that did not finish has that run's status and no numbers.
+    """
+    known = dict.fromkeys(key for record in records for key in flat(record.config))
+    for key in keys:
+        if key not in known:
+            raise ConfigError(f"--keys: no setting '{key}' in these runs{did_you_mean(key, known)}")
+    columns = [*keys, *(key for key in differing_keys(records) if key not in keys)]
+    groups: dict[tuple[str, ...], list[RunRecord]] = {}
+    values: dict[tuple[str, ...], dict[str, Any]] = {}
+    for record in records:
+        setting = flat(record.config)
+        combination = {key: setting.get(key) for key in columns}
+        name = tuple(map(repr, combination.values()))
+        groups.setdefault(name, []).append(record)
+        values[name] = combination
+    rows = []
+    for name, group in groups.items():
+        unfinished = [record.status for record in group if not record.finished]
+        row = dict(values[name])
+        row |= dict.fromkeys(MEASURES, float("nan")) if unfinished else _measured(group)
+        row |= {
+            "seeds": len(group),
+            "status": unfinished[0] if unfinished else "finished",
+            "runs": " ".join(record.short_id for record in group),
+        }
+        rows.append(row)
+    return (
+        pd.DataFrame(rows).sort_values(columns, key=_sortable, ignore_index=True)
+        if columns
+        else pd.DataFrame(rows)
+    )
+
+
+def _measured(group: Sequence[RunRecord]) -> dict[str, float]:
+    per_run = [
+        (
+            100 * record.metric("test/p@1"),
+            100 * record.metric("test/p@5"),
+            record.seconds_per_epoch,
+            record.summary["train_seconds"],
+            record.summary["candidates_per_row"],
+            record.summary["peak_rss_mb"],
+        )
+        for record in group
+    ]
+    return dict(
+        zip(MEASURES, (statistics.fmean(column) for column in zip(*per_run, strict=True)), strict=True)
+    )
+
+
+def _sortable(column: pd.Series) -> pd.Series:
+    numbers = pd.to_numeric(column, errors="coerce")
+    return column.map(str) if numbers.isna().any() else numbers
+
+
+def pivots(table: pd.DataFrame, keys: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """For two swept keys and nothing else differing: measure -> grid of first key by second."""
+    differing = list(table.columns[: list(table.columns).index(MEASURES[0])])
+    if len(keys) != 2 or set(differing) != set(keys):
+        return {}
+    return {
+        measure: table.pivot(index=keys[0], columns=keys[1], values=measure)
+        for measure in (MEASURES[0], "seconds per epoch")
+    }
+
+
+def as_text(frame: pd.DataFrame) -> pd.DataFrame:
+    """Numbers as printed; nothing where there is no number."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, float):
+            return "–" if pd.isna(value) else f"{value:,.2f}"
+        return str(value)
+
+    return frame.map(text)

@@ -1,0 +1,308 @@
+"""What ``conf/table`` says: a table or figure of a paper, and the grid of runs that several of them share.
+
+A grid expands, for a profile, to one run per data set, method and seed; all of it is typed and checked before
+anything runs. Errors are one line that names the file and the key.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+
+from runner.config import CONF, RunConfig, compose, convert, did_you_mean
+from runner.errors import ConfigError, require
+
+TABLES = CONF / "table"
+PUBLISHED = CONF.parent / "results" / "published"
+
+T = TypeVar("T")
+
+
+# ---------------------------------------------------------------- the grid of runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A row of the tables: its name in published CSVs, its printed label, the overrides that choose it."""
+
+    name: str
+    label: str
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A data set of the tables. ``published``: its name in published CSVs; None marks a stand-in."""
+
+    name: str
+    label: str
+    published: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """Overrides of some methods on one data set."""
+
+    methods: tuple[str, ...]
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileDataset:
+    """How one data set is trained in a profile."""
+
+    name: str
+    overrides: tuple[str, ...] = ()
+    tuned: tuple[Tuned, ...] = ()
+
+    def overrides_of(self, method: str) -> tuple[str, ...]:
+        tuned = (item.overrides for item in self.tuned if method in item.methods)
+        return (*self.overrides, *(override for overrides in tuned for override in overrides))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """How much is run: data sets, their settings, and seeds."""
+
+    seeds: tuple[int, ...]
+    datasets: tuple[ProfileDataset, ...]
+
+    def __post_init__(self) -> None:
+        require(bool(self.seeds), "seeds: give at least one")
+        require(bool(self.datasets), "datasets: give at least one")
+        require(len(set(self.seeds)) == len(self.seeds), "seeds: one is repeated")
+        _require_unique(self.datasets, "datasets")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profiles:
+    small: Profile
+    medium: Profile
+    paper: Profile
+
+
+PROFILES = tuple(field.name for field in dataclasses.fields(Profiles))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Methods x data sets x seeds. ``fixed``: overrides of every run; ``baseline``: what the others compare with."""
+
+    paper: str
+    fixed: tuple[str, ...]
+    baseline: str
+    methods: tuple[Method, ...]
+    datasets: tuple[Column, ...]
+    profiles: Profiles
+
+    def __post_init__(self) -> None:
+        _require_unique(self.methods, "methods")
+        _require_unique(self.datasets, "datasets")
+        methods = [method.name for method in self.methods]
+        datasets = [column.name for column in self.datasets]
+        _require_known("baseline", self.baseline, methods)
+        for profile in PROFILES:
+            for dataset in self.profile(profile).datasets:
+                _require_known(f"profiles.{profile}.datasets", dataset.name, datasets)
+                for tuned in dataset.tuned:
+                    for method in tuned.methods:
+                        _require_known(f"profiles.{profile}.{dataset.name}.tuned.methods", method, methods)
+
+    def profile(self, name: str) -> Profile:
+        require(name in PROFILES, f"unknown profile '{name}'{did_you_mean(name, PROFILES)}")
+        profile: Profile = getattr(self.profiles, name)
+        return profile
+
+    def column(self, dataset: str) -> Column:
+        return next(column for column in self.datasets if column.name == dataset)
+
+
+# ---------------------------------------------------------------- a table or figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """Where the printed numbers are: a file of results/published and the table's name in it."""
+
+    csv: str
+    table: str
+
+    def __post_init__(self) -> None:
+        files = [path.name for path in PUBLISHED.glob("*.csv")]
+        require(
+            self.csv in files,
+            f"published.csv: no file '{self.csv}' in results/published{did_you_mean(self.csv, files)}",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSpec:
+    """One table or figure, rendered from the grid's run folders."""
+
+    name: str
+    title: str
+    kind: Literal["convergence", "speed", "distribution", "curves", "frequency"]
+    grid: Grid
+    published: Published | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_figure(self) -> bool:
+        return self.kind in ("distribution", "curves", "frequency")
+
+
+def table_names(folder: Path = TABLES) -> list[str]:
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+def load_table(name: str, folder: Path = TABLES) -> TableSpec:
+    """Read conf/table/NAME.yaml and the grid it names."""
+    if name not in table_names(folder):
+        raise ConfigError(f"unknown table '{name}'{did_you_mean(name, table_names(folder))}")
+    file = folder / f"{name}.yaml"
+    raw = _read(file)
+    grid = str(raw.get("grid"))
+    grids = [path.stem for path in (folder / "grid").glob("*.yaml")]
+    if grid not in grids:
+        raise ConfigError(
+            f"{_place(file)}: grid: no '{grid}' in {folder.name}/grid{did_you_mean(grid, grids)}"
+        )
+    values = {**raw, "name": name, "grid": load_grid(folder / "grid" / f"{grid}.yaml")}
+    if isinstance(raw.get("published"), Mapping):
+        values["published"] = _build(Published, raw["published"], f"{_place(file)}: published.")
+    return _build(TableSpec, values, f"{_place(file)}: ")
+
+
+def load_grid(file: Path) -> Grid:
+    where = f"{_place(file)}: "
+    raw = _read(file)
+    profiles = raw.get("profiles")
+    if isinstance(profiles, Mapping):
+        raw["profiles"] = {
+            name: _profile(profile, f"{where}profiles.{name}.") if isinstance(profile, Mapping) else profile
+            for name, profile in profiles.items()
+        }
+    for key, kind in (("methods", Method), ("datasets", Column)):
+        raw[key] = _build_all(kind, raw.get(key), f"{where}{key}")
+    return _build(Grid, raw, where)
+
+
+def _profile(raw: Mapping[str, Any], where: str) -> Profile:
+    datasets = []
+    for index, item in enumerate(_items(raw.get("datasets"), f"{where}datasets")):
+        place = f"{where}datasets[{index}]."
+        item = {**item, "tuned": _build_all(Tuned, item.get("tuned", []), f"{place}tuned")}
+        datasets.append(_build(ProfileDataset, item, place))
+    return _build(Profile, {**raw, "datasets": datasets}, where)
+
+
+def _build(kind: type[T], values: Mapping[str, Any], where: str) -> T:
+    try:
+        return convert(kind, values, where)
+    except ConfigError as error:
+        text = str(error)
+        raise ConfigError(text if where.partition(": ")[0] in text else f"{where}{text}") from None
+
+
+def _build_all(kind: type[T], raw: Any, where: str) -> list[T]:
+    return [_build(kind, item, f"{where}[{index}].") for index, item in enumerate(_items(raw, where))]
+
+
+def _items(raw: Any, where: str) -> list[Mapping[str, Any]]:
+    if not isinstance(raw, list) or not all(isinstance(item, Mapping) for item in raw):
+        raise ConfigError(f"{where}: expected a list of mappings, got {raw!r}")
+    return raw
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        raw = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{_place(file)}: not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{_place(file)}: expected a mapping of keys")
+    return raw
+
+
+def _place(file: Path) -> str:
+    """The file as a user would name it: relative to the repository where it lies in it."""
+    root = CONF.parent
+    return str(file.relative_to(root)) if file.is_relative_to(root) else str(file)
+
+
+def _require_unique(items: Iterable[Any], key: str) -> None:
+    names = [item.name for item in items]
+    repeated = {name for name in names if names.count(name) > 1}
+    require(not repeated, f"{key}: {', '.join(sorted(repeated))} stands there twice")
+
+
+def _require_known(key: str, name: str, names: Iterable[str]) -> None:
+    names = list(names)
+    require(name in names, f"{key}: unknown '{name}'{did_you_mean(name, names)}")
+
+
+# ---------------------------------------------------------------- expansion
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """One cell's run: where it stands in the grid, and what ``python -m runner OVERRIDES`` runs."""
+
+    dataset: str
+    method: str
+    seed: int
+    overrides: tuple[str, ...]
+    config: RunConfig
+
+    @property
+    def run_id(self) -> str:
+        return self.config.run_id
+
+
+def expand(
+    grid: Grid, profile_name: str, results_dir: Path, *, datasets: Iterable[str] | None = None
+) -> list[PlannedRun]:
+    """Every run of the profile (only those ``datasets``), composed and checked; nothing is run."""
+    profile = grid.profile(profile_name)
+    planned: list[PlannedRun] = []
+    for dataset in profile.datasets:
+        if datasets is not None and dataset.name not in datasets:
+            continue
+        for method in grid.methods:
+            chosen = (
+                f"dataset={dataset.name}",
+                *grid.fixed,
+                *method.overrides,
+                *dataset.overrides_of(method.name),
+            )
+            where = f"profile {profile_name}, {dataset.name}, {method.name}"
+            try:
+                config = compose([*chosen, f"results_dir={_quoted(str(results_dir))}"])
+            except ConfigError as error:
+                raise ConfigError(f"{where}: {error}") from None
+            for seed in profile.seeds:
+                planned.append(
+                    PlannedRun(
+                        dataset=dataset.name,
+                        method=method.name,
+                        seed=seed,
+                        overrides=(*chosen, f"seed={seed}", f"results_dir={_quoted(str(results_dir))}"),
+                        config=dataclasses.replace(config, seed=seed),
+                    )
+                )
+    ids = [run.run_id for run in planned]
+    for run in planned:
+        require(
+            ids.count(run.run_id) == 1,
+            f"profile {profile_name}, {run.dataset}, {run.method}: another method has the same settings",
+        )
+    return planned
+
+
+def _quoted(text: str) -> str:
+    """A value for Hydra's override grammar, whatever characters it holds."""
+    escaped = text.replace("\\'", "\\\\'").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,74 @@
+"""Draw figures from run folders: those of a paper, or P@1 against training time of all finished runs.
+
+python scripts/plot.py lns_figure4 --profile small
+python scripts/plot.py --frontier wordnet_hypernym
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
+
+from runner.errors import RunnerError
+from runner.tables import PROFILES, TABLES, load_table, table_names
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("figures", nargs="*", metavar="FIGURE", help="figures of conf/table (default: all)")
+    parser.add_argument("--profile", default="small", metavar="|".join(PROFILES), help="default: small")
+    parser.add_argument(
+        "--results-dir", type=Path, default=Path("results"), metavar="DIR", help="default: results"
+    )
+    parser.add_argument("--tables-dir", type=Path, default=TABLES, metavar="DIR", help="default: conf/table")
+    parser.add_argument(
+        "--frontier", metavar="DATASET", help="draw every finished run of a data set as a point"
+    )
+    arguments = parser.parse_args()
+    try:
+        paths = draw(arguments, arguments.results_dir.expanduser().absolute())
+    except (RunnerError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    for path in paths:
+        print(path)
+    return 0
+
+
+def draw(arguments: argparse.Namespace, results_dir: Path) -> list[Path]:
+    from runner.report import plots
+    from runner.report.records import all_records
+    from runner.tables import expand
+
+    if arguments.frontier:
+        of_set = [
+            r
+            for r in all_records(results_dir)
+            if r.finished and r.config["dataset"]["name"] == arguments.frontier
+        ]
+        if not of_set:
+            raise RunnerError(f"{results_dir / 'runs'}: no finished run of '{arguments.frontier}'")
+        figure = plots.frontier(of_set, f"{arguments.frontier}: every finished run")
+        return [plots.save(figure, results_dir / "tables" / f"frontier_{arguments.frontier}")]
+    folder = arguments.tables_dir.absolute()
+    specs = [load_table(name, folder) for name in arguments.figures or table_names(folder)]
+    for spec in specs:
+        if arguments.figures and not spec.is_figure:
+            raise RunnerError(f"{spec.name} is a table: python scripts/render_tables.py {spec.name}")
+    target = results_dir / "tables" / arguments.profile
+    drawn = [
+        path
+        for spec in specs
+        if spec.is_figure
+        for path in plots.draw(spec, expand(spec.grid, arguments.profile, results_dir), target)
+    ]
+    if not drawn:
+        raise RunnerError(f"{results_dir / 'runs'}: no finished run of profile {arguments.profile} to draw")
+    return drawn
+
+
+if __name__ == "__main__":
+    sys.exit(main())

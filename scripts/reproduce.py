@@ -1,0 +1,84 @@
+"""Make the runs that tables and figures of a paper need, then render them; what is finished is not repeated.
+
+python scripts/reproduce.py                      every table and figure, small profile
+python scripts/reproduce.py lns_table2 --profile paper --dry-run
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
+
+from runner.errors import RunnerError
+from runner.tables import PROFILES, TABLES, TableSpec, load_table, table_names
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "tables", nargs="*", metavar="TABLE", help="files of conf/table (default: all; see --list)"
+    )
+    parser.add_argument(
+        "--profile", default="small", metavar="|".join(PROFILES), help="how much (default: small)"
+    )
+    parser.add_argument(
+        "--results-dir", type=Path, default=Path("results"), metavar="DIR", help="default: results"
+    )
+    parser.add_argument("--tables-dir", type=Path, default=TABLES, metavar="DIR", help="default: conf/table")
+    parser.add_argument("--list", action="store_true", help="list tables, figures and profiles")
+    parser.add_argument("--dry-run", action="store_true", help="show the plan and stop")
+    parser.add_argument("--render-only", action="store_true", help="render from what has been run")
+    arguments = parser.parse_args()
+    try:
+        folder = arguments.tables_dir.absolute()
+        specs = [load_table(name, folder) for name in arguments.tables or table_names(folder)]
+        if not specs:
+            raise RunnerError(f"{folder}: no table file in it")
+        if arguments.list:
+            print_list(specs)
+            return 0
+        return reproduce(specs, arguments)
+    except (RunnerError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+
+
+def reproduce(specs: Sequence[TableSpec], arguments: argparse.Namespace) -> int:
+    from runner.report.layout import markdown_table
+    from runner.report.plan import Outcome, execute, plan, plan_table, plan_total
+    from runner.report.render import render
+
+    results_dir = arguments.results_dir.expanduser().absolute()
+    outcome = Outcome()
+    if not arguments.render_only:
+        steps = plan(specs, arguments.profile, results_dir)
+        print(markdown_table(plan_table(steps)))
+        print(plan_total(steps), flush=True)
+        if arguments.dry_run:
+            return 0
+        outcome = execute(steps)
+    for path in render(specs, arguments.profile, results_dir):
+        print(path)
+    for title, why in outcome.failed:
+        print(f"error: {title}: {why}", file=sys.stderr)
+    if outcome.stopped:
+        return 130
+    return 1 if outcome.failed else 0
+
+
+def print_list(specs: Sequence[TableSpec]) -> None:
+    for spec in specs:
+        print(f"{spec.name:<14} {spec.title}")
+    for grid in dict.fromkeys(spec.grid for spec in specs):
+        for name in PROFILES:
+            profile = grid.profile(name)
+            runs = len(grid.methods) * len(profile.datasets) * len(profile.seeds)
+            print(f"  --profile {name:<7} {runs:>3} runs on {', '.join(d.name for d in profile.datasets)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
