@@ -1,6 +1,8 @@
 """Experiment runner for networks with huge output layers."""
 
+import hashlib
 import os
+from pathlib import Path
 
 __version__ = "0.1.0"
 
@@ -8,3 +10,19 @@ __version__ = "0.1.0"
 # take turns starving each other (matrix products at 35 instead of 85 GFLOP/s beside one other process). Read when
 # the pools start, so it is set before either library is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def _compile_cache() -> Path:
+    """Folder of compiled kernels for exactly these sources.
+
+    Numba renews a cached kernel when its own file changes, not when a function inlined from another file does;
+    a folder per state of all sources makes a stale kernel impossible.
+    """
+    here = Path(__file__).parent
+    digest = hashlib.sha256()
+    for file in sorted(here.rglob("*.py")):
+        digest.update(file.read_bytes())
+    return here.parent / ".numba_cache" / digest.hexdigest()[:16]
+
+
+os.environ.setdefault("NUMBA_CACHE_DIR", str(_compile_cache()))
