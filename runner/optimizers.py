@@ -81,7 +81,8 @@ class Drift:
             self._weight[lo:j] += a
             self._scaled[lo:j] += a / b
             self.drift[lo:j] = config.lr * self._scaled[lo:j]
-            self.damping[lo:j] = config.epsilon * self._scaled[lo:j] / np.maximum(self._weight[lo:j], 1e-300)
+            moving = np.maximum(self._weight[lo:j], 1e-300)  # no momentum at all under beta1 = 0: any damping will do
+            self.damping[lo:j] = np.maximum(config.epsilon * self._scaled[lo:j] / moving, 1e-300)
 
 
 class RowTable:

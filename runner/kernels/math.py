@@ -28,7 +28,7 @@ def fast_exp(x):
 
     Everything under -87, -inf included, gives exactly 0, so that masked logits get no gradient at all.
     """
-    nonzero = x > _LOWEST
+    nonzero = x >= _LOWEST
     x = max(x, _LOWEST)
     n = np.floor(x * _LOG2_E + np.float32(0.5))
     f = x - n * _LN2_HIGH
