@@ -32,6 +32,7 @@ from runner.output_layer import OutputLayer
 from runner.run_folder import RunFolder, provenance
 from runner.samplers import Query
 
+_BAR: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.1 if sys.stderr.isatty() else 10}
 _EVALUATION_ROWS = 1024  # rows encoded and ranked at a time
 
 
@@ -89,6 +90,16 @@ class Network:
         self.encoder.table.read(None, step)
         self.layer.table.read(None, step)
 
+    def is_finite(self, batch: Batch) -> bool:
+        """Whether all logits of a batch are numbers; a blow-up in the very last step shows nowhere else."""
+        hidden = self.encoder.encode(batch)
+        for lo, hi in self.layer.blocks(batch.num_rows):
+            logits = np.empty((batch.num_rows, hi - lo), dtype=np.float32)
+            self.layer.block_logits(hidden, lo, hi, logits)
+            if not np.isfinite(logits).all():
+                return False
+        return True
+
     def top(self, batch: Batch, k: int) -> np.ndarray:
         """(B, k) best classes of each row, best first."""
         return self.layer.largest(self.encoder.encode(batch), k)
@@ -114,7 +125,7 @@ def evaluate(
     k = min(max(RANKS), network.layer.num_classes)
     tops, indptrs, labels = [], [np.zeros(1, dtype=np.int64)], []
     chunks = range(0, len(rows), _EVALUATION_ROWS)
-    for begin in tqdm(chunks, desc=label, leave=False, disable=len(chunks) < 8, unit="block", dynamic_ncols=True):
+    for begin in tqdm(chunks, desc=label, leave=False, disable=len(chunks) < 8, **_BAR):
         batch = take(data, rows[begin : begin + _EVALUATION_ROWS])
         tops.append(network.top(batch, k))
         indptrs.append(batch.target_indptr[1:] + indptrs[-1][-1])
@@ -191,11 +202,12 @@ def run(config: RunConfig) -> Path:
     """
     folder = RunFolder(config.run_dir)
     with folder.locked():
-        if folder.is_finished() and not config.force:
+        if config.force:
+            folder.clear()
+        if folder.is_finished():
+            _check_same_data(config, folder)
             print(f"already finished, not repeated (force=true re-runs): {config.run_id}", file=sys.stderr)
             return folder.path
-        if config.force and folder.is_finished():
-            folder.clear()
         folder.start(config)
         summary: dict[str, Any] = {"status": "running", "run_id": config.run_id, "config": config.as_dict()}
         folder.write_summary(summary)
@@ -216,6 +228,17 @@ def run(config: RunConfig) -> Path:
     return folder.path
 
 
+def _check_same_data(config: RunConfig, folder: RunFolder, checksum: str | None = None) -> None:
+    """RunnerError when the folder's run saw other data than the configuration names now."""
+    before = folder.provenance().get("data_checksum")
+    try:
+        now = checksum or config.dataset.build().checksum
+    except DataNotPrepared:
+        return  # a finished run stays finished when its data are deleted
+    if before is not None and before != now:
+        raise RunnerError(f"the data changed since {folder.path} was made; force=true starts it again")
+
+
 class _Run:
     """State of a run in progress."""
 
@@ -224,6 +247,7 @@ class _Run:
         threads = set_threads(config.hardware.threads)
         self.data: XmcDataset = config.dataset.build()
         train = self.data.train
+        _check_same_data(config, folder, self.data.checksum)
         folder.write_provenance(provenance(config, threads, self.data.checksum))
         print(
             f"{config.run_id}: {train.num_rows:,} training rows, {self.data.num_features:,} features, "
@@ -267,8 +291,7 @@ class _Run:
         saved_at, save_cost = time.perf_counter(), 0.0
         bar = tqdm(
             total=self.last_step * config.batch_size, initial=self.step * config.batch_size, unit="row",
-            unit_scale=True, desc=config.sampler.name, dynamic_ncols=True,
-            mininterval=0.1 if sys.stderr.isatty() else 10,
+            unit_scale=True, desc=config.sampler.name, **_BAR,
         )  # fmt: skip
         with bar, stop_signals() as stopping:
             while self.step < self.last_step:
@@ -342,6 +365,10 @@ class _Run:
         self.folder.observe({"kind": "distribution", "step": self.step, "epoch": epoch, **record})
 
     def _finish(self) -> None:
+        self._save()  # the final evaluation can take long; a kill in it should not cost the training
+        self.network.read_all(self.step + 1)
+        if not self.network.is_finite(self.probe):
+            raise Diverged(f"logits are not finite after step {self.step}; try a smaller optimizer.lr")
         self._probe()
         test = self.data.test
         metrics = evaluate(

@@ -82,7 +82,7 @@ class Drift:
             self._scaled[lo:j] += a / b
             self.drift[lo:j] = config.lr * self._scaled[lo:j]
             moving = np.maximum(self._weight[lo:j], 1e-300)  # no momentum at all under beta1 = 0: any damping will do
-            self.damping[lo:j] = np.maximum(config.epsilon * self._scaled[lo:j] / moving, 1e-300)
+            self.damping[lo:j] = np.maximum(config.epsilon * self._scaled[lo:j] / moving, 1e-30)
 
 
 class RowTable:

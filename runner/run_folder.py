@@ -76,6 +76,9 @@ class RunFolder:
     def summary(self) -> dict[str, Any] | None:
         return read_json(self.path / "summary.json")
 
+    def provenance(self) -> dict[str, Any]:
+        return read_json(self.path / "provenance.json") or {}
+
     def is_finished(self) -> bool:
         return (self.summary() or {}).get("status") == "finished"
 

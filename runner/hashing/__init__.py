@@ -6,4 +6,4 @@ from runner.hashing.tables import BucketTables
 
 __all__ = ["HASH_FAMILIES", "BucketTables", "Dwta", "SimHash"]
 
-HASH_FAMILIES = {"dwta": Dwta, "simhash": SimHash}
+HASH_FAMILIES: dict[str, type[Dwta] | type[SimHash]] = {"dwta": Dwta, "simhash": SimHash}

@@ -63,11 +63,17 @@ def _dwta(vectors, rows, coordinates, hashes_per_table, bits, code_mask, seed, c
 class Dwta:
     """K x L winner positions. Codes have K log2(bin_size) bits, folded to ``max_bits`` when there are more."""
 
-    def __init__(self, *, dim: int, K: int, L: int, seed: int, bin_size: int = 8, max_bits: int = 18) -> None:
-        bits = bin_size.bit_length() - 1
+    @staticmethod
+    def check(K: int, bin_size: int) -> None:
+        """ConfigError unless K winners of such bins make a code of at most 60 bits."""
         require(bin_size in (2, 4, 8, 16, 32), "sampler.bin_size must be 2, 4, 8, 16 or 32")
+        most = 60 // (bin_size.bit_length() - 1)
+        require(1 <= K <= most, f"sampler.K must lie in [1, {most}] for dwta with bins of {bin_size}")
+
+    def __init__(self, *, dim: int, K: int, L: int, seed: int, bin_size: int = 8, max_bits: int = 18) -> None:
+        self.check(K, bin_size)
         require(bin_size <= dim, f"sampler.bin_size must be at most the hidden size, {dim}")
-        require(1 <= K * bits <= 60, "sampler.K times log2(sampler.bin_size) must lie in [1, 60] for dwta")
+        bits = bin_size.bit_length() - 1
         self.K, self.L = K, L
         self._bits = bits
         self._seed = seed

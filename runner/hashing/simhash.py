@@ -75,8 +75,13 @@ def _simhash(vectors, rows, signs, bits, codes):
 class SimHash:
     """K x L sign bits. ``code_bits`` = K; ``hash(vectors_RD, rows_U)`` -> codes (L, U) uint32."""
 
-    def __init__(self, *, dim: int, K: int, L: int, seed: int, bin_size: int = 0) -> None:
+    @staticmethod
+    def check(K: int, bin_size: int) -> None:
+        """ConfigError unless a table of K bits can be built."""
         require(1 <= K <= 24, "sampler.K must lie in [1, 24] for simhash (2^K buckets a table)")
+
+    def __init__(self, *, dim: int, K: int, L: int, seed: int, bin_size: int = 0) -> None:
+        self.check(K, bin_size)
         self.K, self.L = K, L
         self.code_bits = K
         width = 1 << max(3, (dim - 1).bit_length())

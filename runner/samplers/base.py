@@ -107,9 +107,21 @@ class SamplerConfig(ABC):
     losses: ClassVar[tuple[str, ...]] = ("sampled_softmax", "active_set", "nce")
     name: str
 
+    @property
+    def can_draw_every_class(self) -> bool:
+        """Whether every class, the targets included, has an expected count above 0."""
+        return True
+
     def check_loss(self, loss: Any) -> None:
+        """ConfigError unless the loss makes sense with this sampler."""
         if loss.name not in self.losses:
             raise ConfigError(f"loss={loss.name} does not go with sampler={self.name}; valid: {', '.join(self.losses)}")
+        if loss.corrects_targets and not self.can_draw_every_class:
+            raise ConfigError(
+                f"loss={loss.name} divides by the expected count of targets, which is 0 where sampler={self.name} "
+                "can not draw them; take loss=active_set or sampled_softmax without correct_target"
+                + (", or sampler.tail_candidates of at least 1" if hasattr(self, "tail_candidates") else "")
+            )
 
     @abstractmethod
     def build(self, *, num_classes: int, label_counts_N: np.ndarray, layer: "OutputLayer", seed: int) -> Sampler:

@@ -127,7 +127,7 @@ class LshConfig(SamplerConfig):
     refresh_growth: float = 1.1
 
     def __post_init__(self) -> None:
-        require(self.K >= 1, "sampler.K must be at least 1")
+        HASH_FAMILIES[self.hash].check(self.K, self.bin_size)
         require(1 <= self.L <= 4096, "sampler.L must lie in [1, 4096]")
         require(self.bucket_cap >= 1, "sampler.bucket_cap must be at least 1")
         require(0 < self.sparsity_budget <= 1, "sampler.sparsity_budget must lie in (0, 1]")
@@ -135,6 +135,10 @@ class LshConfig(SamplerConfig):
         require(self.tail_candidates >= 0, "sampler.tail_candidates must be 0 or more")
         require(self.refresh_period >= 1, "sampler.refresh_period must be at least 1 step")
         require(self.refresh_growth >= 1, "sampler.refresh_growth must be at least 1")
+
+    @property
+    def can_draw_every_class(self) -> bool:
+        return self.tail_candidates >= 1
 
     @property
     @abstractmethod

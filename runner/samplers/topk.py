@@ -1,7 +1,7 @@
 """TopK softmax: the k classes with the largest logits, found by scoring all n (a baseline of the LNS paper)."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -16,10 +16,15 @@ if TYPE_CHECKING:
 class TopKConfig(SamplerConfig):
     """``k`` candidates a row (fewer when there are fewer classes)."""
 
+    losses: ClassVar[tuple[str, ...]] = ("active_set", "sampled_softmax")
     k: int = 1000
 
     def __post_init__(self) -> None:
         require(self.k >= 1, "sampler.k must be at least 1")
+
+    @property
+    def can_draw_every_class(self) -> bool:
+        return False
 
     def build(self, *, num_classes: int, label_counts_N: np.ndarray, layer: "OutputLayer", seed: int) -> Sampler:
         return TopK(min(self.k, num_classes), layer)

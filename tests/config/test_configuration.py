@@ -93,6 +93,10 @@ def test_every_preset_composes(preset: str) -> None:
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 def test_each_pair_of_sampler_and_loss_composes_or_says_what_would(sampler: str, loss: str) -> None:
     choice = [f"sampler={sampler}", f"loss={loss}"]
+    if loss == "nce" and sampler.startswith("lsh"):
+        with pytest.raises(ConfigError, match=r"sampler\.tail_candidates of at least 1"):
+            compose(choice)
+        choice.append("sampler.tail_candidates=1")
     if loss in SAMPLERS[sampler].losses:
         assert compose(choice).loss.name == loss
     else:
@@ -187,7 +191,7 @@ MISTAKES = [
     ("results_dir=5", "results_dir: expected str, got 5", []),
     ("optimizer.rows=sparse", "optimizer.rows: expected one of dense, touched, catch_up, got 'sparse'", []),
     ("sampler.hash=minhash", "sampler.hash: expected one of simhash, dwta, got 'minhash'", []),
-    ("sampler.K=0", "sampler.K must be at least 1", []),
+    ("sampler.K=0", "sampler.K must lie in [1, 24] for simhash", []),
     ("sampler.L=0", "sampler.L must lie in [1, 4096]", []),
     ("sampler.sparsity_budget=0", "sampler.sparsity_budget must lie in (0, 1]", []),
     ("sampler.sparsity_budget=nan", "sampler.sparsity_budget must lie in (0, 1]", []),

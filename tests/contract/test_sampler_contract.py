@@ -83,9 +83,7 @@ def rows_of(proposal: Proposal | Everything, num_rows: int) -> list[tuple[np.nda
     if proposal.indptr_B1 is None:
         return [(proposal.ids_N, proposal.log_expected_count_N)] * num_rows
     cuts = proposal.indptr_B1[1:-1]
-    return list(
-        zip(np.split(proposal.ids_N, cuts), np.split(proposal.log_expected_count_N, cuts), strict=True)
-    )
+    return list(zip(np.split(proposal.ids_N, cuts), np.split(proposal.log_expected_count_N, cuts), strict=True))
 
 
 def same(a: Proposal | Everything, b: Proposal | Everything) -> bool:
@@ -199,9 +197,7 @@ def test_same_bits_with_one_thread_and_two(
 
 
 @pytest.mark.parametrize(("name", "case"), ALL)
-def test_threads_may_change_after_construction(
-    name: str, case: str, layer: OutputLayer, query: Query
-) -> None:
+def test_threads_may_change_after_construction(name: str, case: str, layer: OutputLayer, query: Query) -> None:
     numba.set_num_threads(1)
     sampler = build(name, case, layer)
     one = sampler.sample(query, 4)
@@ -217,9 +213,7 @@ def stated_counts(sampler: Sampler, query: Query, step: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("name", "case"), ALL)
-def test_counts_of_any_id_agree_with_the_proposal(
-    name: str, case: str, layer: OutputLayer, query: Query
-) -> None:
+def test_counts_of_any_id_agree_with_the_proposal(name: str, case: str, layer: OutputLayer, query: Query) -> None:
     sampler = build(name, case, layer)
     for step in (1, 7):
         log_count_BN = sampler.log_expected_count(query, np.arange(N, dtype=np.int32), step)
@@ -372,9 +366,7 @@ def buckets(sampler: Any) -> list[np.ndarray]:
 
 @pytest.mark.parametrize(("name", "case"), LSH)
 @pytest.mark.parametrize("rows", ["dense", "touched", "catch_up"])
-def test_refresh_is_a_rebuild(
-    name: str, case: str, rows: str, make_layer: Callable[..., OutputLayer]
-) -> None:
+def test_refresh_is_a_rebuild(name: str, case: str, rows: str, make_layer: Callable[..., OutputLayer]) -> None:
     layer = make_layer(N, DIM, norm=0.05, rows=rows)
     sampler: Any = build(name, case, layer)
     before = sampler.tables.codes.copy()
@@ -412,9 +404,7 @@ def test_state_round_trip(name: str, case: str, make_layer: Callable[..., Output
     state = {key: value.copy() for key, value in sampler.state_dict().items()}
     other = build(name, case, layer)
     if name.startswith("lsh"):
-        assert not same(other.sample(query, 6), sampler.sample(query, 6)), (
-            "there must be something to restore"
-        )
+        assert not same(other.sample(query, 6), sampler.sample(query, 6)), "there must be something to restore"
     other.load_state_dict(state)
     for step in range(6, 12):
         if name != "topk":  # its proposals follow the weights, which are the layer's state

@@ -95,9 +95,7 @@ def test_config_builds_its_dataclass(path: Path) -> None:
         (lambda text: text + "a: [\n", "not YAML"),
     ],
 )
-def test_card_mistakes_are_one_line(
-    make_card: Callable[..., Path], change: Callable[[str], str], message: str
-) -> None:
+def test_card_mistakes_are_one_line(make_card: Callable[..., Path], change: Callable[[str], str], message: str) -> None:
     path = make_card() / "card.yaml"
     assert load_card("toy").title == "Toy"
     path.write_text(change(path.read_text()))

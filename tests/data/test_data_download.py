@@ -148,9 +148,7 @@ def test_a_later_run_resumes_only_the_same_file(
 
 def test_a_part_longer_than_the_file_is_discarded(server: Server, tmp_path: Path) -> None:
     (tmp_path / "data.zip.part").write_bytes(CONTENT + b"more")
-    (tmp_path / "data.zip.part.json").write_text(
-        json.dumps({"url": server.url("ok"), "validator": server.tag})
-    )
+    (tmp_path / "data.zip.part.json").write_text(json.dumps({"url": server.url("ok"), "validator": server.tag}))
     assert download(source(server.url("ok")), tmp_path).read_bytes() == CONTENT
     assert [asked is None for _, asked in server.log] == [False, True]
 
@@ -211,8 +209,5 @@ def test_nothing_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_drive_ids_become_addresses() -> None:
     first, second = module._addresses("gdrive:ABC&resourcekey=0-x")
-    assert (
-        first
-        == "https://drive.usercontent.google.com/download?id=ABC&resourcekey=0-x&export=download&confirm=t"
-    )
+    assert first == "https://drive.usercontent.google.com/download?id=ABC&resourcekey=0-x&export=download&confirm=t"
     assert second.startswith("https://drive.google.com/uc?id=ABC")

@@ -42,9 +42,7 @@ def test_good_archives(tmp_path: Path) -> None:
     assert (tmp_path / "b/Set/test.txt").read_bytes() == b"xxx"
 
 
-@pytest.mark.parametrize(
-    "name", ["/etc/evil", "../evil", "a/../../evil", "..\\evil", "C:\\evil", "a/..", "../"]
-)
+@pytest.mark.parametrize("name", ["/etc/evil", "../evil", "a/../../evil", "..\\evil", "C:\\evil", "a/..", "../"])
 def test_paths_that_leave_the_folder(tmp_path: Path, name: str) -> None:
     makers = [make_zip(tmp_path / "a.zip", ("fine.txt", b"x"), (name, b"x"))]
     makers.append(make_tar(tmp_path / "a.tar.gz", member("fine.txt", size=1), member(name, size=1)))
@@ -56,9 +54,7 @@ def test_paths_that_leave_the_folder(tmp_path: Path, name: str) -> None:
     assert not list(tmp_path.rglob("*evil*"))
 
 
-@pytest.mark.parametrize(
-    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE]
-)
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
 def test_links_and_devices_in_tar(tmp_path: Path, kind: bytes) -> None:
     archive = make_tar(tmp_path / "a.tar.gz", member("x", kind, link="/etc/passwd"))
     with pytest.raises(DataError, match="link or device"):
@@ -76,9 +72,7 @@ def test_bombs_duplicates_and_damage(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="more than the allowed size"):
         extract(bomb, tmp_path / "out", most_bytes=1 << 20)
     with pytest.raises(DataError, match="failed"):
-        extract(
-            make_tar(tmp_path / "twice.tar.gz", member("x", size=1), member("x", size=2)), tmp_path / "out"
-        )
+        extract(make_tar(tmp_path / "twice.tar.gz", member("x", size=1), member("x", size=2)), tmp_path / "out")
     for name, data in (("cut.zip", bomb.read_bytes()[:-100]), ("junk.tar.gz", b"junk"), ("junk.zip", b"")):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(DataError, match="damaged"):

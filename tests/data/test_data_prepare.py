@@ -204,9 +204,7 @@ def test_bad_mirror_leaves_nothing(
         load_card_dataset("toy")
 
 
-def test_given_archive_must_match_the_published_checksum(
-    make_card: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_given_archive_must_match_the_published_checksum(make_card: Callable[..., Path], tmp_path: Path) -> None:
     make_card(
         "layouts:\n"
         "  - {name: toy, format: xmc, feature_start: 0, label_start: 0, train: a.txt, test: b.txt}\n"
@@ -346,9 +344,7 @@ def test_damaged_prepared_data_are_named(make_card: Callable[..., Path], tmp_pat
     path = folder / "train.values.npy"
     whole = path.read_bytes()
     np.save(path, np.zeros(99, np.float32))
-    with pytest.raises(
-        DataError, match=r"train\.values\.npy: does not fit its manifest; prepare the set again"
-    ):
+    with pytest.raises(DataError, match=r"train\.values\.npy: does not fit its manifest; prepare the set again"):
         load_card_dataset("toy")
     path.write_bytes(whole[:50])
     with pytest.raises(DataError, match=r"train\.values\.npy: cannot be read"):
@@ -412,10 +408,6 @@ def test_script(tmp_path: Path) -> None:
 
 
 def test_import_is_light() -> None:
-    code = (
-        "import sys, runner.data; print([m for m in ('numba', 'torch', 'yaml', 'tqdm') if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
+    code = "import sys, runner.data; print([m for m in ('numba', 'torch', 'yaml', 'tqdm') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

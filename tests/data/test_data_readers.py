@@ -85,18 +85,14 @@ def test_vw_layout(tmp_path: Path) -> None:
     ("suffix", "compress"),
     [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)],
 )
-def test_compression_windows_line_ends_and_missing_last_one(
-    tmp_path: Path, suffix: str, compress: type
-) -> None:
+def test_compression_windows_line_ends_and_missing_last_one(tmp_path: Path, suffix: str, compress: type) -> None:
     data = b"\xef\xbb\xbf2 3 2\r\n0 1:1\r\n1 \t2:2 "
     rows, _ = read(write(tmp_path / f"a.txt{suffix}", compress(data)), XMC)
     assert rows == [([0], [(1, 1.0)]), ([1], [(2, 2.0)])]
 
 
 def test_zero_based_label_ids_and_big_numbers(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "a.txt", b"1 2147483647 2147483647\n2147483646 2147483646:123456789012345678901234\n"
-    )
+    path = write(tmp_path / "a.txt", b"1 2147483647 2147483647\n2147483646 2147483646:123456789012345678901234\n")
     rows, _ = read(path, XMC)
     assert rows == [([2147483646], [(2147483646, float(np.float32(1.2345678901234568e23)))])]
 
@@ -137,9 +133,7 @@ def test_round_trip(tmp_path: Path, rows: list, block: int, text: TextFormat, en
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    text=st.decimals(-(10**6), 10**6, places=6).map(str) | st.from_regex(r"\A-?[0-9]{1,15}e-?[0-9]{1,2}\Z")
-)
+@given(text=st.decimals(-(10**6), 10**6, places=6).map(str) | st.from_regex(r"\A-?[0-9]{1,15}e-?[0-9]{1,2}\Z"))
 def test_values_agree_with_python(tmp_path: Path, text: str) -> None:
     with np.errstate(over="ignore"):
         expected = np.float32(float(text))
@@ -193,12 +187,8 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "data", "message"), BAD, ids=[f"{t.layout}-{i}" for i, (t, _, _) in enumerate(BAD)]
-)
-def test_bad_input_is_one_line_with_file_and_line(
-    tmp_path: Path, text: TextFormat, data: bytes, message: str
-) -> None:
+@pytest.mark.parametrize(("text", "data", "message"), BAD, ids=[f"{t.layout}-{i}" for i, (t, _, _) in enumerate(BAD)])
+def test_bad_input_is_one_line_with_file_and_line(tmp_path: Path, text: TextFormat, data: bytes, message: str) -> None:
     path = write(tmp_path / "bad.txt", data)
     with pytest.raises(DataError, match=message) as caught:
         read(path, text)

@@ -39,10 +39,7 @@ def test_deterministic_and_cached(small: XmcDataset, capsys: pytest.CaptureFixtu
     assert (named.name, named.checksum) == ("mine", small.checksum)
     assert capsys.readouterr().err == "", "the name does not change the data"
     assert dataclasses.replace(SMALL, seed=1).build().checksum != small.checksum
-    keys = {
-        c.key
-        for c in (SMALL, dataclasses.replace(SMALL, num_test=1501), dataclasses.replace(SMALL, exponent=1.0))
-    }
+    keys = {c.key for c in (SMALL, dataclasses.replace(SMALL, num_test=1501), dataclasses.replace(SMALL, exponent=1.0))}
     assert len(keys) == 3
 
 
@@ -151,9 +148,7 @@ def test_many_labels_per_row() -> None:
     config = SyntheticXcConfig(like="delicious200k", num_train=500, num_test=50, num_classes=3000)
     dataset = config.build()
     assert len(dataset.train.labels) / 500 == pytest.approx(75.54, rel=0.06)
-    tiny = SyntheticXcConfig(
-        num_classes=2, num_features=100, num_train=50, num_test=5, labels_per_row=1
-    ).build()
+    tiny = SyntheticXcConfig(num_classes=2, num_features=100, num_train=50, num_test=5, labels_per_row=1).build()
     assert set(tiny.train.labels.tolist()) == {0, 1}
 
 

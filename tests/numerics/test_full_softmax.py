@@ -79,9 +79,7 @@ def test_ten_steps_like_torch(
     model = PlainModel(network)
     start = {name: value.detach().clone() for name, value in model.named_parameters()}
     config = network.config.optimizer
-    adam = torch.optim.Adam(
-        model.parameters(), lr=config.lr, betas=(config.beta1, config.beta2), eps=config.epsilon
-    )
+    adam = torch.optim.Adam(model.parameters(), lr=config.lr, betas=(config.beta1, config.beta2), eps=config.epsilon)
     generator = np.random.default_rng(5)
     for step in range(1, 11):
         batch = random_batch(generator, num_classes)
@@ -129,9 +127,7 @@ def test_blocks_and_recomputation_change_nothing(
     query = make_query(B, D, 600)
     query.targets_P[:4] = [0, 255, 256, 599]  # first and last class of blocks
     indptr = np.array([0, 1, 2, 3, 4], dtype=np.int64)
-    query = Query(
-        hidden_BD=query.hidden_BD[:4].copy(), target_indptr_B1=indptr, targets_P=query.targets_P[:4]
-    )
+    query = Query(hidden_BD=query.hidden_BD[:4].copy(), target_indptr_B1=indptr, targets_P=query.targets_P[:4])
     results = []
     for block, kept in [(2**22, 2**25), (1, 2**25), (1, 0)]:
         monkeypatch.setattr(output_layer, "_BLOCK_ELEMENTS", block)
@@ -145,9 +141,7 @@ def test_blocks_and_recomputation_change_nothing(
             np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-7)
 
 
-def test_gradients_like_autograd(
-    make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
-) -> None:
+def test_gradients_like_autograd(make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]) -> None:
     layer, query = make_layer(50, D, norm=3.0), make_query(B, D, 50)
     assert layer.table.bias is not None
     weights = torch.from_numpy(layer.table.weights.copy()).double().requires_grad_()
@@ -156,9 +150,7 @@ def test_gradients_like_autograd(
     sizes = np.diff(query.target_indptr_B1)
     y = np.zeros((B, 50))
     y[np.repeat(np.arange(B), sizes), query.targets_P] = np.repeat(1 / sizes, sizes)
-    expected_B = torch.nn.functional.cross_entropy(
-        hidden @ weights.T + bias, torch.from_numpy(y), reduction="none"
-    )
+    expected_B = torch.nn.functional.cross_entropy(hidden @ weights.T + bias, torch.from_numpy(y), reduction="none")
     expected_B.mean().backward()
     losses, grad_hidden = one_full_step(layer, query)
     grad_weights, grad_bias = gradient(layer)

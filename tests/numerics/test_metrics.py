@@ -31,9 +31,7 @@ def test_by_hand() -> None:
 def random_problem(seed: int) -> tuple[np.ndarray, np.ndarray, list[list[int]], np.ndarray]:
     generator = np.random.default_rng(seed)
     scores = generator.permuted(np.tile(np.arange(30.0), (40, 1)), axis=1)
-    labels = [
-        sorted(generator.choice(30, generator.integers(1, 9), replace=False).tolist()) for _ in range(40)
-    ]
+    labels = [sorted(generator.choice(30, generator.integers(1, 9), replace=False).tolist()) for _ in range(40)]
     top = np.argsort(-scores, axis=1)[:, :5].astype(np.int32)
     return scores, top, labels, generator.uniform(1, 20, 30)
 

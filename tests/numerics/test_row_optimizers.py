@@ -35,9 +35,7 @@ def run_ours(config: AdamConfig, scale: float, *, seed: int = 0) -> tuple[np.nda
     return weights, table.weights, table.bias[:, 0]
 
 
-def run_torch(
-    config: AdamConfig, scale: float, *, sparse: bool, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
+def run_torch(config: AdamConfig, scale: float, *, sparse: bool, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     weights, goal, schedule, noise = problem(seed)
     parameter = torch.nn.Parameter(torch.from_numpy(weights.copy()).double())
     bias = torch.nn.Parameter(torch.zeros(R, 1, dtype=torch.float64))
@@ -52,9 +50,7 @@ def run_torch(
         bias_grad = scale * (bias.detach()[index] - 1 + torch.from_numpy(noise[step, rows, :1]))
         for target, values in ((parameter, grad), (bias, bias_grad)):
             if sparse:
-                target.grad = torch.sparse_coo_tensor(
-                    index[None], values, target.shape, check_invariants=True
-                )
+                target.grad = torch.sparse_coo_tensor(index[None], values, target.shape, check_invariants=True)
             else:
                 target.grad = torch.zeros_like(target).index_copy(0, index, values)
         adam.step()

@@ -18,7 +18,7 @@ from runner import output_layer, rng
 from runner.batches import epoch_batches, steps_per_epoch, take
 from runner.data import LabelledRows
 from runner.hashing import BucketTables, Dwta, SimHash
-from runner.hashing.simhash import _hadamard
+from runner.hashing.simhash import _LANES, _hadamard
 from runner.kernels.groups import group_by_id
 from runner.kernels.math import fast_exp
 from runner.kernels.rows import gather_rows, score_pairs
@@ -63,9 +63,7 @@ def test_group_by_id_at_the_highest_id() -> None:
 # ---------------------------------------------------------------- row kernels
 
 
-def random_pairs(
-    generator: np.random.Generator, rows: int, sources: int, pairs: int
-) -> tuple[np.ndarray, np.ndarray]:
+def random_pairs(generator: np.random.Generator, rows: int, sources: int, pairs: int) -> tuple[np.ndarray, np.ndarray]:
     return (
         generator.integers(0, rows, pairs).astype(np.int32),
         generator.integers(0, sources, pairs).astype(np.int32),
@@ -101,9 +99,7 @@ def test_gather_rows(seed: int, rows: int, columns: int, listed: int) -> None:
 @few
 @given(seed=seeds, rows=st.integers(1, 60), columns=st.integers(1, 12), batch=st.integers(0, 5),
        extra=st.integers(0, 4), pairs=st.integers(0, 80), bias=st.booleans())  # fmt: skip
-def test_update_groups(
-    seed: int, rows: int, columns: int, batch: int, extra: int, pairs: int, bias: bool
-) -> None:
+def test_update_groups(seed: int, rows: int, columns: int, batch: int, extra: int, pairs: int, bias: bool) -> None:
     """Gradient, hidden gradient and Adam; the first ``batch`` sources get gradients."""
     generator = np.random.default_rng(seed)
     sources = batch + extra
@@ -200,9 +196,7 @@ def exp_of_all(x: np.ndarray, out: np.ndarray) -> None:
 
 
 def test_fast_exp() -> None:
-    x = np.concatenate([np.linspace(-87, 88, 200_001), np.linspace(-1e-3, 1e-3, 1001), [0.0]]).astype(
-        np.float32
-    )
+    x = np.concatenate([np.linspace(-87, 88, 200_001), np.linspace(-1e-3, 1e-3, 1001), [0.0]]).astype(np.float32)
     out = np.empty_like(x)
     exp_of_all(x, out)
     np.testing.assert_allclose(out, np.exp(x.astype(np.float64)), rtol=2.4e-7)
@@ -354,15 +348,17 @@ def test_below_and_unit_stay_in_range() -> None:
 
 @njit
 def transform(x: np.ndarray) -> None:
+    """x: (W, lanes), flattened."""
     _hadamard(x)
 
 
 @pytest.mark.parametrize("width", [1, 2, 8, 64, 128])
 def test_hadamard_transform(width: int) -> None:
-    x = np.random.default_rng(width).standard_normal(width).astype(np.float32)
+    x = np.random.default_rng(width).standard_normal((width, _LANES)).astype(np.float32)
     expected = hadamard(width) @ x.astype(np.float64)
-    transform(x)
-    np.testing.assert_allclose(x, expected, rtol=1e-4, atol=1e-4)
+    flat = x.reshape(-1).copy()
+    transform(flat)
+    np.testing.assert_allclose(flat.reshape(width, _LANES), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("dim", [1, 5, 8, 20, 128])
@@ -402,9 +398,7 @@ def dwta_by_hand(family: Dwta, vector: np.ndarray, bits: int) -> list[int]:
     return codes
 
 
-@pytest.mark.parametrize(
-    ("dim", "bin_size", "K"), [(16, 8, 2), (20, 8, 3), (8, 4, 5), (128, 8, 6), (5, 2, 1)]
-)
+@pytest.mark.parametrize(("dim", "bin_size", "K"), [(16, 8, 2), (20, 8, 3), (8, 4, 5), (128, 8, 6), (5, 2, 1)])
 def test_dwta_codes_are_arg_max_positions(dim: int, bin_size: int, K: int) -> None:
     family = Dwta(dim=dim, K=K, L=6, seed=4, bin_size=bin_size, max_bits=18)
     bits = bin_size.bit_length() - 1

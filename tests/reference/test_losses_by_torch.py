@@ -111,9 +111,7 @@ def test_corrections_and_masks(seed: int, rows: int, size: int, repeats: bool) -
     logits = generator.standard_normal((rows, size)).astype(np.float32)
     sizes = generator.integers(0, 4, rows)
     target_indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    targets = np.concatenate([np.sort(generator.choice(15, s, replace=False)) for s in sizes]).astype(
-        np.int32
-    )
+    targets = np.concatenate([np.sort(generator.choice(15, s, replace=False)) for s in sizes]).astype(np.int32)
     expected = logits - log_count
     for row in range(rows):
         expected[row, np.isin(ids, targets[target_indptr[row] : target_indptr[row + 1]])] = -np.inf

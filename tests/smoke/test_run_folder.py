@@ -24,9 +24,7 @@ def test_observations_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
     assert folder.observations() == [{"step": 1}]
 
 
-def test_a_kill_while_saving_leaves_the_older_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_while_saving_leaves_the_older_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = RunFolder(tmp_path)
     folder.save_checkpoint(1, {"a": np.zeros(2)}, {"step": 1})
 

@@ -86,9 +86,7 @@ def test_every_sampler_has_small_options() -> None:
 
 @pytest.mark.parametrize("model", sorted(MODELS))
 @pytest.mark.parametrize("sampler", sorted(OPTIONS))
-def test_a_few_steps(
-    sampler: str, model: str, configure: Configure, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_few_steps(sampler: str, model: str, configure: Configure, capsys: pytest.CaptureFixture[str]) -> None:
     config = configure(f"sampler={sampler}", f"model={model}", *OPTIONS[sampler], "max_steps=5")
     folder = run(config)
     assert folder == config.run_dir
@@ -169,9 +167,7 @@ def test_fewer_classes_than_ranks(own_data_dir: Path, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- finished, failed, locked
 
 
-def test_finished_run_is_skipped_and_force_repeats_it(
-    configure: Configure, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_finished_run_is_skipped_and_force_repeats_it(configure: Configure, capsys: pytest.CaptureFixture[str]) -> None:
     folder = run(configure("sampler=uniform", *OPTIONS["uniform"], "max_steps=2"))
     first, stamp = numbers(folder), (folder / "summary.json").stat().st_mtime_ns
     capsys.readouterr()
@@ -263,9 +259,7 @@ def wait_for_checkpoint(folder: Path, process: "subprocess.Popen[str]", after: s
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(
-    toy_folder: Path, prepared_root: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Any, ...]:
+def uninterrupted(toy_folder: Path, prepared_root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
     place = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DATASETS_DIR", str(prepared_root))
@@ -334,9 +328,7 @@ def test_a_failing_job_does_not_hide_the_others(
 def test_last_line_of_standard_output_is_the_run_folder(
     arguments: list[str], environment: dict[str, str], tmp_path: Path
 ) -> None:
-    process = start(
-        [*arguments, "sampler=uniform", "sampler.num_samples=5", "max_steps=2"], environment, tmp_path
-    )
+    process = start([*arguments, "sampler=uniform", "sampler.num_samples=5", "max_steps=2"], environment, tmp_path)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     folder = Path(out.splitlines()[-1])

@@ -20,9 +20,7 @@ def at_angle(theta: float, dim: int, kind: str, seed: int = 0) -> np.ndarray:
         pair[1, 1], pair[1, dim - 2] = np.cos(theta), np.sin(theta)
         return pair.astype(np.float32)
     basis, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((dim, 2)))
-    return np.stack([basis[:, 0], np.cos(theta) * basis[:, 0] + np.sin(theta) * basis[:, 1]]).astype(
-        np.float32
-    )
+    return np.stack([basis[:, 0], np.cos(theta) * basis[:, 0] + np.sin(theta) * basis[:, 1]]).astype(np.float32)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
@@ -130,15 +128,11 @@ def test_densified_codes_are_a_function_of_the_vector() -> None:
     family = Dwta(dim=64, K=4, L=12, seed=6)
     codes = family.hash(vectors, np.arange(80, dtype=np.int32))
     np.testing.assert_array_equal(codes[:, :40], codes[:, 40:][:, ::-1])
-    one_by_one = np.concatenate(
-        [family.hash(vectors, np.array([i], dtype=np.int32)) for i in range(80)], axis=1
-    )
+    one_by_one = np.concatenate([family.hash(vectors, np.array([i], dtype=np.int32)) for i in range(80)], axis=1)
     np.testing.assert_array_equal(codes, one_by_one)
     again = Dwta(dim=64, K=4, L=12, seed=6).hash(vectors, np.arange(80, dtype=np.int32))
     np.testing.assert_array_equal(codes, again)
-    assert not np.array_equal(
-        codes, Dwta(dim=64, K=4, L=12, seed=7).hash(vectors, np.arange(80, dtype=np.int32))
-    )
+    assert not np.array_equal(codes, Dwta(dim=64, K=4, L=12, seed=7).hash(vectors, np.arange(80, dtype=np.int32)))
 
 
 def test_folding_is_even_and_keeps_equal_codes_equal() -> None:
@@ -188,9 +182,7 @@ def test_retrieval_probability_of_theorem_one(K: int, L: int, theta: float, make
     )  # type: ignore[call-arg]  # fmt: skip
     shares = []
     for seed in range(60):
-        sampler = config.build(
-            num_classes=n, label_counts_N=np.ones(n, dtype=np.int64), layer=layer, seed=seed
-        )
+        sampler = config.build(num_classes=n, label_counts_N=np.ones(n, dtype=np.int64), layer=layer, seed=seed)
         log_counts = sampler.log_expected_count(query, np.arange(n, dtype=np.int32), 1)[0]
         shares.append((log_counts == 0).mean())
     expected = 1 - (1 - (1 - theta / np.pi) ** K) ** L

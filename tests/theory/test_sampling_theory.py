@@ -12,9 +12,7 @@ from runner.samplers import SAMPLERS, Everything, Proposal, Query
 N, DIM = 200, 8
 
 
-def hidden_gradient(
-    layer: OutputLayer, query: Query, proposal: Proposal | Everything, loss: str
-) -> np.ndarray:
+def hidden_gradient(layer: OutputLayer, query: Query, proposal: Proposal | Everything, loss: str) -> np.ndarray:
     scores = layer.score(query, proposal, 1)
     scores.loss(LOSSES[loss](name=loss))
     return scores.update()
