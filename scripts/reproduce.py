@@ -45,6 +45,8 @@ def main() -> int:
     except (RunnerError, OSError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
 
 
 def reproduce(specs: Sequence[TableSpec], arguments: argparse.Namespace) -> int:

@@ -116,7 +116,7 @@ class Ours:
 
 
 def measure(metric: Metric, runs: Sequence[PlannedRun], baselines: dict[int, PlannedRun]) -> Ours:
-    """Mean over the seeds' runs. Any run without a number makes the cell a status: no mean over the others."""
+    """Mean over the seeds' runs. Any run without a number makes the cell a status, not a mean of the rest."""
     statuses = [status_of(run) for run in runs]
     unfinished = [status for status in statuses if status != FINISHED]
     if unfinished:

@@ -111,7 +111,8 @@ def how_made(records: Sequence[RunRecord], command: str) -> tuple[str, ...]:
     )
     machines = sorted({f"{item['cpu']}, {item['threads']} of {item['cores']} cores" for item in made})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    lines.append(f"{len(records)} runs of {when}; commit {', '.join(commits)}; {'; '.join(machines)}")
+    runs = "1 run" if len(records) == 1 else f"{len(records)} runs"
+    lines.append(f"{runs} of {when}; commit {', '.join(commits)}; {'; '.join(machines)}")
     if len(machines) > 1:
         lines.append("The runs come from different machines or thread counts: their seconds do not compare.")
     return tuple(lines)

@@ -1,4 +1,4 @@
-"""The runs that tables need: what is there, what is left, how long it may take; then each as its own process."""
+"""The runs that tables need: what is there, what is left, how long it may take; then running each."""
 
 import os
 import signal
@@ -110,7 +110,12 @@ def plan_total(steps: Sequence[Step]) -> str:
         if len(known) < len(pending):
             parts[-1] += f" and {len(pending) - len(known)} runs of unknown length"
         if not all(step.measured for step in pending):
-            parts.append("~ is a rough guess from the size of the data; others are from earlier runs here")
+            parts.append(
+                "~ is a rough guess from the size of the data, other times are from earlier runs here"
+            )
+    if skipped:
+        known = [step.seconds or 0.0 for step in steps if step.status.startswith(SKIPPED)]
+        parts.append(f"those without data would take about {duration(sum(known))}")
     return "; ".join(parts)
 
 
@@ -214,8 +219,8 @@ class _Stopper:
 
 
 def execute(steps: Sequence[Step]) -> Outcome:
-    """Run the pending steps one after the other, each in a process of its own: its peak memory is its own,
-    and a crash is no one else's. A failure is recorded in its run folder and the rest go on; Ctrl-C stops after
+    """Run the pending steps one after the other, each in a process of its own: its peak memory is its own
+    and so is its crash. A failure is recorded in its run folder and the rest go on; Ctrl-C stops after
     the running one has left its checkpoint."""
     pending = [step for step in steps if step.is_pending]
     outcome, stopper = Outcome(), _Stopper()

@@ -177,7 +177,7 @@ def _frequency(columns: Sequence[Column], runs: Sequence[PlannedRun]) -> "Figure
 
 
 def _distribution(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> "Figure | None":
-    """Columns: methods that sample; rows: before and after training. Probability of one class at each rank."""
+    """Columns: methods that sample; rows: before and after training. Probability of a class by rank."""
     shown = []
     for method in grid.methods:
         mine = [run for run in runs if run.dataset == column.name and run.method == method.name]
@@ -219,21 +219,21 @@ def _distribution(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> "Fi
 
 
 def frontier(records: Sequence[RunRecord], title: str) -> "Figure":
-    """Final test P@1 against training seconds, a point per finished run; the line joins those no other beats."""
+    """Final test P@1 against training seconds, a point a run; the line joins those no other beats."""
     import matplotlib
 
     with matplotlib.rc_context(_STYLE):
         figure, axes = _figure(1, 1, width=7.0, height=4.6)
         axis: Axes = axes[0, 0]
-        points = sorted(
-            (r.summary["train_seconds"], 100 * r.metric("test/p@1"), r) for r in records if r.finished
-        )
+        points = [(r.summary["train_seconds"], 100 * r.metric("test/p@1"), r) for r in records if r.finished]
+        points.sort(key=lambda point: point[:2])
         named: set[str] = set()
         for seconds, p1, record in points:
             method = method_name(record)
             axis.plot(
                 seconds, p1, linestyle="none", color=COLOURS.get(method, OTHER),
-                marker=MARKERS.get(method, "o"), markersize=7, label=None if method in named else method, zorder=3,
+                marker=MARKERS.get(method, "o"),
+                markersize=7, label=None if method in named else method, zorder=3,
             )  # fmt: skip
             named.add(method)
         best: list[tuple[float, float]] = []

@@ -14,8 +14,8 @@ PAPER = PROFILES[-1]
 
 
 def runs_shown(grid: Grid, profile: str, results_dir: Path) -> list[PlannedRun]:
-    """The profile's runs, and those of the paper's own setting for the paper's data sets that it leaves out: a
-    table shows what became of every column the paper prints."""
+    """The profile's runs, and those of the paper's own setting for the paper's data sets that it leaves
+    out: a table shows what became of every column the paper prints."""
     runs = expand(grid, profile, results_dir)
     covered = {run.dataset for run in runs}
     others = [column.name for column in grid.datasets if column.published and column.name not in covered]
