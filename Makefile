@@ -43,5 +43,5 @@ lint: $(STAMP) ## ruff and mypy
 	$(VENV)/bin/mypy
 
 clean: ## remove .venv and caches (runs and prepared data stay)
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .numba_cache .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -23,7 +23,7 @@ def _gather(indptr, values, rows, out_indptr, out):
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """CSR slices: features (``indptr`` B+1, ``indices`` N, ``values`` N) and targets (``target_indptr``, ``targets``)."""
+    """CSR slices: features (``indptr`` B+1, ``indices`` N, ``values`` N) and targets (``target_indptr``, P)."""
 
     indptr: np.ndarray
     indices: np.ndarray

@@ -24,7 +24,12 @@ from runner.errors import ConfigError, RunnerError, require
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 GROUPS = ("dataset", "model", "loss", "optimizer", "sampler", "hardware")
-PLACE_ONLY = ("hardware", "results_dir", "force", "checkpoint_seconds")  # where and how, never what: not in run_id
+PLACE_ONLY = (
+    "hardware",
+    "results_dir",
+    "force",
+    "checkpoint_seconds",
+)  # where and how, never what: not in run_id
 
 T = TypeVar("T")
 
@@ -203,9 +208,9 @@ def to_run_config(cfg: Any) -> RunConfig:
         if not isinstance(section, Mapping):
             options = [file.stem for file in (CONF / group).glob("*.yaml")]
             raise ConfigError(f"{group} must name a file of conf/{group}{did_you_mean(str(section), options)}")
-        name = section.get(selector)
+        name = str(section.get(selector))
         if name not in registry:
-            raise ConfigError(f"unknown {group}.{selector} '{name}'{did_you_mean(str(name), registry)}")
+            raise ConfigError(f"unknown {group}.{selector} '{name}'{did_you_mean(name, registry)}")
         values[group] = convert(registry[name], section, f"{group}.")
     return convert(RunConfig, values, "")
 

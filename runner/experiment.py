@@ -27,8 +27,8 @@ from runner.data import LabelledRows, XmcDataset
 from runner.diagnostics import proposal_against_truth
 from runner.errors import DataNotPrepared, RunnerError
 from runner.metrics import RANKS, inverse_propensity, ranking_metrics
-from runner.output_layer import OutputLayer
 from runner.optimizers import RowTable
+from runner.output_layer import OutputLayer
 from runner.run_folder import RunFolder, provenance
 from runner.samplers import Query
 
@@ -56,7 +56,7 @@ class Network:
         weights *= np.float32(1 / math.sqrt(dim))
         table = RowTable(config.optimizer, weights, bias=True)
         # Softmax does not see a common shift; losses that treat logits as log probabilities (NCE) start at uniform.
-        table.bias[:] = -np.float32(math.log(num_classes))  # type: ignore[index]
+        table.bias_view[:] = -np.float32(math.log(num_classes))
         self.layer = OutputLayer(table)
         self.sampler = config.sampler.build(
             num_classes=num_classes, label_counts_N=label_counts_N, layer=self.layer, seed=seed
@@ -98,7 +98,11 @@ class Network:
         return {f"{part}.{name}": value for part, owner in parts.items() for name, value in owner.state_dict().items()}
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
-        for part, owner in (("encoder", self.encoder), ("layer", self.layer.table), ("sampler", self.sampler)):
+        for part, owner in (
+            ("encoder", self.encoder),
+            ("layer", self.layer.table),
+            ("sampler", self.sampler),
+        ):
             prefix = f"{part}."
             owner.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
 
@@ -126,7 +130,7 @@ def warm_up(config: RunConfig) -> None:
     generator = np.random.default_rng(0)
     rows, features, classes = 24, 40, 80
     indptr = np.arange(rows + 1, dtype=np.int64) * 3
-    arrays = {
+    arrays: dict[str, Any] = {
         "indptr": indptr,
         "indices": generator.integers(0, features, 3 * rows).astype(np.int32),
         "values": np.full(3 * rows, 0.5, dtype=np.float32),
@@ -263,13 +267,14 @@ class _Run:
         saved_at, save_cost = time.perf_counter(), 0.0
         bar = tqdm(
             total=self.last_step * config.batch_size, initial=self.step * config.batch_size, unit="row",
-            unit_scale=True, desc=config.sampler.name, dynamic_ncols=True, mininterval=0.1 if sys.stderr.isatty() else 10,
+            unit_scale=True, desc=config.sampler.name, dynamic_ncols=True,
+            mininterval=0.1 if sys.stderr.isatty() else 10,
         )  # fmt: skip
         with bar, stop_signals() as stopping:
             while self.step < self.last_step:
                 epoch, first = divmod(self.step, self.per_epoch)
                 batches = epoch_batches(self.data.train, config.batch_size, config.seed, epoch, first)
-                for batch in self._timed(batches):
+                for _ in self._steps(batches):
                     bar.update(config.batch_size)
                     if self.step % 20 == 0 or self.step == self.last_step:
                         loss = self.loss_sum / max(1, self.loss_steps)
@@ -292,8 +297,8 @@ class _Run:
                         break
         self._finish()
 
-    def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Run a training step on each batch, timing batch assembly and step but not what the caller does between."""
+    def _steps(self, batches: Iterator[Batch]) -> Iterator[None]:
+        """A training step on each batch; its assembly is timed too, what the caller does in between is not."""
         while True:
             begin = time.perf_counter()
             batch = next(batches, None)
@@ -307,7 +312,7 @@ class _Run:
             self.loss_sum += loss
             self.loss_steps += 1
             self.candidates += candidates
-            yield batch
+            yield
 
     def _evaluate_subset(self) -> None:
         self.network.read_all(self.step + 1)

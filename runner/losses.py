@@ -24,7 +24,11 @@ class LossConfig:
         return False
 
     def apply(
-        self, target_indptr_B1: np.ndarray, target_P: np.ndarray, candidate_indptr_B1: np.ndarray, candidate_N: np.ndarray
+        self,
+        target_indptr_B1: np.ndarray,
+        target_P: np.ndarray,
+        candidate_indptr_B1: np.ndarray,
+        candidate_N: np.ndarray,
     ) -> np.ndarray:
         """Per-row losses (B,); logits (already corrected, masked with -inf) are replaced by their gradients."""
         return kernels.softmax_loss(target_indptr_B1, target_P, candidate_indptr_B1, candidate_N)
@@ -71,7 +75,11 @@ class NceLoss(LossConfig):
         return True
 
     def apply(
-        self, target_indptr_B1: np.ndarray, target_P: np.ndarray, candidate_indptr_B1: np.ndarray, candidate_N: np.ndarray
+        self,
+        target_indptr_B1: np.ndarray,
+        target_P: np.ndarray,
+        candidate_indptr_B1: np.ndarray,
+        candidate_N: np.ndarray,
     ) -> np.ndarray:
         return kernels.logistic_loss(target_indptr_B1, target_P, candidate_indptr_B1, candidate_N)
 

@@ -81,7 +81,8 @@ class Drift:
             self._weight[lo:j] += a
             self._scaled[lo:j] += a / b
             self.drift[lo:j] = config.lr * self._scaled[lo:j]
-            self.damping[lo:j] = config.epsilon * self._scaled[lo:j] / np.maximum(self._weight[lo:j], 1e-300)
+            moving = np.maximum(self._weight[lo:j], 1e-300)  # no momentum at all under beta1 = 0: any damping will do
+            self.damping[lo:j] = np.maximum(config.epsilon * self._scaled[lo:j] / moving, 1e-300)
 
 
 class RowTable:
@@ -102,6 +103,12 @@ class RowTable:
         self.bias_first = np.zeros_like(self.bias) if bias else None
         self.bias_second = np.zeros_like(self.bias) if bias else None
         self.drift = Drift(config)
+
+    @property
+    def bias_view(self) -> np.ndarray:
+        """Biases (R,), a view."""
+        assert self.bias is not None
+        return self.bias[:, 0]
 
     def state_dict(self) -> dict[str, np.ndarray]:
         names = ["weights", "first", "second", "last_step", "bias", "bias_first", "bias_second"]

@@ -36,7 +36,6 @@ class OutputLayer:
     """Class vectors and biases with their optimizer state, in a ``RowTable``."""
 
     def __init__(self, table: RowTable) -> None:
-        assert table.bias is not None
         self.table = table
         self.num_classes, self.dim = table.weights.shape
 
@@ -58,7 +57,7 @@ class OutputLayer:
 
     def block_logits(self, hidden_BD: np.ndarray, lo: int, hi: int, out_BC: np.ndarray) -> None:
         """out = hidden . weights[lo:hi]^T + bias[lo:hi]."""
-        bias = _as_tensor(self.table.bias[lo:hi, 0])  # type: ignore[index]
+        bias = _as_tensor(self.table.bias_view[lo:hi])
         torch.addmm(bias, _as_tensor(hidden_BD), _as_tensor(self.table.weights[lo:hi]).t(), out=_as_tensor(out_BC))
 
     def largest(self, hidden_BD: np.ndarray, k: int, *, ranked: bool = True) -> np.ndarray:
@@ -105,8 +104,13 @@ class _EverythingScores:
         self.groups = group_by_id(query.targets_P, layer.num_classes)
         self.target_logit_P = np.empty(len(query.targets_P), dtype=np.float32)
         score_pairs(
-            layer.table.weights, layer.table.bias[:, 0], query.hidden_BD, *self.groups, self.row_P, self.target_logit_P
-        )  # type: ignore[index]
+            layer.table.weights,
+            layer.table.bias_view,
+            query.hidden_BD,
+            *self.groups,
+            self.row_P,
+            self.target_logit_P,
+        )
 
     def loss(self, loss: LossConfig, target_log_count_P: np.ndarray | None = None) -> np.ndarray:
         """Cross-entropy of each row (B,); with every count 1 there is nothing to correct."""
@@ -163,11 +167,16 @@ class _CandidateScores:
         table.read(self.groups[1], step)
 
         self.num_targets = len(query.targets_P)
-        weights, bias = table.weights, table.bias[:, 0]  # type: ignore[index]
+        weights, bias = table.weights, table.bias_view
         if proposal.indptr_B1 is None:
             self.target = np.empty(self.num_targets, dtype=np.float32)
             score_pairs(
-                weights, bias, query.hidden_BD, *group_by_id(query.targets_P, layer.num_classes), row_P, self.target
+                weights,
+                bias,
+                query.hidden_BD,
+                *group_by_id(query.targets_P, layer.num_classes),
+                row_P,
+                self.target,
             )
             self.shared_MD = np.empty((len(proposal.ids_N), layer.dim), dtype=np.float32)
             gather_rows(weights, proposal.ids_N, self.shared_MD)

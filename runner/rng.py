@@ -44,7 +44,7 @@ def word(key: np.uint64, counter: int) -> np.uint64:
 @njit(cache=True, inline="always")
 def below(bits: np.uint64, bound: int) -> int:
     """Map a 64-bit word to 0..bound-1 (bound < 2^31; multiply-shift, bias under bound / 2^32)."""
-    return np.int64(((bits >> _SHIFT_32) * np.uint64(bound)) >> _SHIFT_32)
+    return np.int64(((bits >> _SHIFT_32) * np.uint64(bound)) >> _SHIFT_32)  # type: ignore[return-value]
 
 
 @njit(cache=True, inline="always")

@@ -1,11 +1,11 @@
 """The run folder: everything one run leaves behind, written so that a kill at any moment loses nothing.
 
-    <results_dir>/runs/<run_id>/
-        config.yaml       the resolved settings
-        provenance.json   commit, command, versions, threads, machine, data checksum
-        metrics.jsonl     observations, one JSON object a line
-        summary.json      status and final numbers; replaced atomically
-        checkpoint/       step-<n>/ with arrays and state.json; renamed into place when whole
+<results_dir>/runs/<run_id>/
+    config.yaml       the resolved settings
+    provenance.json   commit, command, versions, threads, machine, data checksum
+    metrics.jsonl     observations, one JSON object a line
+    summary.json      status and final numbers; replaced atomically
+    checkpoint/       step-<n>/ with arrays and state.json; renamed into place when whole
 """
 
 import fcntl
@@ -149,7 +149,11 @@ class RunFolder:
 def _git(*arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "-C", str(_REPOSITORY), *arguments], capture_output=True, text=True, check=True, timeout=20
+            ["git", "-C", str(_REPOSITORY), *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=20,
         )
     except (OSError, subprocess.SubprocessError):
         return None

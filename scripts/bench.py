@@ -62,9 +62,7 @@ class Bench:
         # Hidden states near their class's vector, as in a trained network, so that buckets are hit as they would be.
         noise = self.generator.standard_normal((self.batch, self.layer.dim), dtype=np.float32) * np.float32(0.1)
         hidden = np.maximum(self.layer.table.weights[targets] + noise, 0)
-        query = Query(
-            hidden_BD=hidden, target_indptr_B1=np.arange(self.batch + 1, dtype=np.int64), targets_P=targets
-        )
+        query = Query(hidden_BD=hidden, target_indptr_B1=np.arange(self.batch + 1, dtype=np.int64), targets_P=targets)
         log_count = None
         begin = time.perf_counter()
         with self.clock.stage("sample"):
@@ -179,9 +177,8 @@ def render(report: dict[str, Any]) -> str:
         span = f"{row['lowest']:.4f}-{row['highest']:.4f}"
         ratio = f"{base / row['s_per_1k_rows']:.1f}" if base else ""
         split = " | ".join(f"{row['stages_s_per_1k'][stage]:.4f}" for stage in stages)
-        lines.append(
-            f"| {row['method']} | {row['s_per_1k_rows']:.4f} | {span} | {ratio} | {row['candidates_per_row']:,.0f} | {split} |"
-        )
+        cells = [row["method"], f"{row['s_per_1k_rows']:.4f}", span, ratio, f"{row['candidates_per_row']:,.0f}", split]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([head, "", *lines, ""])
 
 

@@ -43,9 +43,7 @@ class XmcFilesConfig:
         if not self.path:
             raise ConfigError("dataset.path: give the folder that holds train.txt and test.txt")
         if not Path(self.path).is_dir():
-            raise ConfigError(
-                f"dataset.path: {self.path} is no folder; give the one with train.txt and test.txt"
-            )
+            raise ConfigError(f"dataset.path: {self.path} is no folder; give the one with train.txt and test.txt")
         return load_files_dataset(Path(self.path), self.name)
 
 

@@ -144,14 +144,10 @@ def _fetch_rest(url: str, part: Path) -> None:
     headers = {"User-Agent": "prepare-dataset", "Accept-Encoding": "identity"}
     if have and state.get("validator"):
         headers |= {"Range": f"bytes={have}-", "If-Range": state["validator"]}
-    with urllib.request.urlopen(
-        urllib.request.Request(url, headers=headers), timeout=STALL_SECONDS
-    ) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=STALL_SECONDS) as answer:
         if answer.headers.get_content_type() == "text/html":
             raise _Failed("answered with a web page instead of the file")
-        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(
-            f"bytes {have}-"
-        )
+        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
         have = have if resumed else 0
         if answer.status == 206 and not resumed:
             raise _Failed("answered with another range than asked for")

@@ -33,9 +33,7 @@ def extract(archive: Path, into: Path, *, most_bytes: int | None = None) -> None
         into.mkdir(parents=True)
         for count, (name, stream) in enumerate(opener(archive), start=1):
             if count > MOST_MEMBERS:
-                raise DataError(
-                    f"{archive}: more than {MOST_MEMBERS} members; not one of the published archives"
-                )
+                raise DataError(f"{archive}: more than {MOST_MEMBERS} members; not one of the published archives")
             target = into / _safe(archive, name)
             target.parent.mkdir(parents=True, exist_ok=True)
             # "x": a second member of the same name is refused instead of overwriting the first.

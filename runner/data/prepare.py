@@ -67,9 +67,7 @@ def prepare_card(name: str, *, given: Path | None = None, force: bool = False) -
     card = load_card(name)
     if given is not None and not given.is_dir():
         raise DataError(f"{given}: no such folder")
-    return fill_folder(
-        places.prepared_dir(name), lambda folder: _fill_from_card(card, folder, given), force=force
-    )
+    return fill_folder(places.prepared_dir(name), lambda folder: _fill_from_card(card, folder, given), force=force)
 
 
 def load_card_dataset(name: str) -> XmcDataset:
@@ -174,9 +172,7 @@ def _find_given(card: Card, given: Path, unpacked: Path) -> _Found:
         wanted = " or ".join(
             " and ".join(_file_names(layout).values()) for layout in card.layouts
         )  # one line, so no list of every compression
-        raise DataError(
-            f"{given}: holds no files of {card.name}; wanted {wanted}, plain, compressed or in an archive"
-        )
+        raise DataError(f"{given}: holds no files of {card.name}; wanted {wanted}, plain, compressed or in an archive")
     for path in found.files.values():
         _verify_given(path, published)
     return found
@@ -249,9 +245,7 @@ def _find_layout(card: Card, folders: list[Path], only: str | None = None) -> _F
 
 def _convert(card: Card, found: _Found, folder: Path) -> Manifest:
     layout, files = found.layout, found.files
-    text = TextFormat(
-        layout=layout.format, feature_start=layout.feature_start, label_start=layout.label_start
-    )
+    text = TextFormat(layout=layout.format, feature_start=layout.feature_start, label_start=layout.label_start)
     if layout.data is not None:
         train, test = _write_by_split_files(folder, files, text, layout.split_column)
     else:
@@ -264,8 +258,7 @@ def _convert(card: Card, found: _Found, folder: Path) -> Manifest:
         if train.num_classes != expected.num_classes:
             path = files.get("train", files.get("data"))
             raise DataError(
-                f"{path}: line 1: {train.num_classes} labels, but {card.name} has"
-                f" {expected.num_classes}; another set?"
+                f"{path}: line 1: {train.num_classes} labels, but {card.name} has {expected.num_classes}; another set?"
             )
     else:  # without a header the largest index seen is only a lower bound
         features = max(train.num_features, test.num_features, expected.num_features)
@@ -325,9 +318,7 @@ def _table(path: Path, writer: RowsWriter, counts: FileCounts) -> _Table:
     )
 
 
-def _write_by_split_files(
-    folder: Path, files: dict[str, Path], text: TextFormat, column: int
-) -> tuple[_Table, _Table]:
+def _write_by_split_files(folder: Path, files: dict[str, Path], text: TextFormat, column: int) -> tuple[_Table, _Table]:
     """The older layout of small sets: all rows in one file, held in memory; rows in split-file order."""
     blocks: list[Block] = []
     counts = read_rows(files["data"], text, blocks.append, keep_unlabelled=True)
@@ -400,16 +391,12 @@ def _fill_derived(card: Card, folder: Path) -> Manifest:
     try:
         base = load_card_dataset(base_card.name)
     except DataNotPrepared:
-        raise DataNotPrepared(
-            f"{card.name} is derived from {base_card.name}: {how_to_get(base_card)}"
-        ) from None
+        raise DataNotPrepared(f"{card.name} is derived from {base_card.name}: {how_to_get(base_card)}") from None
     train, test, digests, chosen = write_uniform(base, folder, card.derived.num_classes, card.derived.seed)
     if (names := base.label_names()) is not None:
         (folder / LABEL_NAMES).write_text("".join(names[i] + "\n" for i in chosen), encoding="utf-8")
     tables = [
-        _Table(
-            counts=counts, digest=digest, num_features=base.num_features, num_classes=card.derived.num_classes
-        )
+        _Table(counts=counts, digest=digest, num_features=base.num_features, num_classes=card.derived.num_classes)
         for counts, digest in zip((train, test), digests, strict=True)
     ]
     kept = {"num_train": train.rows, "num_test": test.rows}

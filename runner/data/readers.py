@@ -146,8 +146,7 @@ def read_rows(
         raise DataError(f"{path}: the file is empty")
     if header is not None and rows < header.rows:
         raise DataError(
-            f"{path}: line {line}: the file ends after {rows} rows,"
-            f" its header promises {header.rows} (truncated?)"
+            f"{path}: line {line}: the file ends after {rows} rows, its header promises {header.rows} (truncated?)"
         )
     if header is None and rows == 0:
         raise DataError(f"{path}: the file has no rows")
@@ -213,9 +212,7 @@ def _blocks(path: Path, line: Callable[[], int]) -> Iterator[tuple[bytes, int]]:
                 if cut == 0:
                     rest += data
                     if len(rest) > LONGEST_LINE:
-                        raise DataError(
-                            f"{path}: line {line() + 1}: longer than {LONGEST_LINE >> 20} MiB; not text?"
-                        )
+                        raise DataError(f"{path}: line {line() + 1}: longer than {LONGEST_LINE >> 20} MiB; not text?")
                     continue
                 yield rest + data[:cut], file.tell()
                 rest = data[cut:]
@@ -224,9 +221,7 @@ def _blocks(path: Path, line: Callable[[], int]) -> Iterator[tuple[bytes, int]]:
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except EOFError:
-        raise DataError(
-            f"{path}: line {line() + 1}: the compressed file is truncated after this line"
-        ) from None
+        raise DataError(f"{path}: line {line() + 1}: the compressed file is truncated after this line") from None
     except (lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: line {line() + 1}: the compressed file is damaged ({error})") from None
     except OSError as error:
@@ -249,9 +244,7 @@ def _parse_header(path: Path, line: bytes) -> _Header:
         raise DataError(f"{path}: line 1: header `rows features labels` missing, found {_shown(line)}")
     rows, features, labels = map(int, words)
     if not (rows > 0 and 0 < features <= _INT32_MAX and 0 < labels <= _INT32_MAX):
-        raise DataError(
-            f"{path}: line 1: the header's counts must be positive and fit 32 bits, found {_shown(line)}"
-        )
+        raise DataError(f"{path}: line 1: the header's counts must be positive and fit 32 bits, found {_shown(line)}")
     return _Header(rows=rows, features=features, labels=labels)
 
 
@@ -268,9 +261,7 @@ def _within_header(path: Path, data: bytes, line: int, rows_left: int) -> bytes:
     return data[:cut]
 
 
-def _reason(
-    status: int, data: bytes, position: int, text: TextFormat, num_features: int, num_classes: int
-) -> str:
+def _reason(status: int, data: bytes, position: int, text: TextFormat, num_features: int, num_classes: int) -> str:
     from runner.data import scan
 
     line_start = data.rfind(b"\n", 0, position) + 1

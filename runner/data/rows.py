@@ -57,7 +57,6 @@ class XmcDataset:
         names = self.label_names_path.read_text(encoding="utf-8").split("\n")[:-1]
         if len(names) != self.num_classes:
             raise DataError(
-                f"{self.label_names_path}: {len(names)} names for {self.num_classes} classes;"
-                " prepare the set again"
+                f"{self.label_names_path}: {len(names)} names for {self.num_classes} classes; prepare the set again"
             )
         return names

@@ -29,17 +29,17 @@ _POWERS = 10.0 ** np.arange(23)  # exactly representable, so values with up to 1
 
 
 @njit(cache=True)
-def _is_digit(byte):  # type: ignore[no-untyped-def]
+def _is_digit(byte):
     return byte >= 48 and byte <= 57
 
 
 @njit(cache=True)
-def _is_space(byte):  # type: ignore[no-untyped-def]
+def _is_space(byte):
     return byte == 32 or byte == 9
 
 
 @njit(cache=True)
-def _read_integer(data, position, end):  # type: ignore[no-untyped-def]
+def _read_integer(data, position, end):
     """(value, next position); the position does not move where there is no digit. Saturates at 2^31."""
     value = 0
     while position < end and _is_digit(data[position]):
@@ -49,7 +49,7 @@ def _read_integer(data, position, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _read_float(data, position, end):  # type: ignore[no-untyped-def]
+def _read_float(data, position, end):
     """(value, next position, status) of a decimal number; "nan" and "inf" in any spelling are NOT_FINITE."""
     negative = False
     if position < end and (data[position] == 45 or data[position] == 43):
@@ -103,7 +103,7 @@ def _read_float(data, position, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _sort_pairs(keys, values, low, high):  # type: ignore[no-untyped-def]
+def _sort_pairs(keys, values, low, high):
     """Shell sort of keys[low:high] carrying values; rows are short and nearly always sorted already."""
     gap = 1
     while gap < (high - low) // 3:
@@ -121,7 +121,7 @@ def _sort_pairs(keys, values, low, high):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def count_bounds(data):  # type: ignore[no-untyped-def]
+def count_bounds(data):
     """Upper bounds (lines, features, labels) of what a block of whole lines can hold."""
     lines = features = labels = 0
     for byte in data:
@@ -135,7 +135,7 @@ def count_bounds(data):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def scan_block(  # type: ignore[no-untyped-def]
+def scan_block(
     data,  # (bytes) uint8, whole lines, the last byte is LF
     layout,  # XC, LIBSVM or VW
     feature_start,  # the first feature index in the file: 0 or 1
@@ -198,11 +198,7 @@ def scan_block(  # type: ignore[no-untyped-def]
             if layout != VW and position < end and data[position] == 44:
                 position += 1
                 continue
-            if (
-                position < end
-                and not _is_space(data[position])
-                and not (layout == VW and data[position] == 124)
-            ):
+            if position < end and not _is_space(data[position]) and not (layout == VW and data[position] == 124):
                 status = BAD_LABEL
             break
         if status != OK:

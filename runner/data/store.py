@@ -184,9 +184,7 @@ def read_manifest(folder: Path) -> Manifest | None:
         return None
     missing = {f.name for f in fields(Manifest)} ^ raw.keys()
     if missing:
-        raise DataError(
-            f"{path}: keys {sorted(missing)} missing or unknown; prepare the set again with --force"
-        )
+        raise DataError(f"{path}: keys {sorted(missing)} missing or unknown; prepare the set again with --force")
     return Manifest(**{**raw, "train": SplitCounts(**raw["train"]), "test": SplitCounts(**raw["test"])})
 
 

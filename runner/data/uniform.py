@@ -29,9 +29,7 @@ def choose_classes(labels: Int32s, total: int, num_classes: int) -> tuple[np.nda
     order = np.argsort(-counts, kind="stable")[:num_classes]
     cap = int(counts[order[-1]]) if len(order) == num_classes else 0
     if cap == 0:
-        raise DataError(
-            f"only {np.count_nonzero(counts)} classes have training rows, {num_classes} are wanted"
-        )
+        raise DataError(f"only {np.count_nonzero(counts)} classes have training rows, {num_classes} are wanted")
     return np.sort(order), cap
 
 

@@ -85,9 +85,7 @@ def update_groups(
                 if source < num_sources:
                     for k in range(columns):
                         partial[part, source, k] += scale * weights_RD[row, k]
-            _adam_row(
-                weights_RD, first_RD, second_RD, row, grad_D, step_size, beta1, beta2, root, epsilon
-            )
+            _adam_row(weights_RD, first_RD, second_RD, row, grad_D, step_size, beta1, beta2, root, epsilon)
             last_step_R[row] = step
     for source in prange(num_sources):
         for part in range(CHUNKS):
@@ -121,9 +119,7 @@ def _drift_row(weights_RD, first_RD, second_RD, row, decay1, decay2, drift, damp
 
 
 @njit(cache=True, parallel=True, fastmath=FAST)
-def catch_up_rows(
-    weights_RD, first_RD, second_RD, rows_U, last_step_R, upto, drift_S, damping_S, beta1, beta2
-):
+def catch_up_rows(weights_RD, first_RD, second_RD, rows_U, last_step_R, upto, drift_S, damping_S, beta1, beta2):
     """Apply to each listed row the zero-gradient Adam steps last_step+1 .. upto that it missed.
 
     drift_S, damping_S: per last step s, the coefficients of ``optimizers.Drift`` for upto steps.
@@ -132,15 +128,14 @@ def catch_up_rows(
         for i in range(part * rows_U.shape[0] // CHUNKS, (part + 1) * rows_U.shape[0] // CHUNKS):
             row = rows_U[i]
             last = last_step_R[row]
-            if last < upto:
-                if last > 0:  # a row never updated has zero moments: nothing to decay
-                    gap = np.float64(upto - last)
-                    _drift_row(
-                        weights_RD, first_RD, second_RD, row,
-                        np.float32(beta1**gap), np.float32(beta2**gap),
-                        np.float32(drift_S[last]), np.float32(damping_S[last]),
-                    )  # fmt: skip
-                    last_step_R[row] = upto
+            if 0 < last < upto:  # a row never updated has zero moments: nothing to decay
+                gap = np.float64(upto - last)
+                _drift_row(
+                    weights_RD, first_RD, second_RD, row,
+                    np.float32(beta1**gap), np.float32(beta2**gap),
+                    np.float32(drift_S[last]), np.float32(damping_S[last]),
+                )  # fmt: skip
+                last_step_R[row] = upto
 
 
 @njit(cache=True, parallel=True)

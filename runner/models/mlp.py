@@ -82,7 +82,12 @@ class Mlp:
 
     def state_dict(self) -> dict[str, np.ndarray]:
         table = {f"table.{name}": value for name, value in self.table.state_dict().items()}
-        return {**table, "bias": self.bias, "bias.first": self.bias_state["first"], "bias.second": self.bias_state["second"]}
+        return {
+            **table,
+            "bias": self.bias,
+            "bias.first": self.bias_state["first"],
+            "bias.second": self.bias_state["second"],
+        }
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         for name, target in self.state_dict().items():

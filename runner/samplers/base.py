@@ -97,6 +97,7 @@ class Sampler(ABC):
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore what ``state_dict`` gave."""
+        assert not state, f"{type(self).__name__} keeps no tables"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +109,7 @@ class SamplerConfig(ABC):
 
     def check_loss(self, loss: Any) -> None:
         if loss.name not in self.losses:
-            raise ConfigError(
-                f"loss={loss.name} does not go with sampler={self.name}; valid: {', '.join(self.losses)}"
-            )
+            raise ConfigError(f"loss={loss.name} does not go with sampler={self.name}; valid: {', '.join(self.losses)}")
 
     @abstractmethod
     def build(self, *, num_classes: int, label_counts_N: np.ndarray, layer: "OutputLayer", seed: int) -> Sampler:

@@ -119,9 +119,9 @@ class LshConfig(SamplerConfig):
     L: int = 50
     hash: Literal["simhash", "dwta"] = "simhash"
     bin_size: int = 8
-    bucket_cap: int = 64
+    bucket_cap: int = 16
     sparsity_budget: float = 0.05
-    min_candidates: int = 1000
+    min_candidates: int = 500
     tail_candidates: int = 0
     refresh_period: int = 50
     refresh_growth: float = 1.1

@@ -1,0 +1,307 @@
+"""Every option composes and converts; every mistake is one line that names what is valid."""
+
+import contextlib
+import dataclasses
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from runner import config as configuration
+from runner.config import CONF, GROUPS, PLACE_ONLY, RunConfig, compose, convert, did_you_mean, to_run_config
+from runner.data import KINDS
+from runner.errors import ConfigError
+from runner.losses import LOSSES
+from runner.models import MODELS
+from runner.optimizers import OPTIMIZERS
+from runner.samplers import SAMPLERS
+
+ROOT = CONF.parent
+CLASSES: dict[str, dict[str, type]] = {
+    "dataset": KINDS,
+    "model": MODELS,
+    "loss": LOSSES,
+    "optimizer": OPTIMIZERS,
+    "sampler": SAMPLERS,
+    "hardware": {"cpu": configuration.HardwareConfig},
+}
+OPTIONS = [
+    pytest.param(group, path.stem, id=f"{group}={path.stem}")
+    for group in GROUPS
+    for path in sorted((CONF / group).glob("*.yaml"))
+]
+# A loss names the sampler it needs, in tests that choose losses.
+SAMPLER_FOR = {"full": "full"}
+
+
+def overrides_for(group: str, option: str) -> list[str]:
+    if group == "loss":  # the sampler sets its customary loss, so the sampler comes first
+        return [f"sampler={SAMPLER_FOR.get(option, 'uniform')}", f"loss={option}"]
+    return [f"{group}={option}"]
+
+
+# ---------------------------------------------------------------- what is right
+
+
+def test_groups_are_the_folders_of_conf() -> None:
+    folders = {path.name for path in CONF.iterdir() if path.is_dir()}
+    assert set(GROUPS) <= folders
+    assert set(CLASSES) == set(GROUPS)
+
+
+@pytest.mark.parametrize(("group", "option"), OPTIONS)
+def test_every_option_composes_and_converts(group: str, option: str) -> None:
+    section = getattr(compose(overrides_for(group, option)), group)
+    assert section.name == option
+    assert dataclasses.is_dataclass(section)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        section.name = "other"
+
+
+@pytest.mark.parametrize(("group", "option"), OPTIONS)
+def test_yaml_and_dataclass_have_the_same_keys(group: str, option: str) -> None:
+    """A key that stands in one place only can not be set, or does nothing."""
+    written = yaml.safe_load((CONF / group / f"{option}.yaml").read_text())
+    written.pop("defaults", None)
+    cls = CLASSES[group][written["kind" if group == "dataset" else "name"]]
+    assert set(written) == {field.name for field in dataclasses.fields(cls)}
+
+
+def test_top_level_yaml_and_dataclass_have_the_same_keys() -> None:
+    written = yaml.safe_load((CONF / "config.yaml").read_text())
+    keys = set(written) - {"defaults", "hydra"} | set(GROUPS)
+    assert keys == {field.name for field in dataclasses.fields(RunConfig)}
+    evaluation = {field.name for field in dataclasses.fields(configuration.EvaluationConfig)}
+    assert set(written["evaluation"]) == evaluation
+
+
+@pytest.mark.parametrize("group", ["model", "loss", "optimizer", "sampler", "hardware"])
+def test_every_class_has_a_yaml(group: str) -> None:
+    assert {path.stem for path in (CONF / group).glob("*.yaml")} == set(CLASSES[group])
+
+
+@pytest.mark.parametrize("preset", sorted(path.stem for path in (CONF / "preset").glob("*.yaml")))
+def test_every_preset_composes(preset: str) -> None:
+    compose([f"preset={preset}"])
+
+
+@pytest.mark.parametrize("sampler", sorted(SAMPLERS))
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+def test_each_pair_of_sampler_and_loss_composes_or_says_what_would(sampler: str, loss: str) -> None:
+    choice = [f"sampler={sampler}", f"loss={loss}"]
+    if loss in SAMPLERS[sampler].losses:
+        assert compose(choice).loss.name == loss
+    else:
+        with pytest.raises(ConfigError, match=f"loss={loss} does not go with sampler={sampler}; valid: "):
+            compose(choice)
+
+
+def test_a_sampler_brings_a_loss_that_goes_with_it() -> None:
+    for sampler in SAMPLERS:
+        assert compose([f"sampler={sampler}"]).loss.name in SAMPLERS[sampler].losses
+
+
+def test_order_of_overrides_does_not_matter() -> None:
+    one = compose(["sampler=uniform", "loss=nce", "sampler.num_samples=7"])
+    other = compose(["sampler.num_samples=7", "loss=nce", "sampler=uniform"])
+    assert one == other
+    assert one.sampler.num_samples == 7
+    assert one.loss.name == "nce"
+
+
+def test_integers_pass_for_floats_and_null_where_allowed() -> None:
+    assert compose(["optimizer.lr=1"]).optimizer.lr == 1.0
+    assert isinstance(compose(["optimizer.lr=1"]).optimizer.lr, float)
+    assert compose(["max_steps=3"]).max_steps == 3
+    assert compose(["max_steps=null"]).max_steps is None
+    assert compose(["optimizer.lr=1e-3"]).optimizer.lr == 1e-3
+
+
+def test_config_file_of_a_run_converts_back() -> None:
+    """config.yaml of a run folder is enough to run it again: same configuration, same run_id."""
+    original = compose(["sampler=lsh_embedding", "sampler.K=5", "seed=3", "max_steps=4"])
+    again = to_run_config(yaml.safe_load(yaml.safe_dump(original.as_dict())))
+    assert again == original
+    assert again.run_id == original.run_id
+
+
+# ---------------------------------------------------------------- run_id
+
+BASE = ["sampler=lsh_label"]
+
+
+@pytest.mark.parametrize("change", [
+    "hardware.threads=1", "results_dir=elsewhere", "force=true", "checkpoint_seconds=5",
+])  # fmt: skip
+def test_run_id_does_not_depend_on_where_and_how(change: str) -> None:
+    assert compose([*BASE, change]).run_id == compose(BASE).run_id
+
+
+@pytest.mark.parametrize("change", [
+    "sampler.K=3", "sampler.L=7", "seed=1", "epochs=9", "batch_size=17", "max_steps=5", "optimizer.lr=0.5",
+    "optimizer.rows=touched", "model.hidden=9", "sampler=lsh_embedding", "loss=sampled_softmax",
+    "dataset=wordnet_related", "evaluation.rows=3",
+])  # fmt: skip
+def test_run_id_changes_with_what_can_change_a_number(change: str) -> None:
+    assert compose([*BASE, change]).run_id != compose(BASE).run_id
+
+
+def test_every_setting_is_in_the_run_id_unless_it_says_where() -> None:
+    fields = {field.name for field in dataclasses.fields(RunConfig)}
+    assert set(PLACE_ONLY) < fields
+    assert set(PLACE_ONLY) == {"hardware", "results_dir", "force", "checkpoint_seconds"}
+
+
+def test_run_dir_is_absolute_and_named_by_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = compose([*BASE, "results_dir=here"])
+    assert config.run_dir == tmp_path / "here" / "runs" / config.run_id
+    assert config.run_id.startswith("wordnet_hypernym-mlp-lsh_label-")
+
+
+# ---------------------------------------------------------------- mistakes
+
+MISTAKES = [
+    # override, what the line says, names it offers
+    ("sampler.Kk=5", "Kk", ["K", "L", "bucket_cap"]),
+    ("sampler.num_sample=5", "num_sample", ["K", "L"]),
+    ("optimizer.learning_rate=5", "learning_rate", ["lr", "beta1"]),
+    ("+sampler.extra=1", "unknown key 'sampler.extra'", ["K", "L"]),
+    ("epoch=5", "unknown key 'epoch'; did you mean 'epochs'?", ["epochs", "seed"]),
+    ("smapler=full", "smapler", ["sampler", "model"]),
+    ("sampler=unifrom", "unknown option 'sampler=unifrom'; did you mean 'uniform'?", sorted(SAMPLERS)),
+    ("dataset=amazon", "unknown option 'dataset=amazon'", ["amazon670k", "wordnet_related"]),
+    ("loss=ful", "unknown option 'loss=ful'; did you mean 'full'?", sorted(LOSSES)),
+    ("preset=nothing", "unknown option 'preset=nothing'", ["none"]),
+    ("sampler.K=abc", "sampler.K: expected int, got 'abc'", []),
+    ("sampler.K=2.5", "sampler.K: expected int, got 2.5", []),
+    ("sampler.K=true", "sampler.K: expected int, got True", []),
+    ("sampler.K=null", "sampler.K: expected int, got None", []),
+    ("optimizer.lr=fast", "optimizer.lr: expected float, got 'fast'", []),
+    ("max_steps=many", "max_steps: expected int or null, got 'many'", []),
+    ("force=1", "force: expected bool, got 1", []),
+    ("results_dir=5", "results_dir: expected str, got 5", []),
+    ("optimizer.rows=sparse", "optimizer.rows: expected one of dense, touched, catch_up, got 'sparse'", []),
+    ("sampler.hash=minhash", "sampler.hash: expected one of simhash, dwta, got 'minhash'", []),
+    ("sampler.K=0", "sampler.K must be at least 1", []),
+    ("sampler.L=0", "sampler.L must lie in [1, 4096]", []),
+    ("sampler.sparsity_budget=0", "sampler.sparsity_budget must lie in (0, 1]", []),
+    ("sampler.sparsity_budget=nan", "sampler.sparsity_budget must lie in (0, 1]", []),
+    ("sampler.bucket_cap=0", "sampler.bucket_cap must be at least 1", []),
+    ("sampler.min_candidates=0", "sampler.min_candidates must be at least 1", []),
+    ("sampler.tail_candidates=-1", "sampler.tail_candidates must be 0 or more", []),
+    ("sampler.refresh_period=0", "sampler.refresh_period must be at least 1", []),
+    ("sampler.refresh_growth=0.5", "sampler.refresh_growth must be at least 1", []),
+    ("optimizer.lr=0", "optimizer.lr must be above 0", []),
+    ("optimizer.beta1=1", "optimizer.beta1 must lie in [0, 1)", []),
+    ("optimizer.beta2=0", "optimizer.beta2 must lie in (0, 1)", []),
+    ("optimizer.epsilon=0", "optimizer.epsilon must be above 0", []),
+    ("model.hidden=0", "model.hidden must lie in [1, 4096]", []),
+    ("batch_size=0", "batch_size must be at least 1", []),
+    ("epochs=0", "epochs must be at least 1", []),
+    ("seed=-1", "seed must lie in [0, 2147483647]", []),
+    ("max_steps=0", "max_steps must be null or at least 1", []),
+    ("checkpoint_seconds=0", "checkpoint_seconds must be above 0", []),
+    ("evaluation.per_epoch=0", "evaluation.per_epoch must be at least 1", []),
+    ("evaluation.rows=0", "evaluation.rows must be at least 1", []),
+    ("hardware.threads=-1", "hardware.threads must be 0 (all cores) or more", []),
+    ("loss=full", "loss=full does not go with sampler=lsh_label; valid: ", ["sampled_softmax", "active_set"]),
+    ("dataset.name=nowhere", "nowhere", ["wordnet_hypernym"]),
+]
+
+
+@pytest.mark.parametrize(("override", "says", "offers"), MISTAKES, ids=[m[0] for m in MISTAKES])
+def test_a_mistake_is_one_line(override: str, says: str, offers: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose(["sampler=lsh_label", override])
+    line = configuration.explain(caught.value)
+    assert "\n" not in line
+    assert len(line) < 400
+    assert says in line
+    listed = re.split("valid:|choose one of", line)[-1]
+    assert set(offers) <= set(re.findall(r"\w+", listed)), "the line lists the names that are valid"
+
+
+@pytest.mark.parametrize("override", [
+    "sampler=topk sampler.k=0", "sampler=uniform sampler.num_samples=0",
+    "sampler=unigram sampler.exponent=-1", "sampler=unigram sampler.exponent=nan",
+])  # fmt: skip
+def test_other_samplers_check_their_ranges(override: str) -> None:
+    with pytest.raises(ConfigError, match=r"sampler\.\w+ must"):
+        compose(override.split())
+
+
+def test_a_missing_required_key_says_how_to_set_it() -> None:
+    with pytest.raises(ConfigError, match=r"seed is required: set it on the command line, e\.g\. seed=VALUE"):
+        to_run_config({key: value for key, value in compose([]).as_dict().items() if key != "seed"})
+
+
+def test_convert_refuses_unknown_keys_of_nested_sections() -> None:
+    with pytest.raises(ConfigError, match=r"unknown key 'evaluation\.row'; did you mean 'rows'\?"):
+        compose(["+evaluation.row=3"])
+    with pytest.raises(ConfigError, match="unknown key 'rows'; valid: name, threads"):
+        convert(configuration.HardwareConfig, {"name": "cpu", "rows": 1}, "")
+
+
+def test_did_you_mean_without_a_near_name() -> None:
+    assert did_you_mean("zzz", ["b", "a"]) == "; valid: a, b"
+
+
+# ---------------------------------------------------------------- the command itself
+
+
+def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "runner", *arguments], capture_output=True, text=True, cwd=cwd, timeout=120,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(cwd)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    (["sampler.K=abc"], "error: sampler.K: expected int, got 'abc'"),
+    (["sampler=unifrom"], "error: unknown option 'sampler=unifrom'; did you mean 'uniform'?"),
+    (["sampler.Kk=1"], "error: unknown key 'sampler.Kk'"),
+    (["epoch=1"], "error: unknown key 'epoch'; did you mean 'epochs'?"),
+    (["smapler=full"], "error: unknown key 'smapler'; did you mean 'sampler'?"),
+    (["sampler.K"], "error: "),
+])  # fmt: skip
+def test_command_prints_one_line_and_exits_with_2(arguments: list[str], says: str, tmp_path: Path) -> None:
+    done = command(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith(says)
+    assert not list(tmp_path.iterdir()), "a mistake leaves nothing behind"
+
+
+_HELP = """
+import runpy, sys
+sys.argv = ["runner", "--help"]
+try:
+    runpy.run_module("runner", run_name="__main__", alter_sys=True)
+except SystemExit as stop:
+    assert not stop.code, stop.code
+heavy = sorted({"torch", "numba", "sklearn", "scipy", "pandas", "matplotlib"} & set(sys.modules))
+assert not heavy, heavy
+"""
+
+
+def test_help_lists_the_choices_and_imports_nothing_heavy(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _HELP], capture_output=True, text=True, cwd=tmp_path, timeout=60,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for word in ("sampler", *SAMPLERS, "wordnet_hypernym", "max_steps", "python -m runner"):
+        assert word in done.stdout
+
+
+def test_compose_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        compose([])
+    assert out.getvalue() == ""
+    assert capfd.readouterr() == ("", "")

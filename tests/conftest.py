@@ -1,0 +1,101 @@
+"""What every kind of test needs: small class matrices, queries, a data set on disk, one thread.
+
+Statistical tests fix their seeds, so that each passes or fails for good; the rate of false alarms they state
+is that of the bound over fresh seeds.
+"""
+
+import os
+
+# Thread tests need two threads even on one core. Numba reads this when it is first imported.
+os.environ.setdefault("NUMBA_NUM_THREADS", str(max(2, os.cpu_count() or 1)))
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+import torch
+
+from runner.optimizers import AdamConfig, RowTable
+from runner.output_layer import OutputLayer
+from runner.samplers import Query
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """Arrays here are too small to share out; a test of threads sets more."""
+    numba.set_num_threads(1)
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def make_layer() -> Callable[..., OutputLayer]:
+    """Class matrix of n random vectors of the given norm, biases of the same spread."""
+
+    def make(n: int, dim: int, *, seed: int = 0, norm: float = 1.0, rows: str = "catch_up") -> OutputLayer:
+        generator = np.random.default_rng(seed)
+        weights = generator.standard_normal((n, dim)).astype(np.float32) * np.float32(norm / np.sqrt(dim))
+        table = RowTable(AdamConfig(lr=0.05, rows=rows), weights, bias=True)  # type: ignore[arg-type]
+        assert table.bias is not None
+        table.bias[:, 0] = (norm * 0.3 * generator.standard_normal(n)).astype(np.float32)
+        return OutputLayer(table)
+
+    return make
+
+
+@pytest.fixture
+def make_query() -> Callable[..., Query]:
+    """ReLU-like hidden states and one to ``most_targets`` distinct ascending targets a row."""
+
+    def make(rows: int, dim: int, n: int, *, seed: int = 1, most_targets: int = 3) -> Query:
+        generator = np.random.default_rng(seed)
+        hidden = np.maximum(generator.standard_normal((rows, dim)), 0).astype(np.float32)
+        sizes = generator.integers(1, min(most_targets, n) + 1, rows)
+        targets = [np.sort(generator.choice(n, size, replace=False)) for size in sizes]
+        return Query(
+            hidden_BD=hidden,
+            target_indptr_B1=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+            targets_P=np.concatenate(targets).astype(np.int32),
+        )
+
+    return make
+
+
+TOY_FEATURES, TOY_CLASSES = 60, 50
+
+
+def write_toy(folder: Path, *, num_train: int = 240, num_test: int = 60, seed: int = 0) -> None:
+    """XC text files of a set that can be learnt: a class shows itself by two features of its own."""
+    generator = np.random.default_rng(seed)
+    for split, rows in (("train", num_train), ("test", num_test)):
+        lines = [f"{rows} {TOY_FEATURES} {TOY_CLASSES}"]
+        for _ in range(rows):
+            # Low ids are frequent, as in real sets.
+            labels = np.unique((TOY_CLASSES * generator.random(generator.integers(1, 4)) ** 2).astype(int))
+            noise = generator.integers(0, TOY_FEATURES, 2)
+            features = np.unique(np.concatenate([labels, (labels * 7 + 3) % TOY_FEATURES, noise]))
+            values = generator.uniform(0.2, 0.6, len(features))
+            pairs = " ".join(f"{f}:{v:.4f}" for f, v in zip(features, values, strict=True))
+            lines.append(",".join(map(str, labels)) + " " + pairs)
+        (folder / f"{split}.txt").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="session")
+def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """train.txt and test.txt in XC text: 240 and 60 rows, 60 features, 50 classes."""
+    folder = tmp_path_factory.mktemp("toy")
+    write_toy(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def prepared_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where this session's data sets are prepared: never beside the cards."""
+    return tmp_path_factory.mktemp("prepared")
+
+
+@pytest.fixture
+def own_data_dir(prepared_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DATASETS_DIR", str(prepared_root))
+    return prepared_root

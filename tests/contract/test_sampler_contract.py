@@ -1,0 +1,511 @@
+"""The sampler contract, for every entry of the sampler table.
+
+Legend: B rows, N classes, S steps. Bounds are 5 standard deviations: one comparison is a false alarm in 6e-7
+of seeds. The frequency and partition tests make about 5,000 comparisons in all, so 0.3 % of seeds would fail.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+import yaml
+
+from runner.output_layer import OutputLayer
+from runner.samplers import SAMPLERS, Everything, Proposal, Query, Sampler
+
+N, DIM, ROWS = 120, 16, 6
+BOUND = 5.0
+
+_STATIC: dict[str, dict[str, Any]] = {
+    "shared": {"num_samples": 40},
+    "per_row": {"num_samples": 40, "shared": False},
+    "repeats": {"num_samples": 40, "unique": False},
+    "per_row_repeats": {"num_samples": 40, "shared": False, "unique": False},
+}
+_LSH: dict[str, dict[str, Any]] = {
+    # Whole buckets and no budget: what is retrieved is the same at each step.
+    "simhash": {
+        "hash": "simhash", "K": 4, "L": 3, "bucket_cap": N, "sparsity_budget": 1.0, "min_candidates": 20,
+        "tail_candidates": 15, "refresh_period": 3,
+    },
+    "dwta": {
+        "hash": "dwta", "K": 2, "L": 3, "bin_size": 4, "bucket_cap": N, "sparsity_budget": 1.0,
+        "min_candidates": 20, "tail_candidates": 15, "refresh_period": 3,
+    },
+    # Buckets above the cap, tables above the budget.
+    "simhash_capped": {
+        "hash": "simhash", "K": 2, "L": 4, "bucket_cap": 4, "sparsity_budget": 0.05, "min_candidates": 30,
+        "tail_candidates": 5, "refresh_period": 3,
+    },
+    "dwta_folded": {
+        "hash": "dwta", "K": 6, "L": 5, "bin_size": 8, "bucket_cap": 2, "sparsity_budget": 0.1,
+        "min_candidates": 1, "tail_candidates": 90, "refresh_period": 3,
+    },
+}  # fmt: skip
+CASES: dict[str, dict[str, dict[str, Any]]] = {
+    "full": {"full": {}},
+    "uniform": _STATIC,
+    "log_uniform": _STATIC,
+    "unigram": {**_STATIC, "flattened": {"num_samples": 40, "exponent": 0.75}},
+    "topk": {"topk": {"k": 25}},
+    "lsh_label": _LSH,
+    "lsh_embedding": _LSH,
+}
+# The contract's one exception: what can not draw every class estimates the partition from below.
+TRUNCATING = {"topk"}
+
+ALL = [pytest.param(name, case, id=f"{name}-{case}") for name, cases in CASES.items() for case in cases]
+RANDOM = [param for param in ALL if param.values[0] not in ("full", "topk")]
+LSH = [param for param in ALL if param.values[0].startswith("lsh")]
+
+
+def label_counts(n: int) -> np.ndarray:
+    """Frequencies in no order of id, some zero."""
+    counts = np.random.default_rng(7).permutation((200 / np.arange(1, n + 1)).astype(np.int64))
+    counts[n // 2] = 0
+    return counts
+
+
+def build(name: str, case: str, layer: OutputLayer, *, seed: int = 3, **changes: Any) -> Sampler:
+    config = SAMPLERS[name](name=name, **{**CASES[name][case], **changes})
+    n = layer.num_classes
+    return config.build(num_classes=n, label_counts_N=label_counts(n), layer=layer, seed=seed)
+
+
+def rows_of(proposal: Proposal | Everything, num_rows: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Each row's ids and log expected counts."""
+    if isinstance(proposal, Everything):
+        everything = np.arange(proposal.num_classes), np.zeros(proposal.num_classes)
+        return [everything] * num_rows
+    if proposal.indptr_B1 is None:
+        return [(proposal.ids_N, proposal.log_expected_count_N)] * num_rows
+    cuts = proposal.indptr_B1[1:-1]
+    return list(
+        zip(np.split(proposal.ids_N, cuts), np.split(proposal.log_expected_count_N, cuts), strict=True)
+    )
+
+
+def same(a: Proposal | Everything, b: Proposal | Everything) -> bool:
+    if isinstance(a, Everything) or isinstance(b, Everything):
+        return a == b
+    if (a.indptr_B1 is None) != (b.indptr_B1 is None):
+        return False
+    return (
+        np.array_equal(a.ids_N, b.ids_N)
+        and np.array_equal(a.log_expected_count_N, b.log_expected_count_N)
+        and (a.indptr_B1 is None or np.array_equal(a.indptr_B1, b.indptr_B1))
+    )
+
+
+@pytest.fixture
+def layer(make_layer: Callable[..., OutputLayer]) -> OutputLayer:
+    return make_layer(N, DIM, norm=2.0)
+
+
+@pytest.fixture
+def query(make_query: Callable[..., Query]) -> Query:
+    return make_query(ROWS, DIM, N)
+
+
+# ---------------------------------------------------------------- the table
+
+
+def test_every_sampler_has_cases() -> None:
+    assert set(CASES) == set(SAMPLERS), "a sampler without cases here is a sampler without a contract"
+
+
+def test_every_yaml_is_a_sampler_and_every_sampler_has_a_yaml() -> None:
+    folder = Path(__file__).resolve().parents[2] / "conf" / "sampler"
+    names = {path.stem: yaml.safe_load(path.read_text())["name"] for path in folder.glob("*.yaml")}
+    assert set(names) == set(SAMPLERS)
+    assert all(stem == name for stem, name in names.items())
+
+
+# ---------------------------------------------------------------- shape and determinism
+
+
+@pytest.mark.parametrize(("name", "case"), ALL)
+def test_proposals_are_well_formed(name: str, case: str, layer: OutputLayer, query: Query) -> None:
+    sampler = build(name, case, layer)
+    for step in (1, 2, 900):
+        proposal = sampler.sample(query, step)
+        if isinstance(proposal, Everything):
+            assert proposal.num_classes == N
+            assert proposal.candidates_per_row(ROWS) == N
+            continue
+        assert proposal.ids_N.dtype == np.int32
+        assert proposal.log_expected_count_N.dtype == np.float32
+        assert proposal.ids_N.shape == proposal.log_expected_count_N.shape
+        assert proposal.ids_N.min() >= 0
+        assert proposal.ids_N.max() < N
+        assert np.isfinite(proposal.log_expected_count_N).all()
+        if proposal.indptr_B1 is None:
+            assert proposal.is_shared
+            assert (np.diff(proposal.ids_N) >= 0).all(), "shared ids ascend: hits are found by bisection"
+            assert proposal.candidates_per_row(ROWS) == len(proposal.ids_N)
+        else:
+            assert proposal.indptr_B1.dtype == np.int64
+            assert proposal.indptr_B1.shape == (ROWS + 1,)
+            assert proposal.indptr_B1[0] == 0
+            assert proposal.indptr_B1[-1] == len(proposal.ids_N)
+            assert (np.diff(proposal.indptr_B1) > 0).all()
+            assert proposal.candidates_per_row(ROWS) == pytest.approx(len(proposal.ids_N) / ROWS)
+        if CASES[name][case].get("unique", True):
+            for ids, log_counts in rows_of(proposal, ROWS):
+                assert len(np.unique(ids)) == len(ids)
+                assert log_counts.max() <= 0, "a class that stands at most once is expected at most once"
+
+
+@pytest.mark.parametrize(("name", "case"), ALL)
+def test_pure_in_seed_and_step(name: str, case: str, layer: OutputLayer, query: Query) -> None:
+    sampler = build(name, case, layer)
+    first = sampler.sample(query, 5)
+    sampler.sample(query, 6)
+    assert same(first, sampler.sample(query, 5)), "drawing in between must not matter"
+    assert same(first, build(name, case, layer).sample(query, 5)), "neither must the object's age"
+
+
+@pytest.mark.parametrize(("name", "case"), RANDOM)
+def test_steps_seeds_and_rows_differ(name: str, case: str, layer: OutputLayer, query: Query) -> None:
+    sampler = build(name, case, layer)
+    first = sampler.sample(query, 5)
+    assert not same(first, sampler.sample(query, 6))
+    assert not same(first, build(name, case, layer, seed=4).sample(query, 5))
+    twins = Query(
+        hidden_BD=np.repeat(query.hidden_BD[:1], 2, axis=0),
+        target_indptr_B1=np.array([0, 1, 2], dtype=np.int64),
+        targets_P=np.repeat(query.targets_P[:1], 2),
+    )
+    proposal = sampler.sample(twins, 5)
+    assert isinstance(proposal, Proposal)
+    if not proposal.is_shared:
+        (a, _), (b, _) = rows_of(proposal, 2)
+        assert not np.array_equal(a, b), "rows draw for themselves"
+
+
+@pytest.mark.parametrize(("name", "case"), ALL)
+def test_same_bits_with_one_thread_and_two(
+    name: str, case: str, make_layer: Callable[..., OutputLayer], query: Query
+) -> None:
+    def proposals(threads: int) -> list[Proposal | Everything]:
+        numba.set_num_threads(threads)
+        sampler = build(name, case, make_layer(N, DIM, norm=2.0))
+        return [sampler.sample(query, step) for step in range(1, 6)]
+
+    assert all(same(a, b) for a, b in zip(proposals(1), proposals(2), strict=True))
+
+
+@pytest.mark.parametrize(("name", "case"), ALL)
+def test_threads_may_change_after_construction(
+    name: str, case: str, layer: OutputLayer, query: Query
+) -> None:
+    numba.set_num_threads(1)
+    sampler = build(name, case, layer)
+    one = sampler.sample(query, 4)
+    numba.set_num_threads(2)
+    assert same(one, sampler.sample(query, 4))
+
+
+# ---------------------------------------------------------------- stated counts are true counts
+
+
+def stated_counts(sampler: Sampler, query: Query, step: int) -> np.ndarray:
+    return np.exp(sampler.log_expected_count(query, np.arange(N, dtype=np.int32), step).astype(np.float64))
+
+
+@pytest.mark.parametrize(("name", "case"), ALL)
+def test_counts_of_any_id_agree_with_the_proposal(
+    name: str, case: str, layer: OutputLayer, query: Query
+) -> None:
+    sampler = build(name, case, layer)
+    for step in (1, 7):
+        log_count_BN = sampler.log_expected_count(query, np.arange(N, dtype=np.int32), step)
+        assert log_count_BN.shape == (ROWS, N)
+        for row, (ids, log_counts) in enumerate(rows_of(sampler.sample(query, step), ROWS)):
+            np.testing.assert_array_equal(log_count_BN[row, ids], log_counts)
+        some = np.array([5, 0, 5, N - 1], dtype=np.int32)
+        np.testing.assert_array_equal(sampler.log_expected_count(query, some, step), log_count_BN[:, some])
+
+
+@pytest.mark.parametrize(("name", "case"), ALL)
+def test_mean_number_of_candidates_is_the_sum_of_the_counts(
+    name: str, case: str, layer: OutputLayer, query: Query
+) -> None:
+    sampler = build(name, case, layer)
+    if name.startswith("lsh") or name in ("topk", "full"):  # exact at every step: |S| + |T| is what is stated
+        proposal = rows_of(sampler.sample(query, 3), ROWS)
+        sizes = [len(ids) for ids, _ in proposal]
+        np.testing.assert_allclose(stated_counts(sampler, query, 3).sum(1), sizes, rtol=1e-5)
+    elif not CASES[name][case].get("unique", True):
+        np.testing.assert_allclose(stated_counts(sampler, query, 1).sum(1), 40, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "case"), ALL)
+def test_frequencies_match_the_stated_counts(name: str, case: str, layer: OutputLayer, query: Query) -> None:
+    """Summed over steps, (times drawn - stated count) is a martingale whatever the tables retrieve."""
+    sampler = build(name, case, layer)
+    proposal = sampler.sample(query, 1)
+    shared = isinstance(proposal, Everything) or proposal.is_shared
+    rows = 1 if shared else ROWS
+    steps = 1500 if shared else 300
+    unique = CASES[name][case].get("unique", True)
+    excess, variance = np.zeros(N), np.zeros(N)
+    for step in range(1, steps + 1):
+        counts_BN = stated_counts(sampler, query, step)[:rows]
+        drawn_BN = np.zeros((rows, N))
+        for row, (ids, _) in enumerate(rows_of(sampler.sample(query, step), ROWS)[:rows]):
+            drawn_BN[row] = np.bincount(ids, minlength=N)
+        certain = (counts_BN == 0) | (unique & (counts_BN > 1 - 1e-6))
+        np.testing.assert_array_equal(drawn_BN[certain], counts_BN[certain].round())
+        excess += (drawn_BN - counts_BN).sum(0)
+        # Without repeats a class is drawn or not; with repeats its number of draws of 40 is binomial.
+        spread = counts_BN * (1 - counts_BN) if unique else counts_BN * (1 - counts_BN / 40)
+        variance += spread.clip(min=0).sum(0)
+    random = variance > 0
+    score = excess[random] / np.sqrt(variance[random])
+    assert np.abs(score).max(initial=0) < BOUND
+    if name in ("full", "topk"):
+        assert not random.any()
+    else:
+        assert random.any()
+
+
+@pytest.mark.parametrize(("name", "case"), ALL)
+def test_partition_estimate_is_unbiased(name: str, case: str, layer: OutputLayer, query: Query) -> None:
+    """E[sum over candidates of exp(logit - log count)] = sum over classes of exp(logit)."""
+    sampler = build(name, case, layer)
+    assert layer.table.bias is not None
+    weight_BN = np.exp(query.hidden_BD.astype(np.float64) @ layer.table.weights.T + layer.table.bias[:, 0])
+    exact_B = weight_BN.sum(1)
+    steps = 1500
+    estimate_SB = np.empty((steps, ROWS))
+    for step in range(steps):
+        for row, (ids, log_counts) in enumerate(rows_of(sampler.sample(query, step + 1), ROWS)):
+            estimate_SB[step, row] = (weight_BN[row, ids] / np.exp(log_counts.astype(np.float64))).sum()
+    mean_B = estimate_SB.mean(0)
+    if name in TRUNCATING:
+        best_B = np.sort(weight_BN, axis=1)[:, -25:].sum(1)
+        np.testing.assert_allclose(mean_B, best_B, rtol=1e-5)
+        return
+    error_B = estimate_SB.std(0) / np.sqrt(steps) + 1e-6 * exact_B
+    assert (np.abs(mean_B - exact_B) < BOUND * error_B).all()
+
+
+@pytest.mark.parametrize(("name", "case"), LSH)
+def test_retrieved_classes_count_once_and_tail_classes_their_share(
+    name: str, case: str, layer: OutputLayer, query: Query
+) -> None:
+    sampler = build(name, case, layer)
+    for row, (ids, log_counts) in enumerate(rows_of(sampler.sample(query, 2), ROWS)):
+        retrieved = int((log_counts == 0).sum())
+        tail = len(ids) - retrieved
+        assert 0 < tail < N - retrieved, f"row {row}: this case must leave something undrawn"
+        assert tail >= CASES[name][case]["tail_candidates"]
+        np.testing.assert_allclose(np.exp(log_counts[retrieved:]), tail / (N - retrieved), rtol=1e-5)
+
+
+def test_lsh_label_retrieves_the_target_itself(layer: OutputLayer, query: Query) -> None:
+    """A target's vector falls into its own buckets, so with whole buckets it is always retrieved."""
+    sampler = build("lsh_label", "simhash", layer)
+    log_count_BN = sampler.log_expected_count(query, np.arange(N, dtype=np.int32), 1)
+    for row in range(ROWS):
+        targets = query.targets_P[query.target_indptr_B1[row] : query.target_indptr_B1[row + 1]]
+        assert (log_count_BN[row, targets] == 0).all()
+
+
+@pytest.mark.parametrize("mode", ["lsh_label", "lsh_embedding"])
+@pytest.mark.parametrize("case", ["simhash", "dwta"])
+def test_retrieved_set_is_the_union_of_the_query_buckets(
+    mode: str, case: str, layer: OutputLayer, query: Query
+) -> None:
+    """Brute force over codes: i is retrieved if and only if it agrees with a query in some table's code."""
+    sampler: Any = build(mode, case, layer)
+    code_LN = sampler.family.hash(layer.table.weights, np.arange(N, dtype=np.int32))
+    code_LB = sampler.family.hash(query.hidden_BD, np.arange(ROWS, dtype=np.int32))
+    for row, (ids, log_counts) in enumerate(rows_of(sampler.sample(query, 1), ROWS)):
+        targets = query.targets_P[query.target_indptr_B1[row] : query.target_indptr_B1[row + 1]]
+        asked = code_LN[:, targets] if mode == "lsh_label" else code_LB[:, row : row + 1]
+        expected = np.flatnonzero((code_LN[:, :, None] == asked[:, None, :]).any((0, 2)))
+        np.testing.assert_array_equal(np.sort(ids[log_counts == 0]), expected)
+
+
+def test_caps_and_budgets_hold(layer: OutputLayer, query: Query) -> None:
+    """|S| is at most the budget plus one capped bucket for each query of the row."""
+    settings = {"tail_candidates": 0, "min_candidates": 1, "K": 1, "L": 40}
+    sampler = build("lsh_label", "simhash_capped", layer, **settings)
+    queries_B = np.diff(query.target_indptr_B1)
+    for step in range(1, 20):
+        for row, (ids, _) in enumerate(rows_of(sampler.sample(query, step), ROWS)):
+            assert 1 <= len(ids) <= int(0.05 * N) + 4 * queries_B[row]
+
+
+# ---------------------------------------------------------------- following the weights
+
+
+def move_rows(layer: OutputLayer, ids: list[int], step: int, seed: int) -> None:
+    """One real optimizer step on some class rows, large enough to change their codes."""
+    from runner.kernels.groups import group_by_id
+
+    chosen = np.array(ids, dtype=np.int32)
+    groups = group_by_id(chosen, layer.num_classes)
+    layer.table.before_step(step)
+    layer.table.read(groups[1], step)
+    grad = np.random.default_rng(seed).standard_normal((len(ids), layer.dim)).astype(np.float32)
+    pairs = np.arange(len(ids), dtype=np.int32)
+    ones = np.ones(len(ids), dtype=np.float32)
+    nobody = np.zeros((0, layer.dim), dtype=np.float32)
+    layer.table.update_groups(groups, grad, pairs, ones, nobody, step)
+
+
+def buckets(sampler: Any) -> list[np.ndarray]:
+    """Members of every bucket, sorted: their order within a bucket is arbitrary."""
+    tables = sampler.tables
+    return [
+        np.sort(tables.members[table, begin:end])
+        for table in range(len(tables.start))
+        for begin, end in zip(tables.start[table, :-1], tables.start[table, 1:], strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("name", "case"), LSH)
+@pytest.mark.parametrize("rows", ["dense", "touched", "catch_up"])
+def test_refresh_is_a_rebuild(
+    name: str, case: str, rows: str, make_layer: Callable[..., OutputLayer]
+) -> None:
+    layer = make_layer(N, DIM, norm=0.05, rows=rows)
+    sampler: Any = build(name, case, layer)
+    before = sampler.tables.codes.copy()
+    rounds = 0
+    for step in range(1, 15):
+        move_rows(layer, [step, 40 + step, 80 + (step % 3)], step, seed=step)
+        stale = sampler.tables.codes.copy()
+        if not sampler.refresh(step):
+            np.testing.assert_array_equal(sampler.tables.codes, stale)
+            continue
+        rounds += 1
+        layer.table.read(None, step + 1)
+        fresh: Any = build(name, case, layer)
+        np.testing.assert_array_equal(sampler.tables.codes, fresh.tables.codes)
+        assert all(np.array_equal(a, b) for a, b in zip(buckets(sampler), buckets(fresh), strict=True))
+    assert rounds >= 3
+    assert not np.array_equal(sampler.tables.codes, before), "the steps must have moved some code"
+
+
+@pytest.mark.parametrize("name", ["lsh_label", "lsh_embedding"])
+def test_refreshes_come_at_growing_intervals(name: str, make_layer: Callable[..., OutputLayer]) -> None:
+    sampler = build(name, "simhash", make_layer(N, DIM), refresh_period=4, refresh_growth=2.0)
+    due = [step for step in range(1, 61) if sampler.refresh(step)]
+    assert due == [4, 12, 28, 60]
+
+
+@pytest.mark.parametrize(("name", "case"), ALL)
+def test_state_round_trip(name: str, case: str, make_layer: Callable[..., OutputLayer], query: Query) -> None:
+    layer = make_layer(N, DIM, norm=0.05)
+    sampler = build(name, case, layer)
+    for step in range(1, 5):
+        move_rows(layer, [step, 50 + step], step, seed=step)
+        sampler.refresh(step)
+    move_rows(layer, list(range(0, N, 2)), 5, seed=99)  # the tables are now behind the weights
+    state = {key: value.copy() for key, value in sampler.state_dict().items()}
+    other = build(name, case, layer)
+    if name.startswith("lsh"):
+        assert not same(other.sample(query, 6), sampler.sample(query, 6)), (
+            "there must be something to restore"
+        )
+    other.load_state_dict(state)
+    for step in range(6, 12):
+        if name != "topk":  # its proposals follow the weights, which are the layer's state
+            assert same(other.sample(query, step), sampler.sample(query, step))
+        assert other.refresh(step) == sampler.refresh(step)
+        assert other.statistics == sampler.statistics
+
+
+# ---------------------------------------------------------------- odd sizes and odd vectors
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize(("name", "case"), ALL)
+def test_very_few_classes(
+    name: str, case: str, n: int,
+    make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query],
+) -> None:  # fmt: skip
+    layer = make_layer(n, DIM)
+    query = make_query(4, DIM, n)
+    sampler = build(name, case, layer)
+    for step in range(1, 5):
+        proposal = sampler.sample(query, step)
+        for ids, log_counts in rows_of(proposal, 4):
+            assert len(ids) > 0
+            assert set(ids.tolist()) <= set(range(n))
+            assert np.isfinite(log_counts).all()
+        stated = sampler.log_expected_count(query, np.arange(n, dtype=np.int32), step)
+        assert stated.shape == (4, n)
+        sampler.refresh(step)
+
+
+@pytest.mark.parametrize("name", ["uniform", "log_uniform", "unigram"])
+@pytest.mark.parametrize("case", ["shared", "per_row", "repeats"])
+def test_more_samples_than_classes(name: str, case: str, layer: OutputLayer, query: Query) -> None:
+    sampler = build(name, case, layer, num_samples=20 * N)
+    proposal = sampler.sample(query, 1)
+    for ids, _ in rows_of(proposal, ROWS):
+        assert len(ids) == 20 * N if case == "repeats" else len(ids) <= N
+    assert (stated_counts(sampler, query, 1) > 0).all()
+
+
+@pytest.mark.parametrize("name", ["lsh_label", "lsh_embedding"])
+@pytest.mark.parametrize("more", [{"min_candidates": 10 * N}, {"tail_candidates": 10 * N}])
+def test_asking_for_more_candidates_than_classes_gives_every_class_once(
+    name: str, more: dict[str, int], layer: OutputLayer, query: Query
+) -> None:
+    sampler = build(name, "simhash", layer, **more)
+    for ids, log_counts in rows_of(sampler.sample(query, 1), ROWS):
+        assert sorted(ids.tolist()) == list(range(N))
+        np.testing.assert_allclose(log_counts, 0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "case"), ALL)
+@pytest.mark.parametrize("vectors", ["equal", "zero", "zero_query"])
+def test_degenerate_vectors(name: str, case: str, vectors: str, layer: OutputLayer, query: Query) -> None:
+    if vectors == "equal":
+        layer.table.weights[:] = layer.table.weights[0]
+    elif vectors == "zero":
+        layer.table.weights[:] = 0
+    else:
+        query.hidden_BD[:] = 0
+    sampler = build(name, case, layer)
+    for step in (1, 2):
+        for ids, log_counts in rows_of(sampler.sample(query, step), ROWS):
+            assert len(ids) > 0
+            assert np.isfinite(log_counts).all()
+            if CASES[name][case].get("unique", True):
+                assert len(np.unique(ids)) == len(ids)
+        assert not sampler.refresh(step)
+
+
+@pytest.mark.parametrize("hash_case", ["simhash_capped", "dwta_folded"])
+def test_a_bucket_above_the_cap_favours_no_class(hash_case: str, layer: OutputLayer, query: Query) -> None:
+    """All classes in one bucket: over steps each is retrieved with probability about cap / n.
+
+    Windows of a bucket overlap, so a class's indicators are independent only between steps and rows:
+    z < 5 in 120 comparisons, false alarm 7e-5. One table only.
+    """
+    layer.table.weights[:] = layer.table.weights[0]
+    sampler = build("lsh_label", hash_case, layer, L=1, bucket_cap=6, sparsity_budget=1.0, tail_candidates=1,
+                    min_candidates=1)  # fmt: skip
+    one = Query(
+        hidden_BD=query.hidden_BD[:1],
+        target_indptr_B1=np.array([0, 1], dtype=np.int64),
+        targets_P=np.array([3], dtype=np.int32),
+    )
+    steps, seen = 4000, np.zeros(N)
+    for step in range(1, steps + 1):
+        ((ids, log_counts),) = rows_of(sampler.sample(one, step), 1)
+        retrieved = ids[log_counts == 0]
+        assert len(retrieved) == 6
+        seen[retrieved] += 1
+    share = 6 / N
+    assert np.abs(seen - steps * share).max() < BOUND * np.sqrt(steps * share * (1 - share))

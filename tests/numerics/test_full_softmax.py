@@ -1,0 +1,187 @@
+"""Training steps of full softmax against a plain torch model in double precision.
+
+Legend: B rows, F features, D hidden size, N classes.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from runner import output_layer
+from runner.batches import Batch
+from runner.clock import StageClock
+from runner.config import compose
+from runner.experiment import Network
+from runner.output_layer import OutputLayer
+from runner.samplers import Everything, Proposal, Query
+
+F, D, B = 30, 12, 8
+
+
+def random_batch(generator: np.random.Generator, num_classes: int) -> Batch:
+    """Rows with 0 to 6 features (repeats allowed, they add up) and 1 to 3 classes."""
+    sizes = generator.integers(0, 7, B)
+    sizes[0] = 0
+    target_sizes = generator.integers(1, 4, B)
+    targets = [np.sort(generator.choice(num_classes, size, replace=False)) for size in target_sizes]
+    return Batch(
+        indptr=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        indices=generator.integers(0, F - 5, sizes.sum()).astype(np.int32),  # five features never occur
+        values=generator.uniform(0.2, 1.0, sizes.sum()).astype(np.float32),
+        target_indptr=np.concatenate([[0], np.cumsum(target_sizes)]).astype(np.int64),
+        targets=np.concatenate(targets).astype(np.int32),
+    )
+
+
+def dense(batch: Batch, num_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features (B, F) and target distribution (B, N) in double precision."""
+    x = np.zeros((B, F))
+    np.add.at(x, (np.repeat(np.arange(B), np.diff(batch.indptr)), batch.indices), batch.values)
+    sizes = np.diff(batch.target_indptr)
+    y = np.zeros((B, num_classes))
+    y[np.repeat(np.arange(B), sizes), batch.targets] = np.repeat(1 / sizes, sizes)
+    return torch.from_numpy(x), torch.from_numpy(y)
+
+
+class PlainModel(torch.nn.Module):
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        assert network.layer.table.bias is not None
+        start = {
+            "input": network.encoder.table.weights,
+            "input_bias": network.encoder.bias,
+            "output": network.layer.table.weights,
+            "output_bias": network.layer.table.bias[:, 0],
+        }
+        for name, value in start.items():
+            self.register_parameter(name, torch.nn.Parameter(torch.from_numpy(value.copy()).double()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x @ self.input + self.input_bias) @ self.output.T + self.output_bias
+
+
+def make_network(num_classes: int, *overrides: str) -> Network:
+    config = compose(["sampler=full", f"model.hidden={D}", "optimizer.lr=0.02", *overrides])
+    return Network(config, num_features=F, label_counts_N=np.ones(num_classes, dtype=np.int64))
+
+
+@pytest.mark.parametrize("rows", ["dense", "catch_up"])
+@pytest.mark.parametrize(("num_classes", "block", "kept"), [(40, 2**22, 2**25), (600, 1, 2**25), (600, 1, 0)])
+def test_ten_steps_like_torch(
+    rows: str, num_classes: int, block: int, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 600 classes in blocks of 256 the last block is a part; ``kept`` 0 computes logits twice."""
+    monkeypatch.setattr(output_layer, "_BLOCK_ELEMENTS", block)
+    monkeypatch.setattr(output_layer, "_KEPT_ELEMENTS", kept)
+    network = make_network(num_classes, f"optimizer.rows={rows}")
+    model = PlainModel(network)
+    start = {name: value.detach().clone() for name, value in model.named_parameters()}
+    config = network.config.optimizer
+    adam = torch.optim.Adam(
+        model.parameters(), lr=config.lr, betas=(config.beta1, config.beta2), eps=config.epsilon
+    )
+    generator = np.random.default_rng(5)
+    for step in range(1, 11):
+        batch = random_batch(generator, num_classes)
+        loss, candidates = network.train_step(batch, step, StageClock())
+        x, y = dense(batch, num_classes)
+        expected = torch.nn.functional.cross_entropy(model(x), y)
+        adam.zero_grad()
+        expected.backward()
+        adam.step()
+        assert loss == pytest.approx(expected.item(), rel=1e-5)
+        assert candidates == num_classes
+    network.read_all(11)
+    assert network.layer.table.bias is not None
+    ours = {
+        "input": network.encoder.table.weights,
+        "input_bias": network.encoder.bias,
+        "output": network.layer.table.weights,
+        "output_bias": network.layer.table.bias[:, 0],
+    }
+    for name, value in model.named_parameters():
+        travelled = (value.detach() - start[name]).abs().max().item()
+        assert travelled > 0.05, f"{name} must have moved for this comparison to say anything"
+        np.testing.assert_allclose(ours[name], value.detach().numpy(), atol=2e-3 * travelled, err_msg=name)
+    np.testing.assert_array_equal(ours["input"][F - 5 :], start["input"].numpy()[F - 5 :])
+
+
+def one_full_step(layer: OutputLayer, query: Query) -> tuple[np.ndarray, np.ndarray]:
+    from runner.losses import FullLoss
+
+    scores = layer.score(query, Everything(layer.num_classes), 1)
+    losses = scores.loss(FullLoss(name="full"))
+    return losses, scores.update()
+
+
+def gradient(layer: OutputLayer) -> tuple[np.ndarray, np.ndarray]:
+    """After a first Adam step the first moment is (1 - beta1) times the gradient."""
+    assert layer.table.bias_first is not None
+    share = 1 - layer.table.config.beta1
+    return layer.table.first / share, layer.table.bias_first[:, 0] / share
+
+
+def test_blocks_and_recomputation_change_nothing(
+    monkeypatch: pytest.MonkeyPatch, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+) -> None:
+    query = make_query(B, D, 600)
+    query.targets_P[:4] = [0, 255, 256, 599]  # first and last class of blocks
+    indptr = np.array([0, 1, 2, 3, 4], dtype=np.int64)
+    query = Query(
+        hidden_BD=query.hidden_BD[:4].copy(), target_indptr_B1=indptr, targets_P=query.targets_P[:4]
+    )
+    results = []
+    for block, kept in [(2**22, 2**25), (1, 2**25), (1, 0)]:
+        monkeypatch.setattr(output_layer, "_BLOCK_ELEMENTS", block)
+        monkeypatch.setattr(output_layer, "_KEPT_ELEMENTS", kept)
+        layer = make_layer(600, D)
+        assert len(layer.blocks(4)) == (1 if block > 1 else 3)
+        losses, grad_hidden = one_full_step(layer, query)
+        results.append((losses, grad_hidden, *gradient(layer)))
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-7)
+
+
+def test_gradients_like_autograd(
+    make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+) -> None:
+    layer, query = make_layer(50, D, norm=3.0), make_query(B, D, 50)
+    assert layer.table.bias is not None
+    weights = torch.from_numpy(layer.table.weights.copy()).double().requires_grad_()
+    bias = torch.from_numpy(layer.table.bias[:, 0].copy()).double().requires_grad_()
+    hidden = torch.from_numpy(query.hidden_BD.copy()).double().requires_grad_()
+    sizes = np.diff(query.target_indptr_B1)
+    y = np.zeros((B, 50))
+    y[np.repeat(np.arange(B), sizes), query.targets_P] = np.repeat(1 / sizes, sizes)
+    expected_B = torch.nn.functional.cross_entropy(
+        hidden @ weights.T + bias, torch.from_numpy(y), reduction="none"
+    )
+    expected_B.mean().backward()
+    losses, grad_hidden = one_full_step(layer, query)
+    grad_weights, grad_bias = gradient(layer)
+    assert hidden.grad is not None
+    assert weights.grad is not None
+    assert bias.grad is not None
+    np.testing.assert_allclose(losses, expected_B.detach().numpy(), rtol=1e-5)
+    np.testing.assert_allclose(grad_hidden, hidden.grad.numpy(), rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(grad_weights, weights.grad.numpy(), rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(grad_bias, bias.grad.numpy(), rtol=1e-4, atol=1e-7)
+
+
+def test_listing_every_class_as_a_candidate_is_full_softmax(
+    make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+) -> None:
+    from runner.losses import ActiveSetLoss
+
+    query = make_query(B, D, 50)
+    full, listed = make_layer(50, D), make_layer(50, D)
+    losses, grad_hidden = one_full_step(full, query)
+    every = np.arange(50, dtype=np.int32)
+    scores = listed.score(query, Proposal(ids_N=every, log_expected_count_N=np.zeros(50, np.float32)), 1)
+    np.testing.assert_allclose(scores.loss(ActiveSetLoss(name="active_set")), losses, rtol=1e-5)
+    np.testing.assert_allclose(scores.update(), grad_hidden, rtol=1e-4, atol=1e-7)
+    for a, b in zip(gradient(full), gradient(listed), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7)

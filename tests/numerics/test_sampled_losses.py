@@ -1,0 +1,212 @@
+"""Scores, losses and gradients over candidates: shared path = per-row path = torch's autograd."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from runner.losses import LOSSES, LossConfig
+from runner.output_layer import OutputLayer
+from runner.samplers import Proposal, Query
+
+B, D, N = 7, 12, 60
+
+
+def proposal_for(query: Query, *, repeats: bool, seed: int = 0) -> Proposal:
+    """Ascending shared candidates that contain some rows' targets (accidental hits)."""
+    generator = np.random.default_rng(seed)
+    ids = generator.choice(N, 20, replace=repeats)
+    ids = np.sort(np.concatenate([ids, query.targets_P[[0, -1]]]))
+    ids = (ids if repeats else np.unique(ids)).astype(np.int32)
+    log_count_N = np.log(generator.uniform(0.05, 1.0, N)).astype(np.float32)
+    return Proposal(ids_N=ids, log_expected_count_N=log_count_N[ids])
+
+
+def one_for_each_row(proposal: Proposal, rows: int) -> Proposal:
+    shared = len(proposal.ids_N)
+    return Proposal(
+        ids_N=np.tile(proposal.ids_N, rows),
+        log_expected_count_N=np.tile(proposal.log_expected_count_N, rows),
+        indptr_B1=np.arange(rows + 1, dtype=np.int64) * shared,
+    )
+
+
+def step(
+    layer: OutputLayer,
+    query: Query,
+    proposal: Proposal,
+    loss: LossConfig,
+    target_log_count: np.ndarray | None,
+) -> dict[str, np.ndarray]:
+    """One step; gradients of the class matrix are read off Adam's first moment."""
+    scores = layer.score(query, proposal, 1)
+    losses = scores.loss(loss, target_log_count).copy()
+    grad_hidden = scores.update()
+    share = 1 - layer.table.config.beta1
+    assert layer.table.bias_first is not None
+    return {
+        "loss": losses,
+        "hidden": grad_hidden,
+        "weights": layer.table.first / share,
+        "bias": layer.table.bias_first[:, 0] / share,
+    }
+
+
+def autograd(
+    layer: OutputLayer,
+    query: Query,
+    proposal: Proposal,
+    loss: LossConfig,
+    target_log_count: np.ndarray | None,
+) -> dict[str, np.ndarray]:
+    assert layer.table.bias is not None
+    weights = torch.from_numpy(layer.table.weights.copy()).double().requires_grad_()
+    bias = torch.from_numpy(layer.table.bias[:, 0].copy()).double().requires_grad_()
+    hidden = torch.from_numpy(query.hidden_BD.copy()).double().requires_grad_()
+    losses = []
+    for row in range(B):
+        here = slice(query.target_indptr_B1[row], query.target_indptr_B1[row + 1])
+        targets = query.targets_P[here]
+        if proposal.indptr_B1 is None:
+            ids, log_count = proposal.ids_N, proposal.log_expected_count_N
+        else:
+            mine = slice(proposal.indptr_B1[row], proposal.indptr_B1[row + 1])
+            ids, log_count = proposal.ids_N[mine], proposal.log_expected_count_N[mine]
+        kept = ~np.isin(ids, targets)
+        ids, log_count = ids[kept], log_count[kept]
+        logits = weights @ hidden[row] + bias
+        of_targets, of_candidates = logits[targets.astype(np.int64)], logits[ids.astype(np.int64)]
+        if loss.name in ("sampled_softmax", "nce"):
+            of_candidates = of_candidates - torch.from_numpy(log_count).double()
+        if target_log_count is not None:
+            of_targets = of_targets - torch.from_numpy(target_log_count[here]).double()
+        if loss.name == "nce":
+            softplus = torch.nn.functional.softplus
+            losses.append(softplus(-of_targets).mean() + softplus(of_candidates).sum())
+        else:
+            losses.append(torch.logsumexp(torch.cat([of_targets, of_candidates]), 0) - of_targets.mean())
+    stacked = torch.stack(losses)
+    stacked.mean().backward()
+    assert hidden.grad is not None
+    assert weights.grad is not None
+    assert bias.grad is not None
+    return {
+        "loss": stacked.detach().numpy(),
+        "hidden": hidden.grad.numpy(),
+        "weights": weights.grad.numpy(),
+        "bias": bias.grad.numpy(),
+    }
+
+
+CASES = [
+    ("sampled_softmax", {}),
+    ("sampled_softmax", {"correct_target": True}),
+    ("active_set", {}),
+    ("nce", {}),
+]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("repeats", [False, True])
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_like_autograd(
+    name: str, options: dict[str, bool], repeats: bool, shared: bool,
+    make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query],
+) -> None:  # fmt: skip
+    layer, query = make_layer(N, D, norm=3.0), make_query(B, D, N)
+    loss = LOSSES[name](name=name, **options)
+    proposal = proposal_for(query, repeats=repeats)
+    if not shared:
+        proposal = one_for_each_row(proposal, B)
+    target_log_count = None
+    if loss.corrects_targets:
+        target_log_count = np.log(np.random.default_rng(4).uniform(0.05, 1, len(query.targets_P)))
+        target_log_count = target_log_count.astype(np.float32)
+    expected = autograd(layer, query, proposal, loss, target_log_count)
+    ours = step(layer, query, proposal, loss, target_log_count)
+    np.testing.assert_allclose(ours["loss"], expected["loss"], rtol=2e-5)
+    for key in ("hidden", "weights", "bias"):
+        np.testing.assert_allclose(ours[key], expected[key], rtol=2e-4, atol=5e-7, err_msg=key)
+
+
+def test_rows_with_candidates_of_their_own_and_of_different_number(
+    make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+) -> None:
+    layer, query = make_layer(N, D, norm=2.0), make_query(B, D, N)
+    generator = np.random.default_rng(3)
+    sizes = np.array([0, 1, 30, 5, 0, N, 2])  # none at all, and every class
+    ids = np.concatenate([generator.permutation(N)[:size] for size in sizes]).astype(np.int32)
+    proposal = Proposal(
+        ids_N=ids,
+        log_expected_count_N=np.log(generator.uniform(0.1, 1, len(ids))).astype(np.float32),
+        indptr_B1=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+    )
+    loss = LOSSES["sampled_softmax"](name="sampled_softmax")
+    expected = autograd(layer, query, proposal, loss, None)
+    ours = step(layer, query, proposal, loss, None)
+    np.testing.assert_allclose(ours["loss"], expected["loss"], rtol=2e-5, atol=1e-6)
+    for key in ("hidden", "weights", "bias"):
+        np.testing.assert_allclose(ours[key], expected[key], rtol=2e-4, atol=5e-7, err_msg=key)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_untouched_classes_keep_their_bits(
+    shared: bool, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+) -> None:
+    layer, query = make_layer(N, D), make_query(B, D, N)
+    before = layer.table.weights.copy()
+    proposal = proposal_for(query, repeats=False)
+    touched = np.union1d(proposal.ids_N, query.targets_P)
+    loss = LOSSES["active_set"](name="active_set")
+    step(layer, query, proposal if shared else one_for_each_row(proposal, B), loss, None)
+    moved = np.flatnonzero((layer.table.weights != before).any(1))
+    np.testing.assert_array_equal(moved, touched)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("name", ["sampled_softmax", "active_set", "nce"])
+def test_a_hit_is_masked_in_its_row_only(
+    name: str, shared: bool, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+) -> None:
+    """A candidate that is row 0's target: row 0's loss is that without it, row 1's loss is that with it."""
+    query = make_query(2, D, N)
+    query = Query(
+        hidden_BD=query.hidden_BD,
+        target_indptr_B1=np.array([0, 2, 3], dtype=np.int64),
+        targets_P=np.array([4, 9, 30], dtype=np.int32),
+    )
+    loss = LOSSES[name](name=name)
+    zeros = np.zeros(3, dtype=np.float32) if loss.corrects_targets else None
+
+    def losses(ids: list[int]) -> np.ndarray:
+        proposal = Proposal(
+            ids_N=np.array(ids, dtype=np.int32), log_expected_count_N=np.full(len(ids), -1, dtype=np.float32)
+        )
+        scores = make_layer(N, D).score(query, proposal if shared else one_for_each_row(proposal, 2), 1)
+        return scores.loss(loss, zeros)
+
+    without, with_hit = losses([2, 17, 50]), losses([2, 9, 17, 50])
+    assert with_hit[0] == pytest.approx(without[0], rel=1e-6)
+    assert with_hit[1] > without[1] + 1e-3
+
+
+@pytest.mark.parametrize("rows", ["dense", "touched", "catch_up"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_several_steps_of_both_paths_stay_together(
+    rows: str, shared: bool, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+) -> None:
+    """Scores read lagging rows at their current values: compare with a layer that reads all rows."""
+    plain, eager = make_layer(N, D, rows=rows), make_layer(N, D, rows=rows)
+    loss = LOSSES["sampled_softmax"](name="sampled_softmax")
+    for number in range(1, 13):
+        query = make_query(B, D, N, seed=number)
+        proposal = proposal_for(query, repeats=False, seed=number)
+        ours = plain.score(query, proposal if shared else one_for_each_row(proposal, B), number)
+        eager.table.read(None, number)
+        theirs = eager.score(query, one_for_each_row(proposal, B), number)
+        np.testing.assert_allclose(ours.loss(loss), theirs.loss(loss), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(ours.update(), theirs.update(), rtol=1e-3, atol=1e-6)
+    plain.table.read(None, 13)
+    eager.table.read(None, 13)
+    np.testing.assert_allclose(plain.table.weights, eager.table.weights, atol=2e-4)

@@ -1,0 +1,70 @@
+"""The run folder between a checkpoint and a kill, without waiting for one."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from runner.run_folder import RunFolder
+
+
+def test_observations_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
+    """They will be made again, and must not stand twice."""
+    folder = RunFolder(tmp_path)
+    folder.observe({"step": 1})
+    folder.save_checkpoint(1, {"a": np.arange(3)}, {"step": 1})
+    folder.observe({"step": 2})
+    with folder.metrics_path.open("a") as file:
+        file.write('{"step": 3, "lo')  # killed in the middle of a line
+    found = folder.load_checkpoint()
+    assert found is not None
+    arrays, state = found
+    assert arrays["a"].tolist() == [0, 1, 2]
+    assert state["step"] == 1
+    assert folder.observations() == [{"step": 1}]
+
+
+def test_a_kill_while_saving_leaves_the_older_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path)
+    folder.save_checkpoint(1, {"a": np.zeros(2)}, {"step": 1})
+
+    def killed(path: Path, array: np.ndarray) -> None:
+        path.write_bytes(b"\x93NUMPY")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            folder.save_checkpoint(2, {"a": np.ones(2)}, {"step": 2})
+    found = folder.load_checkpoint()
+    assert found is not None
+    assert found[1]["step"] == 1
+    folder.save_checkpoint(3, {"a": np.full(2, 3.0)}, {"step": 3})
+    found = folder.load_checkpoint()
+    assert found is not None
+    assert found[0]["a"].tolist() == [3, 3]
+    assert [path.name for path in (tmp_path / "checkpoint").iterdir()] == ["step-000000003"]
+
+
+def test_a_kill_before_the_older_checkpoint_is_dropped_leaves_the_newer_in_charge(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.save_checkpoint(9, {"a": np.zeros(1)}, {"step": 9})
+    (tmp_path / "checkpoint" / "step-000000009").rename(tmp_path / "older")
+    folder.save_checkpoint(10, {"a": np.ones(1)}, {"step": 10})
+    (tmp_path / "older").rename(tmp_path / "checkpoint" / "step-000000009")
+    found = folder.load_checkpoint()
+    assert found is not None
+    assert found[1]["step"] == 10
+
+
+def test_summary_is_replaced_whole(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    assert folder.summary() is None
+    assert not folder.is_finished()
+    for status in ("running", "finished"):
+        folder.write_summary({"status": status})
+        assert folder.summary() == {"status": status}
+    assert folder.is_finished()
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"], "no temporary file is left"

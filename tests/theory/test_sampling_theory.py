@@ -1,0 +1,99 @@
+"""Bias of the sampled softmax, and the cost of a step as the number of classes grows."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from runner.losses import LOSSES
+from runner.output_layer import OutputLayer
+from runner.samplers import SAMPLERS, Everything, Proposal, Query
+
+N, DIM = 200, 8
+
+
+def hidden_gradient(
+    layer: OutputLayer, query: Query, proposal: Proposal | Everything, loss: str
+) -> np.ndarray:
+    scores = layer.score(query, proposal, 1)
+    scores.loss(LOSSES[loss](name=loss))
+    return scores.update()
+
+
+def test_gradient_bias_falls_like_one_over_m(
+    make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+) -> None:
+    """The sampled softmax is a ratio estimate, so its gradient is biased by O(1 / m) (Rawat et al. 2019).
+
+    The slope of log bias against log m over m = 8 .. 64 is -1 within 0.25. Many identical rows with
+    candidates of their own give independent estimates in one step; noise of the mean is below a fifth of each
+    bias measured.
+    """
+    rows, repeats = 1000, 60
+    one = make_query(1, DIM, N, seed=3, most_targets=1)
+    query = Query(
+        hidden_BD=np.repeat(one.hidden_BD, rows, axis=0),
+        target_indptr_B1=np.arange(rows + 1, dtype=np.int64),
+        targets_P=np.repeat(one.targets_P, rows),
+    )
+    exact = hidden_gradient(make_layer(N, DIM, norm=1.5), one, Everything(N), "full")[0]
+    samples, biases = [8, 16, 32, 64], []
+    for m in samples:
+        layer = make_layer(N, DIM, norm=1.5)
+        config = SAMPLERS["uniform"](name="uniform", num_samples=m, shared=False, unique=False)  # type: ignore[call-arg]
+        sampler = config.build(num_classes=N, label_counts_N=np.ones(N, dtype=np.int64), layer=layer, seed=1)
+        start = {key: value.copy() for key, value in layer.table.state_dict().items()}
+        means = []
+        for step in range(1, repeats + 1):
+            layer.table.load_state_dict(start)
+            grad = hidden_gradient(layer, query, sampler.sample(query, step), "sampled_softmax")
+            means.append(rows * grad.mean(0))  # gradients carry 1 / rows
+        noise = np.linalg.norm(np.std(means, axis=0)) / np.sqrt(repeats)
+        bias = float(np.linalg.norm(np.mean(means, axis=0) - exact))
+        assert noise < bias / 5, (m, noise, bias)
+        biases.append(bias)
+    slope = np.polyfit(np.log(samples), np.log(biases), 1)[0]
+    assert -1.25 < slope < -0.75, (slope, biases)
+
+
+@pytest.mark.parametrize("name", ["uniform", "log_uniform", "unigram", "lsh_label", "lsh_embedding"])
+def test_work_of_a_step_does_not_grow_with_the_classes(
+    name: str, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+) -> None:
+    """Rows of the class matrix read and written in a step, at 2,000 and 32,000 classes alike configured.
+
+    Static samplers touch at most targets + num_samples rows. LSH: at most the larger of ``min_candidates``
+    and L buckets of ``bucket_cap`` a query, whatever n.
+    """
+    touched = []
+    for n in (2000, 32_000):
+        layer = make_layer(n, DIM, rows="touched")
+        query = make_query(4, DIM, n)
+        options = (
+            {"K": 6, "L": 5, "bucket_cap": 16, "min_candidates": 60, "sparsity_budget": 1.0}
+            if name.startswith("lsh")
+            else {"num_samples": 100}
+        )
+        config = SAMPLERS[name](name=name, **options)  # type: ignore[arg-type]
+        sampler = config.build(num_classes=n, label_counts_N=np.ones(n, dtype=np.int64), layer=layer, seed=0)
+        proposal = sampler.sample(query, 1)
+        assert isinstance(proposal, Proposal)
+        hidden_gradient(layer, query, proposal, "sampled_softmax")
+        updated = np.flatnonzero(layer.table.last_step)
+        np.testing.assert_array_equal(updated, np.union1d(proposal.ids_N, query.targets_P))
+        touched.append(len(updated))
+        most = 100 if not name.startswith("lsh") else int(max(60, 3 * 5 * 16))
+        assert proposal.candidates_per_row(4) <= most
+    assert touched[1] <= 1.5 * touched[0] + 60
+
+
+def test_catch_up_touches_only_what_it_is_asked_for(make_layer: Callable[..., OutputLayer]) -> None:
+    """Reading a few rows after many steps leaves all other rows' memory alone: that is the point of it."""
+    layer = make_layer(1000, DIM)
+    table = layer.table
+    table.first[:] = 1
+    table.second[:] = 1
+    table.last_step[:] = 1
+    before = table.weights.copy()
+    table.read(np.array([3, 500], dtype=np.int32), 50)
+    assert np.flatnonzero((table.weights != before).any(1)).tolist() == [3, 500]
