@@ -167,9 +167,7 @@ def load_table(name: str, folder: Path = TABLES) -> TableSpec:
     grid = str(raw.get("grid"))
     grids = [path.stem for path in (folder / "grid").glob("*.yaml")]
     if grid not in grids:
-        raise ConfigError(
-            f"{_place(file)}: grid: no '{grid}' in {folder.name}/grid{did_you_mean(grid, grids)}"
-        )
+        raise ConfigError(f"{_place(file)}: grid: no '{grid}' in {folder.name}/grid{did_you_mean(grid, grids)}")
     values = {**raw, "name": name, "grid": load_grid(folder / "grid" / f"{grid}.yaml")}
     if isinstance(raw.get("published"), Mapping):
         values["published"] = _build(Published, raw["published"], f"{_place(file)}: published.")

@@ -85,9 +85,7 @@ def _curves(grid: Grid, columns: Sequence[Column], runs: Sequence[PlannedRun]) -
     for place, column in enumerate(columns):
         time_axis, step_axis = axes[0, place], axes[1, place]
         for method in grid.methods:
-            mine = [
-                record_of(run) for run in runs if run.dataset == column.name and run.method == method.name
-            ]
+            mine = [record_of(run) for run in runs if run.dataset == column.name and run.method == method.name]
             if mine:
                 _curve(time_axis, method, mine, "train_seconds")
                 _curve(step_axis, method, mine, "step")
@@ -104,9 +102,7 @@ def _curves(grid: Grid, columns: Sequence[Column], runs: Sequence[PlannedRun]) -
     for row in range(2):
         axes[row, 0].set_ylabel("P@1 on the test subset, %")
     handles = {
-        label: handle
-        for axis in axes[0]
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+        label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
     order = [method.label for method in grid.methods if method.label in handles]
     figure.legend(
@@ -124,9 +120,7 @@ def _curve(axis: "Axes", method: Method, records: Sequence[RunRecord], x_key: st
     lines = []
     for record in records:
         observed = record.of_kind("evaluation")
-        lines.append(
-            np.array([[item[x_key], 100 * item["test_subset/p@1"]] for item in observed]).reshape(-1, 2)
-        )
+        lines.append(np.array([[item[x_key], 100 * item["test_subset/p@1"]] for item in observed]).reshape(-1, 2))
     if len(lines) > 1:
         for line in lines:
             axis.plot(line[:, 0], line[:, 1], color=colour, alpha=0.3, linewidth=0.8)

@@ -57,9 +57,7 @@ def test_markdown_is_as_agreed(toy: Specs, shown: list[PlannedRun]) -> None:
     for run, name in zip(shown, ("<full-run>", "<lshl-run>", "<nce--run>"), strict=False):
         text = text.replace(record_of(run).short_id, name, 1)
     assert text.startswith(GOLDEN)
-    assert (
-        "| Full softmax |           1.00 |                         2 |                      -1.00 |" in text
-    )
+    assert "| Full softmax |           1.00 |                         2 |                      -1.00 |" in text
     assert "*skipped: data not prepared (python scripts/prepare_dataset.py amazon670k)*" in text
     assert "failed: OSError: a \\| b" in text, "a pipe must not end a cell"
     assert text.rstrip().endswith(f"{shown[3].run_id} |"), "the last table traces every run"
@@ -73,15 +71,11 @@ def test_latex_reads_back(toy: Specs, shown: list[PlannedRun]) -> None:
     assert len(bodies) == len(document.blocks) == 2
     for body, block in zip(bodies, document.blocks, strict=True):
         rows = [[c.strip() for c in line.removesuffix(r"\\").split("&")] for line in body.splitlines()]
-        expected = [
-            [str(c).replace("–", "--").replace("%", r"\%") for c in row] for row in block.frame.to_numpy()
-        ]
+        expected = [[str(c).replace("–", "--").replace("%", r"\%") for c in row] for row in block.frame.to_numpy()]
         assert rows == expected
     assert text.count(r"\toprule") == text.count(r"\begin{tabular}") == text.count(r"\end{table}") == 2
     assert r"\multicolumn{3}{c}{P@1 (\%)}" in text
-    assert not re.search(
-        r"(?<!\\)[_&#](?!\w*\})", text.split(r"\midrule")[0].split(r"\caption")[1].split("\n")[0]
-    )
+    assert not re.search(r"(?<!\\)[_&#](?!\w*\})", text.split(r"\midrule")[0].split(r"\caption")[1].split("\n")[0])
 
 
 def test_csv_reads_back_with_full_statuses(toy: Specs, shown: list[PlannedRun], results_dir: Path) -> None:
@@ -96,9 +90,7 @@ def test_csv_reads_back_with_full_statuses(toy: Specs, shown: list[PlannedRun], 
     assert row["run_ids"] == shown[3].run_id
 
 
-def test_page_is_self_contained_and_shows_every_section(
-    toy: Specs, shown: list[PlannedRun], results_dir: Path
-) -> None:
+def test_page_is_self_contained_and_shows_every_section(toy: Specs, shown: list[PlannedRun], results_dir: Path) -> None:
     paths = render(list(toy.values()), "small", results_dir)
     page = paths[-1].read_text()
     assert paths[-1].name == "report.html"
@@ -110,9 +102,7 @@ def test_page_is_self_contained_and_shows_every_section(
     assert page.count("<td>61.23</td>") == 2, "P@1 of full softmax in both tables"
 
 
-def test_figures_are_png_and_svg_and_reproducible(
-    toy: Specs, shown: list[PlannedRun], tmp_path: Path
-) -> None:
+def test_figures_are_png_and_svg_and_reproducible(toy: Specs, shown: list[PlannedRun], tmp_path: Path) -> None:
     for kind in ("distribution", "curves", "frequency"):
         first = plots.draw(toy[kind], shown, tmp_path / "a")
         second = plots.draw(toy[kind], shown, tmp_path / "b")
@@ -124,9 +114,7 @@ def test_figures_are_png_and_svg_and_reproducible(
             assert svg == other.with_suffix(".svg").read_text()
 
 
-def test_no_finished_run_no_figure(
-    toy: Specs, planned: Callable[..., list[PlannedRun]], results_dir: Path
-) -> None:
+def test_no_finished_run_no_figure(toy: Specs, planned: Callable[..., list[PlannedRun]], results_dir: Path) -> None:
     runs = planned(toy["curves"].grid, "small")
     assert plots.draw(toy["curves"], runs, results_dir) == []
     page = render([toy["curves"], toy["convergence"]], "small", results_dir)[-1].read_text()

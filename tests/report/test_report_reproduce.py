@@ -43,9 +43,7 @@ def reproduce(*arguments: str | Path, **more: object) -> subprocess.CompletedPro
 
 
 def summaries(results_dir: Path) -> dict[str, dict]:
-    return {
-        path.parent.name: json.loads(path.read_text()) for path in results_dir.glob("runs/*/summary.json")
-    }
+    return {path.parent.name: json.loads(path.read_text()) for path in results_dir.glob("runs/*/summary.json")}
 
 
 def test_a_failing_run_is_a_status_and_finished_ones_are_not_repeated(
@@ -137,9 +135,7 @@ def test_a_run_that_another_process_holds_keeps_its_folder(
     assert record_of(step.run).status == "not run"
 
 
-def test_data_that_are_not_prepared_skip_and_do_not_fail(
-    write_tables: Callable[..., Path], results_dir: Path
-) -> None:
+def test_data_that_are_not_prepared_skip_and_do_not_fail(write_tables: Callable[..., Path], results_dir: Path) -> None:
     folder = write_tables()
     done = reproduce("toy2", "--profile", "paper", "--tables-dir", folder, "--results-dir", results_dir)
     assert done.returncode == 0, done.stderr

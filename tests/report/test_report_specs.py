@@ -59,9 +59,7 @@ def test_published_blanks_are_exactly_the_printed_fails(published: pd.DataFrame)
 
 
 def test_p_at_1_agrees_between_tables_2_and_3(published: pd.DataFrame) -> None:
-    p1 = published[published["metric"] == "P@1"].pivot(
-        index=["dataset", "method"], columns="table", values="value"
-    )
+    p1 = published[published["metric"] == "P@1"].pivot(index=["dataset", "method"], columns="table", values="value")
     assert (p1["table2"] == p1["table3"]).all()
 
 
@@ -88,9 +86,7 @@ def test_every_table_with_published_numbers_finds_them() -> None:
 
 
 def test_figures_cause_no_run_that_the_tables_do_not_make(tmp_path: Path) -> None:
-    everything = plan(
-        [load_table(name) for name in table_names() if name.startswith("lns")], "small", tmp_path
-    )
+    everything = plan([load_table(name) for name in table_names() if name.startswith("lns")], "small", tmp_path)
     table = plan([load_table("lns_table2")], "small", tmp_path)
     assert [step.run.run_id for step in everything] == [step.run.run_id for step in table]
 
@@ -151,9 +147,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_is_one_line_with_file_and_key(
-    case: str, write_tables: Callable[..., Path], grid_text: str
-) -> None:
+def test_a_mistake_is_one_line_with_file_and_key(case: str, write_tables: Callable[..., Path], grid_text: str) -> None:
     wrong, right, key, hint = MISTAKES[case]
     assert right in grid_text
     with pytest.raises(ConfigError) as error:
@@ -169,9 +163,7 @@ def test_an_override_that_does_not_compose_names_its_place(
     write_tables: Callable[..., Path], grid_text: str, tmp_path: Path
 ) -> None:
     spec = load_table("toy2", write_tables(grid=grid_text.replace("loss=nce", "loss=ncee")))
-    with pytest.raises(
-        ConfigError, match=r"profile small, wordnet_hypernym, nce: .*ncee.*did you mean 'nce'"
-    ):
+    with pytest.raises(ConfigError, match=r"profile small, wordnet_hypernym, nce: .*ncee.*did you mean 'nce'"):
         expand(spec.grid, "small", tmp_path)
 
 
