@@ -105,8 +105,8 @@ def test_methods_are_the_ones_named(tmp_path: Path) -> None:
     for run in expand(lns(), "small", tmp_path):
         sampler = "log_uniform" if run.method == "nce" else run.method
         assert run.config.sampler.name == sampler
-        loss = {"full": "full", "nce": "nce", "lsh_label": "active_set", "lsh_embedding": "active_set"}
-        assert run.config.loss.name == loss.get(run.method, run.config.loss.name)
+        assert (run.config.loss.name == "nce") == (run.method == "nce")
+        assert (run.config.loss.name == "full") == (run.method == "full")
 
 
 def test_paper_profile_is_the_papers_setting(tmp_path: Path, published: pd.DataFrame) -> None:
@@ -124,6 +124,8 @@ def test_paper_profile_is_the_papers_setting(tmp_path: Path, published: pd.DataF
         assert config.model.hidden == 128
         if run.method.startswith("lsh"):
             assert (config.sampler.hash, config.sampler.K, config.sampler.L) == ("dwta", k, tables)
+            assert (config.sampler.bucket_cap, config.sampler.min_candidates) == (128, 1000)
+            assert config.loss.name == "active_set"
 
 
 # ---------------------------------------------------------------- mistakes
