@@ -89,7 +89,7 @@ PROFILES = tuple(field.name for field in dataclasses.fields(Profiles))
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Methods x data sets x seeds. ``fixed``: overrides of every run; ``baseline``: what the others compare with."""
+    """Methods x data sets x seeds. ``fixed``: overrides of all; ``baseline``: what the rest compare with."""
 
     paper: str
     fixed: tuple[str, ...]
@@ -198,11 +198,12 @@ def _profile(raw: Mapping[str, Any], where: str) -> Profile:
 
 
 def _build(kind: type[T], values: Mapping[str, Any], where: str) -> T:
+    """``where``: the file, ``: ``, and the keys above ``values`` (``profiles.small.``), for messages."""
+    file, _, keys = where.partition(": ")
     try:
-        return convert(kind, values, where)
+        return convert(kind, values, keys)
     except ConfigError as error:
-        text = str(error)
-        raise ConfigError(text if where.partition(": ")[0] in text else f"{where}{text}") from None
+        raise ConfigError(f"{file}: {error}" if keys in str(error) else f"{file}: {keys}{error}") from None
 
 
 def _build_all(kind: type[T], raw: Any, where: str) -> list[T]:

@@ -15,18 +15,12 @@ from runner.tables import PROFILES, TABLES, load_table, table_names
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("figures", nargs="*", metavar="FIGURE", help="figures of conf/table (default: all)")
     parser.add_argument("--profile", default="small", metavar="|".join(PROFILES), help="default: small")
-    parser.add_argument(
-        "--results-dir", type=Path, default=Path("results"), metavar="DIR", help="default: results"
-    )
+    parser.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help="default: results")
     parser.add_argument("--tables-dir", type=Path, default=TABLES, metavar="DIR", help="default: conf/table")
-    parser.add_argument(
-        "--frontier", metavar="DATASET", help="draw every finished run of a data set as a point"
-    )
+    parser.add_argument("--frontier", metavar="DATASET", help="draw every finished run of a data set as a point")
     arguments = parser.parse_args()
     try:
         paths = draw(arguments, arguments.results_dir.expanduser().absolute())
@@ -45,9 +39,7 @@ def draw(arguments: argparse.Namespace, results_dir: Path) -> list[Path]:
 
     if arguments.frontier:
         of_set = [
-            r
-            for r in all_records(results_dir)
-            if r.finished and r.config["dataset"]["name"] == arguments.frontier
+            r for r in all_records(results_dir) if r.finished and r.config["dataset"]["name"] == arguments.frontier
         ]
         if not of_set:
             raise RunnerError(f"{results_dir / 'runs'}: no finished run of '{arguments.frontier}'")

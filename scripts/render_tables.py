@@ -15,14 +15,10 @@ from runner.tables import PROFILES, TABLES, load_table, table_names
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help="files of conf/table (default: all)")
     parser.add_argument("--profile", default="small", metavar="|".join(PROFILES), help="default: small")
-    parser.add_argument(
-        "--results-dir", type=Path, default=Path("results"), metavar="DIR", help="default: results"
-    )
+    parser.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help="default: results")
     parser.add_argument("--tables-dir", type=Path, default=TABLES, metavar="DIR", help="default: conf/table")
     parser.add_argument("--sweep", type=Path, metavar="DIR", help="tabulate all runs under DIR/runs instead")
     parser.add_argument("--keys", nargs="+", metavar="KEY", help="swept settings (default: all that differ)")

@@ -16,18 +16,10 @@ from runner.tables import PROFILES, TABLES, TableSpec, load_table, table_names
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "tables", nargs="*", metavar="TABLE", help="files of conf/table (default: all; see --list)"
-    )
-    parser.add_argument(
-        "--profile", default="small", metavar="|".join(PROFILES), help="how much (default: small)"
-    )
-    parser.add_argument(
-        "--results-dir", type=Path, default=Path("results"), metavar="DIR", help="default: results"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help="files of conf/table (default: all; see --list)")
+    parser.add_argument("--profile", default="small", metavar="|".join(PROFILES), help="how much (default: small)")
+    parser.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help="default: results")
     parser.add_argument("--tables-dir", type=Path, default=TABLES, metavar="DIR", help="default: conf/table")
     parser.add_argument("--list", action="store_true", help="list tables, figures and profiles")
     parser.add_argument("--dry-run", action="store_true", help="show the plan and stop")
@@ -45,6 +37,8 @@ def main() -> int:
     except (RunnerError, OSError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
 
 
 def reproduce(specs: Sequence[TableSpec], arguments: argparse.Namespace) -> int:

@@ -116,15 +116,13 @@ class Ours:
 
 
 def measure(metric: Metric, runs: Sequence[PlannedRun], baselines: dict[int, PlannedRun]) -> Ours:
-    """Mean over the seeds' runs. Any run without a number makes the cell a status: no mean over the others."""
+    """Mean over the seeds' runs. Any run without a number makes the cell a status, not a mean of the rest."""
     statuses = [status_of(run) for run in runs]
     unfinished = [status for status in statuses if status != FINISHED]
     if unfinished:
         return Ours(None, None, _some_of(len(unfinished), len(runs), unfinished[0]))
     if metric.needs_baseline:
-        missing = [
-            run for run in runs if run.seed not in baselines or not record_of(baselines[run.seed]).finished
-        ]
+        missing = [run for run in runs if run.seed not in baselines or not record_of(baselines[run.seed]).finished]
         if missing:
             return Ours(None, None, "baseline not run")
     values: list[float] = []
@@ -168,9 +166,7 @@ def cells(spec: TableSpec, runs: Sequence[PlannedRun]) -> pd.DataFrame:
                     printed, printed_word = None, ""
                     if column.published and published is not None and panel.with_published:
                         printed, printed_word = _lookup(published, column.published, method, metric)
-                    difference = (
-                        ours.value - printed if ours.value is not None and printed is not None else None
-                    )
+                    difference = ours.value - printed if ours.value is not None and printed is not None else None
                     rows.append(
                         {
                             "table": spec.name,
@@ -187,22 +183,16 @@ def cells(spec: TableSpec, runs: Sequence[PlannedRun]) -> pd.DataFrame:
                             "published_note": printed_word,
                             "difference": difference,
                             "seeds": len(mine),
-                            "run_ids": " ".join(
-                                run.run_id for run in mine if record_of(run).status != NOT_RUN
-                            ),
+                            "run_ids": " ".join(run.run_id for run in mine if record_of(run).status != NOT_RUN),
                         }
                     )
     numbers = ["ours", "deviation", "published", "difference"]
     return pd.DataFrame(rows).astype(dict.fromkeys(numbers, "float64"))
 
 
-def _lookup(
-    published: pd.DataFrame, dataset: str, method: Method, metric: Metric
-) -> tuple[float | None, str]:
+def _lookup(published: pd.DataFrame, dataset: str, method: Method, metric: Metric) -> tuple[float | None, str]:
     found = published[
-        (published["dataset"] == dataset)
-        & (published["method"] == method.name)
-        & (published["metric"] == metric.name)
+        (published["dataset"] == dataset) & (published["method"] == method.name) & (published["metric"] == metric.name)
     ]
     if len(found) == 0:
         return None, ""

@@ -86,9 +86,7 @@ def _block(
     captions = [_settings(runs)] if runs else []
     if column.published is None:
         captions.insert(0, "not a data set of the paper: no published numbers")
-    return Block(
-        title=heading, caption="; ".join(captions), frame=pd.DataFrame(rows), footnotes=tuple(statuses)
-    )
+    return Block(title=heading, caption="; ".join(captions), frame=pd.DataFrame(rows), footnotes=tuple(statuses))
 
 
 def _settings(runs: Sequence[PlannedRun]) -> str:
@@ -106,12 +104,11 @@ def how_made(records: Sequence[RunRecord], command: str) -> tuple[str, ...]:
     if not made:
         return (*lines, "No runs yet.")
     days = sorted({str(item["started"])[:10] for item in made})
-    commits = sorted(
-        {str(item["commit"] or "unknown")[:10] + (" + changes" if item["patch"] else "") for item in made}
-    )
+    commits = sorted({str(item["commit"] or "unknown")[:10] + (" + changes" if item["patch"] else "") for item in made})
     machines = sorted({f"{item['cpu']}, {item['threads']} of {item['cores']} cores" for item in made})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    lines.append(f"{len(records)} runs of {when}; commit {', '.join(commits)}; {'; '.join(machines)}")
+    runs = "1 run" if len(records) == 1 else f"{len(records)} runs"
+    lines.append(f"{runs} of {when}; commit {', '.join(commits)}; {'; '.join(machines)}")
     if len(machines) > 1:
         lines.append("The runs come from different machines or thread counts: their seconds do not compare.")
     return tuple(lines)
@@ -128,9 +125,7 @@ def _with_unit(metric: Metric) -> str:
 def _number(value: float, metric: Metric, *, sign: bool = False) -> str:
     if pd.isna(value):
         return "–"
-    return f"{value:{'+' if sign else ''},.{metric.decimals}f}" + (
-        "x" if metric.unit == "x" and not sign else ""
-    )
+    return f"{value:{'+' if sign else ''},.{metric.decimals}f}" + ("x" if metric.unit == "x" and not sign else "")
 
 
 def _ours_text(cell: pd.Series, metric: Metric) -> str:
@@ -191,9 +186,7 @@ def two_levels(frame: pd.DataFrame) -> pd.DataFrame:
     pairs = []
     for name in names:
         heading, _, part = name.rpartition(", ")
-        pairs.append(
-            (heading, part) if heading in grouped else (name, "ours") if name in grouped else ("", name)
-        )
+        pairs.append((heading, part) if heading in grouped else (name, "ours") if name in grouped else ("", name))
     return frame.set_axis(pd.MultiIndex.from_tuples(pairs), axis=1)
 
 

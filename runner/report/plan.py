@@ -1,4 +1,4 @@
-"""The runs that tables need: what is there, what is left, how long it may take; then each as its own process."""
+"""The runs that tables need: what is there, what is left, how long it may take; then running each."""
 
 import os
 import signal
@@ -110,7 +110,10 @@ def plan_total(steps: Sequence[Step]) -> str:
         if len(known) < len(pending):
             parts[-1] += f" and {len(pending) - len(known)} runs of unknown length"
         if not all(step.measured for step in pending):
-            parts.append("~ is a rough guess from the size of the data; others are from earlier runs here")
+            parts.append("~ is a rough guess from the size of the data, other times are from earlier runs here")
+    if skipped:
+        known = [step.seconds or 0.0 for step in steps if step.status.startswith(SKIPPED)]
+        parts.append(f"those without data would take about {duration(sum(known))}")
     return "; ".join(parts)
 
 
@@ -140,9 +143,7 @@ def estimate(run: PlannedRun, earlier: Sequence[RunRecord]) -> tuple[float | Non
         epochs = min(epochs, config.max_steps / steps_per_epoch)
     sizes = [shape.num_classes * config.model.hidden * 2.0]
     dense_row = sizes[0] / _DENSE_FLOPS
-    evaluated = (
-        epochs * config.evaluation.per_epoch * min(config.evaluation.rows, shape.num_test) + shape.num_test
-    )
+    evaluated = epochs * config.evaluation.per_epoch * min(config.evaluation.rows, shape.num_test) + shape.num_test
     fixed = _START_SECONDS + evaluated * dense_row
     alike = [record.seconds_per_epoch for record in earlier if _is_alike(record, run)]
     if alike:
@@ -214,8 +215,8 @@ class _Stopper:
 
 
 def execute(steps: Sequence[Step]) -> Outcome:
-    """Run the pending steps one after the other, each in a process of its own: its peak memory is its own,
-    and a crash is no one else's. A failure is recorded in its run folder and the rest go on; Ctrl-C stops after
+    """Run the pending steps one after the other, each in a process of its own: its peak memory is its own
+    and so is its crash. A failure is recorded in its run folder and the rest go on; Ctrl-C stops after
     the running one has left its checkpoint."""
     pending = [step for step in steps if step.is_pending]
     outcome, stopper = Outcome(), _Stopper()
@@ -268,9 +269,7 @@ def _record_failure(run: PlannedRun, code: int) -> str:
         with folder.locked():
             record = record_of(run)
             if record.status in (NOT_RUN, UNFINISHED, FINISHED):
-                ended = (
-                    f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-                )
+                ended = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
                 error = f"the process was {ended}" if code < 0 else f"the process {ended}"
                 base = {"run_id": run.run_id, "config": run.config.as_dict(), **record.summary}
                 folder.write_summary({**base, "status": "failed", "error": error})

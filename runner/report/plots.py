@@ -85,9 +85,7 @@ def _curves(grid: Grid, columns: Sequence[Column], runs: Sequence[PlannedRun]) -
     for place, column in enumerate(columns):
         time_axis, step_axis = axes[0, place], axes[1, place]
         for method in grid.methods:
-            mine = [
-                record_of(run) for run in runs if run.dataset == column.name and run.method == method.name
-            ]
+            mine = [record_of(run) for run in runs if run.dataset == column.name and run.method == method.name]
             if mine:
                 _curve(time_axis, method, mine, "train_seconds")
                 _curve(step_axis, method, mine, "step")
@@ -104,9 +102,7 @@ def _curves(grid: Grid, columns: Sequence[Column], runs: Sequence[PlannedRun]) -
     for row in range(2):
         axes[row, 0].set_ylabel("P@1 on the test subset, %")
     handles = {
-        label: handle
-        for axis in axes[0]
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+        label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
     order = [method.label for method in grid.methods if method.label in handles]
     figure.legend(
@@ -124,9 +120,7 @@ def _curve(axis: "Axes", method: Method, records: Sequence[RunRecord], x_key: st
     lines = []
     for record in records:
         observed = record.of_kind("evaluation")
-        lines.append(
-            np.array([[item[x_key], 100 * item["test_subset/p@1"]] for item in observed]).reshape(-1, 2)
-        )
+        lines.append(np.array([[item[x_key], 100 * item["test_subset/p@1"]] for item in observed]).reshape(-1, 2))
     if len(lines) > 1:
         for line in lines:
             axis.plot(line[:, 0], line[:, 1], color=colour, alpha=0.3, linewidth=0.8)
@@ -177,7 +171,7 @@ def _frequency(columns: Sequence[Column], runs: Sequence[PlannedRun]) -> "Figure
 
 
 def _distribution(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> "Figure | None":
-    """Columns: methods that sample; rows: before and after training. Probability of one class at each rank."""
+    """Columns: methods that sample; rows: before and after training. Probability of a class by rank."""
     shown = []
     for method in grid.methods:
         mine = [run for run in runs if run.dataset == column.name and run.method == method.name]
@@ -219,21 +213,21 @@ def _distribution(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> "Fi
 
 
 def frontier(records: Sequence[RunRecord], title: str) -> "Figure":
-    """Final test P@1 against training seconds, a point per finished run; the line joins those no other beats."""
+    """Final test P@1 against training seconds, a point a run; the line joins those no other beats."""
     import matplotlib
 
     with matplotlib.rc_context(_STYLE):
         figure, axes = _figure(1, 1, width=7.0, height=4.6)
         axis: Axes = axes[0, 0]
-        points = sorted(
-            (r.summary["train_seconds"], 100 * r.metric("test/p@1"), r) for r in records if r.finished
-        )
+        points = [(r.summary["train_seconds"], 100 * r.metric("test/p@1"), r) for r in records if r.finished]
+        points.sort(key=lambda point: point[:2])
         named: set[str] = set()
         for seconds, p1, record in points:
             method = method_name(record)
             axis.plot(
                 seconds, p1, linestyle="none", color=COLOURS.get(method, OTHER),
-                marker=MARKERS.get(method, "o"), markersize=7, label=None if method in named else method, zorder=3,
+                marker=MARKERS.get(method, "o"),
+                markersize=7, label=None if method in named else method, zorder=3,
             )  # fmt: skip
             named.add(method)
         best: list[tuple[float, float]] = []

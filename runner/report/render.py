@@ -14,8 +14,8 @@ PAPER = PROFILES[-1]
 
 
 def runs_shown(grid: Grid, profile: str, results_dir: Path) -> list[PlannedRun]:
-    """The profile's runs, and those of the paper's own setting for the paper's data sets that it leaves out: a
-    table shows what became of every column the paper prints."""
+    """The profile's runs, and those of the paper's own setting for the paper's data sets that it leaves
+    out: a table shows what became of every column the paper prints."""
     runs = expand(grid, profile, results_dir)
     covered = {run.dataset for run in runs}
     others = [column.name for column in grid.datasets if column.published and column.name not in covered]
@@ -58,21 +58,15 @@ def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[
     return [*written, report]
 
 
-def _figure_fragment(
-    spec: TableSpec, pictures: Sequence[Path], runs: Sequence[PlannedRun], command: str
-) -> str:
+def _figure_fragment(spec: TableSpec, pictures: Sequence[Path], runs: Sequence[PlannedRun], command: str) -> str:
     records = [record_of(run) for run in runs]
     made = layout.how_made([record for record in records if record.finished], command)
     parts = [f'<section id="{spec.name}"><h2>{layout.html_text(spec.title)}</h2>']
     parts.append(f'<p class="made">{"<br>".join(map(layout.html_text, made))}</p>')
     for picture in pictures:
         data = base64.b64encode(picture.read_bytes()).decode()
-        parts.append(
-            f'<figure><img alt="{layout.html_text(spec.title)}" src="data:image/png;base64,{data}"></figure>'
-        )
+        parts.append(f'<figure><img alt="{layout.html_text(spec.title)}" src="data:image/png;base64,{data}"></figure>')
     if not pictures:
         parts.append("<p>Not drawn: no finished run yet.</p>")
-    parts.append(
-        "<ul>" + "".join(f"<li>{layout.html_text(note)}</li>" for note in spec.notes) + "</ul></section>"
-    )
+    parts.append("<ul>" + "".join(f"<li>{layout.html_text(note)}</li>" for note in spec.notes) + "</ul></section>")
     return "\n".join(parts)

@@ -76,11 +76,7 @@ def sweep_table(records: Sequence[RunRecord], keys: Sequence[str]) -> pd.DataFra
             "runs": " ".join(record.short_id for record in group),
         }
         rows.append(row)
-    return (
-        pd.DataFrame(rows).sort_values(columns, key=_sortable, ignore_index=True)
-        if columns
-        else pd.DataFrame(rows)
-    )
+    return pd.DataFrame(rows).sort_values(columns, key=_sortable, ignore_index=True) if columns else pd.DataFrame(rows)
 
 
 def _measured(group: Sequence[RunRecord]) -> dict[str, float]:
@@ -95,9 +91,7 @@ def _measured(group: Sequence[RunRecord]) -> dict[str, float]:
         )
         for record in group
     ]
-    return dict(
-        zip(MEASURES, (statistics.fmean(column) for column in zip(*per_run, strict=True)), strict=True)
-    )
+    return dict(zip(MEASURES, (statistics.fmean(column) for column in zip(*per_run, strict=True)), strict=True))
 
 
 def _sortable(column: pd.Series) -> pd.Series:

@@ -1,0 +1,162 @@
+"""Table files of the tests' own, and run folders as a run would write them, without running."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.clock import STAGES
+from runner.tables import Grid, PlannedRun, TableSpec, expand, load_table
+
+# Amazon-670K has published numbers (full: epochs 2 and 6, P@1 37.5), the WordNet set is a stand-in.
+GRID = """
+paper: lns
+fixed: [epochs=4, evaluation.per_epoch=1]
+baseline: full
+methods:
+  - {name: full, label: Full softmax, overrides: [sampler=full]}
+  - {name: lsh_label, label: LSH Label, overrides: [sampler=lsh_label]}
+  - {name: nce, label: NCE, overrides: [sampler=log_uniform, loss=nce]}
+datasets:
+  - {name: amazon670k, label: Amazon-670K, published: amazon670k}
+  - {name: wordnet_hypernym, label: WordNet hypernyms}
+profiles:
+  small: {seeds: [0], datasets: [{name: wordnet_hypernym}]}
+  medium: {seeds: [0, 1], datasets: [{name: wordnet_hypernym}]}
+  paper: {seeds: [0], datasets: [{name: amazon670k}]}
+"""
+TABLE2 = """
+title: "Toy Table 2"
+kind: convergence
+grid: toy
+published: {csv: lns.csv, table: table2}
+notes: [A note.]
+"""
+
+
+@pytest.fixture(autouse=True)
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test sees the data that happen to be prepared on this machine."""
+    folder = tmp_path / "prepared"
+    monkeypatch.setenv("DATASETS_DIR", str(folder))
+    monkeypatch.delenv("DATA_MIRROR", raising=False)
+    return folder
+
+
+@pytest.fixture
+def results_dir(tmp_path: Path) -> Path:
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def write_tables(tmp_path: Path) -> Callable[..., Path]:
+    """Write NAME.yaml files and the grid ``toy`` they share; returns the folder."""
+
+    def write(*, grid: str = GRID, **tables: str) -> Path:
+        folder = tmp_path / "table"
+        (folder / "grid").mkdir(parents=True, exist_ok=True)
+        (folder / "grid" / "toy.yaml").write_text(grid)
+        for name, text in (tables or {"toy2": TABLE2}).items():
+            (folder / f"{name}.yaml").write_text(text)
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def toy(write_tables: Callable[..., Path]) -> dict[str, TableSpec]:
+    """The toy grid as a table of every kind."""
+    spec = load_table("toy2", write_tables())
+    assert spec.published is not None
+    table3 = dataclasses.replace(spec.published, table="table3")
+    return {
+        "convergence": spec,
+        "speed": dataclasses.replace(spec, name="toy3", kind="speed", published=table3),
+        "distribution": dataclasses.replace(spec, name="toyd", kind="distribution", published=None),
+        "curves": dataclasses.replace(spec, name="toyc", kind="curves", published=None),
+        "frequency": dataclasses.replace(spec, name="toyf", kind="frequency", published=None),
+    }
+
+
+@pytest.fixture
+def planned(results_dir: Path) -> Callable[..., list[PlannedRun]]:
+    def plan(grid: Grid, profile: str) -> list[PlannedRun]:
+        return expand(grid, profile, results_dir)
+
+    return plan
+
+
+@pytest.fixture
+def pick() -> Callable[..., PlannedRun]:
+    """One of the planned runs, by method and seed."""
+
+    def choose(runs: Sequence[PlannedRun], method: str, seed: int = 0) -> PlannedRun:
+        return next(run for run in runs if run.method == method and run.seed == seed)
+
+    return choose
+
+
+@pytest.fixture
+def grid_text() -> str:
+    return GRID
+
+
+@pytest.fixture
+def write_run() -> Callable[..., Path]:
+    """Write the folder of a planned run: ``curve`` is P@1 on the test subset, a fraction an epoch."""
+
+    def write(
+        run: PlannedRun,
+        curve: Sequence[float],
+        *,
+        status: str = "finished",
+        seconds: float = 40.0,
+        p1: float | None = None,
+        cpu: str = "Toy CPU",
+        **more: Any,
+    ) -> Path:
+        folder = run.config.run_dir
+        folder.mkdir(parents=True, exist_ok=True)
+        epochs = len(curve)
+        summary: dict[str, Any] = {
+            "status": status,
+            "run_id": run.run_id,
+            "config": run.config.as_dict(),
+            **more,
+        }
+        if status == "finished":
+            summary |= {
+                "metrics": {"test/p@1": curve[-1] if p1 is None else p1, "test/p@5": 0.25},
+                "epochs": float(epochs),
+                "train_seconds": seconds,
+                "stage_seconds": dict.fromkeys(STAGES, seconds / 8),
+                "candidates_per_row": 1000.0,
+                "peak_rss_mb": 512.4,
+                "dataset": {
+                    "name": run.dataset, "num_classes": 50, "num_train": 500,
+                    "label_frequency": {"rank": [1, 5, 20, 50], "count": [90, 30, 4, 0]},
+                },
+            }  # fmt: skip
+        provenance = {
+            "commit": "0123456789abcdef", "patch": None, "started": "2026-01-02T03:04:05+0000",
+            "cpu": cpu, "threads": 2, "cores": 2,
+        }  # fmt: skip
+        group = {"rank_end": [1, 5, 50], "truth": [0.5, 0.3, 0.2], "proposal": [0.1, 0.0, 0.9]}
+        observed = [{"kind": "distribution", "step": 0, "epoch": 0.0, **group}]
+        observed += [
+            {
+                "kind": "evaluation", "step": 10 * epoch, "epoch": float(epoch),
+                "train_seconds": seconds * epoch / epochs, "test_subset/p@1": value,
+            }
+            for epoch, value in enumerate(curve, start=1)
+        ]  # fmt: skip
+        observed.append({"kind": "distribution", "step": 10 * epochs, "epoch": float(epochs), **group})
+        (folder / "summary.json").write_text(json.dumps(summary))
+        (folder / "provenance.json").write_text(json.dumps(provenance))
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in observed))
+        return folder
+
+    return write

@@ -1,0 +1,157 @@
+"""Printed tables and figures: golden Markdown, LaTeX and CSV that read back, a self-contained page."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from runner.report import layout, plots
+from runner.report.cells import cells
+from runner.report.records import record_of
+from runner.report.render import render, runs_shown
+from runner.tables import PlannedRun, TableSpec
+
+Specs = dict[str, TableSpec]
+
+
+@pytest.fixture
+def shown(
+    toy: Specs, results_dir: Path, pick: Callable[..., PlannedRun], write_run: Callable[..., Path]
+) -> list[PlannedRun]:
+    """Full and NCE finished on the stand-in, LSH Label failed; of Amazon-670K only full softmax."""
+    runs = runs_shown(toy["convergence"].grid, "small", results_dir)
+    write_run(pick(runs, "full"), [0.3, 0.5, 0.6], p1=0.61234, seconds=30)
+    write_run(pick(runs, "nce"), [0.1, 0.2, 0.25], p1=0.26, seconds=3)
+    write_run(pick(runs, "lsh_label"), [0.1], status="failed", error="OSError: a | b")
+    write_run(pick(runs[3:], "full"), [0.2, 0.35, 0.38], p1=0.38)
+    return runs
+
+
+GOLDEN = """\
+# Toy Table 2
+
+Made by `make`  
+4 runs of 2026-01-02; commit 0123456789; Toy CPU, 2 of 2 cores
+
+## WordNet hypernyms
+
+not a data set of the paper: no published numbers; 4 epochs, batch 256, adam lr 0.003, seed 0
+
+| Method       | Epochs to 50 % | Epochs to 90 % | P@1 (%) |       Runs |
+| ------------ | -------------: | -------------: | ------: | ---------: |
+| Full softmax |           1.00 |           3.00 |   61.23 | <full-run> |
+| LSH Label    |         failed |         failed |  failed | <lshl-run> |
+| NCE          |           Fail |           Fail |   26.00 | <nce--run> |
+
+## Amazon-670K
+
+4 epochs, batch 256, adam lr 0.003, seed 0
+"""
+
+
+def test_markdown_is_as_agreed(toy: Specs, shown: list[PlannedRun]) -> None:
+    spec = toy["convergence"]
+    text = layout.to_markdown(layout.document(spec, cells(spec, shown), shown, "make"))
+    for run, name in zip(shown, ("<full-run>", "<lshl-run>", "<nce--run>"), strict=False):
+        text = text.replace(record_of(run).short_id, name, 1)
+    assert text.startswith(GOLDEN)
+    assert "| Full softmax |           1.00 |                         2 |                      -1.00 |" in text
+    assert "*skipped: data not prepared (python scripts/prepare_dataset.py amazon670k)*" in text
+    assert "failed: OSError: a \\| b" in text, "a pipe must not end a cell"
+    assert text.rstrip().endswith(f"{shown[3].run_id} |"), "the last table traces every run"
+
+
+def test_latex_reads_back(toy: Specs, shown: list[PlannedRun]) -> None:
+    spec = toy["convergence"]
+    document = layout.document(spec, cells(spec, shown), shown, "make")
+    text = layout.to_latex(document)
+    bodies = re.findall(r"\\midrule\n(.*?)\n\\bottomrule", text, flags=re.DOTALL)
+    assert len(bodies) == len(document.blocks) == 2
+    for body, block in zip(bodies, document.blocks, strict=True):
+        rows = [[c.strip() for c in line.removesuffix(r"\\").split("&")] for line in body.splitlines()]
+        expected = [[str(c).replace("–", "--").replace("%", r"\%") for c in row] for row in block.frame.to_numpy()]
+        assert rows == expected
+    assert text.count(r"\toprule") == text.count(r"\begin{tabular}") == text.count(r"\end{table}") == 2
+    assert r"\multicolumn{3}{c}{P@1 (\%)}" in text
+    assert not re.search(r"(?<!\\)[_&#](?!\w*\})", text.split(r"\midrule")[0].split(r"\caption")[1].split("\n")[0])
+
+
+def test_csv_reads_back_with_full_statuses(toy: Specs, shown: list[PlannedRun], results_dir: Path) -> None:
+    spec = toy["convergence"]
+    render([spec], "small", results_dir)
+    path = results_dir / "tables" / "small" / "toy2.csv"
+    read, long = pd.read_csv(path), cells(spec, shown)
+    assert read["ours"].to_numpy() == pytest.approx(long["ours"].to_numpy(), nan_ok=True)
+    assert read["status"].tolist() == long["status"].tolist()
+    row = read.query("dataset == 'amazon670k' and method == 'full' and metric == 'P@1'").iloc[0]
+    assert (row["ours"], row["published"], row["difference"]) == (38.0, 37.5, 0.5)
+    assert row["run_ids"] == shown[3].run_id
+
+
+def test_page_is_self_contained_and_shows_every_section(toy: Specs, shown: list[PlannedRun], results_dir: Path) -> None:
+    paths = render(list(toy.values()), "small", results_dir)
+    page = paths[-1].read_text()
+    assert paths[-1].name == "report.html"
+    assert all(path.stat().st_size > 0 for path in paths)
+    for spec in toy.values():
+        assert f'<section id="{spec.name}">' in page
+    assert not re.findall(r'(?:src|href)="(?!data:image/png;base64,|#)', page)
+    assert page.count("data:image/png;base64,") == 3, "NCE's proposal on the stand-in, curves, frequencies"
+    assert page.count("<td>61.23</td>") == 2, "P@1 of full softmax in both tables"
+
+
+def test_figures_are_png_and_svg_and_reproducible(toy: Specs, shown: list[PlannedRun], tmp_path: Path) -> None:
+    for kind in ("distribution", "curves", "frequency"):
+        first = plots.draw(toy[kind], shown, tmp_path / "a")
+        second = plots.draw(toy[kind], shown, tmp_path / "b")
+        assert first
+        for one, other in zip(first, second, strict=True):
+            assert one.read_bytes().startswith(b"\x89PNG")
+            svg = one.with_suffix(".svg").read_text()
+            assert "<svg" in svg
+            assert svg == other.with_suffix(".svg").read_text()
+
+
+def test_no_finished_run_no_figure(toy: Specs, planned: Callable[..., list[PlannedRun]], results_dir: Path) -> None:
+    runs = planned(toy["curves"].grid, "small")
+    assert plots.draw(toy["curves"], runs, results_dir) == []
+    page = render([toy["curves"], toy["convergence"]], "small", results_dir)[-1].read_text()
+    assert "Not drawn: no finished run yet." in page
+    assert "No runs yet." in page
+
+
+def test_every_method_has_a_colour_and_a_marker_of_its_own() -> None:
+    assert plots.COLOURS.keys() == plots.MARKERS.keys()
+    assert len(set(plots.COLOURS.values())) == len(set(plots.MARKERS.values())) == len(plots.COLOURS)
+
+
+def test_different_machines_are_pointed_out(
+    toy: Specs,
+    planned: Callable[..., list[PlannedRun]],
+    pick: Callable[..., PlannedRun],
+    write_run: Callable[..., Path],
+) -> None:
+    runs = planned(toy["speed"].grid, "small")
+    write_run(pick(runs, "full"), [0.5])
+    assert not any("do not compare" in line for line in layout.how_made([record_of(runs[0])], "make"))
+    write_run(pick(runs, "nce"), [0.5], cpu="Other CPU")
+    made = layout.how_made([record_of(pick(runs, "full")), record_of(pick(runs, "nce"))], "make")
+    assert any("do not compare" in line for line in made)
+
+
+def test_several_seeds_are_printed_with_their_deviation(
+    toy: Specs,
+    planned: Callable[..., list[PlannedRun]],
+    pick: Callable[..., PlannedRun],
+    write_run: Callable[..., Path],
+) -> None:
+    runs = planned(toy["convergence"].grid, "medium")
+    for seed, p1 in ((0, 0.60), (1, 0.62)):
+        write_run(pick(runs, "full", seed), [0.5], p1=p1)
+    spec = toy["convergence"]
+    document = layout.document(spec, cells(spec, runs), runs, "make")
+    assert "61.00 ± 1.41" in layout.to_markdown(document)
+    assert r"61.00 $\pm$ 1.41" in layout.to_latex(document)
+    assert "seeds 0, 1" in layout.to_markdown(document)

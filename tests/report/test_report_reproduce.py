@@ -1,0 +1,195 @@
+"""From a table file to rendered numbers by real, tiny runs: failures, Ctrl-C, resuming, missing data."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.config import CONF
+from runner.report import plan as planning
+from runner.report.plan import AGAIN, RESUME, TO_RUN, execute, plan, plan_total
+from runner.report.records import RunRecord, record_of
+from runner.run_folder import RunFolder
+from runner.tables import PlannedRun, TableSpec, load_table
+
+SCRIPT = CONF.parent / "scripts" / "reproduce.py"
+GRID = """
+paper: lns
+fixed: [hardware.threads=1, batch_size=32, evaluation.per_epoch=1, evaluation.rows=50,
+        dataset.num_classes=60, dataset.num_features=200, dataset.num_train=640, dataset.num_test=100]
+baseline: full
+methods:
+  - {name: full, label: Full softmax, overrides: [sampler=full]}
+  - {name: broken, label: Diverges, overrides: [sampler=full, optimizer.lr=1e30]}
+  - {name: other, label: Slower start, overrides: [sampler=full, optimizer.lr=1e-4]}
+datasets: [{name: synthetic_xc, label: Synthetic}]
+profiles:
+  small: {seeds: [0], datasets: [{name: synthetic_xc, overrides: [epochs=2]}]}
+  medium: {seeds: [0], datasets: [{name: synthetic_xc, overrides: [epochs=100000]}]}
+  paper: {seeds: [0], datasets: [{name: synthetic_xc, overrides: [epochs=3]}]}
+"""
+TABLE = "title: Toy\nkind: convergence\ngrid: toy\n"
+
+
+def reproduce(*arguments: str | Path, **more: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+
+
+def summaries(results_dir: Path) -> dict[str, dict]:
+    return {path.parent.name: json.loads(path.read_text()) for path in results_dir.glob("runs/*/summary.json")}
+
+
+def test_a_failing_run_is_a_status_and_finished_ones_are_not_repeated(
+    write_tables: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = write_tables(grid=GRID, toy=TABLE)
+    results_dir = tmp_path / "odd, 'name'"
+    first = reproduce("toy", "--tables-dir", folder, "--results-dir", results_dir)
+    assert first.returncode == 1, first.stderr
+    assert "3 runs: 0 finished, 3 to run, 0 without data" in first.stdout
+    assert "rough guess" in first.stdout
+    statuses = sorted(summary["status"] for summary in summaries(results_dir).values())
+    assert statuses == ["diverged", "finished", "finished"], "the run after the failing one was made"
+    assert "error: Diverges on Synthetic, seed 0: diverged: the loss became" in first.stderr
+    table = (results_dir / "tables" / "small" / "toy.md").read_text()
+    assert "| Diverges     |       diverged |" in table
+    for path in first.stdout.splitlines()[-4:]:
+        assert Path(path).is_file(), path
+
+    times = {path: path.stat().st_mtime_ns for path in results_dir.glob("runs/*/summary.json")}
+    (folder / "grid" / "toy.yaml").write_text("\n".join(x for x in GRID.splitlines() if "broken" not in x))
+    second = reproduce("toy", "--tables-dir", folder, "--results-dir", results_dir)
+    assert second.returncode == 0, second.stderr
+    assert "2 runs: 2 finished, 0 to run, 0 without data" in second.stdout
+    assert times == {path: path.stat().st_mtime_ns for path in results_dir.glob("runs/*/summary.json")}
+
+
+def test_ctrl_c_leaves_a_checkpoint_and_renders_what_is_there(
+    write_tables: Callable[..., Path], results_dir: Path
+) -> None:
+    folder = write_tables(grid=GRID, toy=TABLE)
+    options = ["--profile", "medium", "--tables-dir", str(folder), "--results-dir", str(results_dir)]
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPT), "toy", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    limit = time.monotonic() + 180
+    while not any(path.stat().st_size > 3000 for path in results_dir.glob("runs/*/metrics.jsonl")):
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert time.monotonic() < limit
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "the same command continues" in err
+    assert "Traceback" not in err
+    (summary,) = summaries(results_dir).values()
+    assert summary["status"] == "interrupted"
+    assert list(results_dir.glob("runs/*/checkpoint/step-*/state.json"))
+    assert "unfinished" in (results_dir / "tables" / "medium" / "toy.md").read_text()
+    steps = plan([load_table("toy", folder)], "medium", results_dir)
+    assert [step.status for step in steps] == [RESUME, TO_RUN, TO_RUN]
+
+
+def test_a_process_that_dies_without_a_word_is_recorded(
+    toy: dict[str, TableSpec], results_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dying = tmp_path / "python"
+    dying.write_text("#!/bin/sh\nkill -9 $$\n")
+    dying.chmod(0o755)
+    monkeypatch.setattr(planning.sys, "executable", str(dying))
+    steps = plan([toy["convergence"]], "small", results_dir)
+    outcome = execute(steps[:2])
+    assert [why for _, why in outcome.failed] == ["failed: the process was killed by SIGKILL"] * 2
+    assert not outcome.stopped
+    assert record_of(steps[0].run).status == "failed"
+    assert record_of(steps[0].run).config["sampler"]["name"] == "full"
+    assert [step.status for step in plan([toy["convergence"]], "small", results_dir)] == [
+        AGAIN,
+        AGAIN,
+        TO_RUN,
+    ]
+
+
+def test_a_run_that_another_process_holds_keeps_its_folder(
+    toy: dict[str, TableSpec], results_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child that ends because the folder is locked must not mark the other process's run as failed."""
+    ending = tmp_path / "python"
+    ending.write_text("#!/bin/sh\nexit 2\n")
+    ending.chmod(0o755)
+    monkeypatch.setattr(planning.sys, "executable", str(ending))
+    step = plan([toy["convergence"]], "small", results_dir)[0]
+    with RunFolder(step.run.config.run_dir).locked():
+        outcome = execute([step])
+    assert "another process" in outcome.failed[0][1]
+    assert record_of(step.run).status == "not run"
+
+
+def test_data_that_are_not_prepared_skip_and_do_not_fail(write_tables: Callable[..., Path], results_dir: Path) -> None:
+    folder = write_tables()
+    done = reproduce("toy2", "--profile", "paper", "--tables-dir", folder, "--results-dir", results_dir)
+    assert done.returncode == 0, done.stderr
+    assert "3 runs: 0 finished, 0 to run, 3 without data" in done.stdout
+    assert "skipped: data not prepared (python scripts/prepare_dataset.py amazon670k)" in done.stdout
+    assert not (results_dir / "runs").exists()
+    assert "37.5" in (results_dir / "tables" / "paper" / "toy2.md").read_text()
+
+
+def test_dry_run_and_render_only_run_nothing(write_tables: Callable[..., Path], results_dir: Path) -> None:
+    folder = write_tables(grid=GRID, toy=TABLE)
+    options = ["--tables-dir", folder, "--results-dir", results_dir]
+    assert reproduce("toy", *options, "--dry-run").returncode == 0
+    assert not results_dir.exists()
+    assert reproduce("toy", *options, "--render-only").returncode == 0
+    assert not (results_dir / "runs").exists()
+    assert "not run" in (results_dir / "tables" / "small" / "toy.md").read_text()
+
+
+def test_mistakes_on_the_command_line_are_one_line(results_dir: Path) -> None:
+    for arguments, hint in (
+        (["lns_tabel2"], "did you mean 'lns_table2'"),
+        (["--profile", "smal"], "mean 'small'"),
+    ):
+        done = reproduce(*arguments, "--results-dir", results_dir, "--dry-run")
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
+        assert hint in done.stderr
+
+
+def test_estimates_come_from_earlier_runs_of_the_same_method(
+    toy: dict[str, TableSpec],
+    planned: Callable[..., list[PlannedRun]],
+    pick: Callable[..., PlannedRun],
+    write_run: Callable[..., Path],
+    results_dir: Path,
+) -> None:
+    """A medium run of 4 epochs after a small run at 25 s an epoch: 100 s and the start, no rough guess."""
+    runs = planned(toy["convergence"].grid, "small")
+    write_run(pick(runs, "full"), [0.5], seconds=25)
+    steps = {(s.run.method, s.run.seed): s for s in plan([toy["convergence"]], "medium", results_dir)}
+    assert steps["full", 0].status == "finished", "seed 0 is the same run in both profiles"
+    assert steps["full", 1].measured
+    assert 100 < (steps["full", 1].seconds or 0) < 130
+    assert not steps["nce", 1].measured
+    assert "estimated time" in plan_total(list(steps.values()))
+
+
+def test_runs_ask_for_this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    assert planning._python_path().split(os.pathsep) == [str(CONF.parent), "/elsewhere"]
+
+
+def test_record_of_nothing_is_not_run(tmp_path: Path) -> None:
+    record = RunRecord(tmp_path / "none")
+    assert (record.status, record.finished, record.observations) == ("not run", False, [])

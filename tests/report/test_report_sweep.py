@@ -1,0 +1,101 @@
+"""Sweeps: the settings that differ are found, numbers stand where they belong, statuses too."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from runner.config import CONF, compose
+from runner.errors import ConfigError
+from runner.report.plots import frontier, save
+from runner.report.records import all_records
+from runner.report.sweep import differing_keys, families, pivots, sweep_table
+from runner.tables import PlannedRun
+
+KEYS = ["sampler.K", "sampler.L"]
+P1 = {(4, 10): 0.40, (4, 20): 0.50, (10, 10): 0.55, (10, 20): 0.60}
+
+
+@pytest.fixture
+def swept(results_dir: Path, write_run: Callable[..., Path]) -> Path:
+    """K x L with two seeds each, made on different thread counts; one run of another method."""
+    for (k, tables), p1 in P1.items():
+        for seed in (0, 1):
+            overrides = [
+                f"sampler.K={k}",
+                f"sampler.L={tables}",
+                f"seed={seed}",
+                f"hardware.threads={1 + seed}",
+            ]
+            config = compose([*overrides, f"results_dir={results_dir}"])
+            run = PlannedRun(dataset="d", method="lsh_label", seed=seed, overrides=(), config=config)
+            write_run(run, [p1], p1=p1 + 0.01 * seed, seconds=10 * k)
+    other = compose(["sampler=log_uniform", "loss=nce", f"results_dir={results_dir}"])
+    write_run(PlannedRun(dataset="d", method="nce", seed=0, overrides=(), config=other), [0.5])
+    return results_dir
+
+
+def test_swept_settings_are_found_and_measured(swept: Path) -> None:
+    found = families(all_records(swept))
+    assert set(found) == {("wordnet_hypernym", "lsh_label"), ("wordnet_hypernym", "nce")}
+    records = found["wordnet_hypernym", "lsh_label"]
+    assert differing_keys(records) == KEYS, "neither the seed nor where a run happened"
+    table = sweep_table(records, KEYS)
+    assert list(zip(table["sampler.K"], table["sampler.L"], strict=True)) == sorted(P1), (
+        "ordered as numbers: 4 before 10"
+    )
+    for row in table.itertuples():
+        assert row[3] == pytest.approx(100 * (P1[row[1], row[2]] + 0.005))
+    assert set(table["seeds"]) == {2}
+    grids = pivots(table, KEYS)
+    assert grids["P@1 (%)"].loc[10, 20] == pytest.approx(60.5)
+    assert grids["seconds per epoch"].loc[4, 10] == pytest.approx(40)
+
+
+def test_an_unfinished_run_takes_the_numbers_from_its_combination(swept: Path, write_run: Callable[..., Path]) -> None:
+    config = compose(["sampler.K=4", "sampler.L=10", "seed=2", f"results_dir={swept}"])
+    write_run(PlannedRun(dataset="d", method="m", seed=2, overrides=(), config=config), [0.1], status="diverged")
+    table = sweep_table(families(all_records(swept))["wordnet_hypernym", "lsh_label"], KEYS)
+    row = table.iloc[0]
+    assert (row["sampler.K"], row["sampler.L"], row["status"], row["seeds"]) == (4, 10, "diverged", 3)
+    assert pd.isna(row["P@1 (%)"])
+    assert table["P@1 (%)"].notna().sum() == 3
+
+
+def test_a_further_setting_that_differs_gets_its_own_column(swept: Path, write_run: Callable[..., Path]) -> None:
+    """Runs that also differ in the learning rate are not averaged with the others."""
+    config = compose(["sampler.K=4", "sampler.L=10", "optimizer.lr=0.1", f"results_dir={swept}"])
+    write_run(PlannedRun(dataset="d", method="m", seed=0, overrides=(), config=config), [0.9])
+    table = sweep_table(families(all_records(swept))["wordnet_hypernym", "lsh_label"], KEYS)
+    assert list(table.columns[:3]) == [*KEYS, "optimizer.lr"]
+    assert len(table) == 5
+    assert pivots(table, KEYS) == {}
+
+
+def test_unknown_key_lists_the_valid_ones(swept: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no setting 'sampler.k' .*valid: .*sampler.K, sampler.L"):
+        sweep_table(families(all_records(swept))["wordnet_hypernym", "lsh_label"], ["sampler.k"])
+
+
+def test_the_script_writes_the_table(swept: Path) -> None:
+    command = [sys.executable, str(CONF.parent / "scripts" / "render_tables.py"), "--sweep", str(swept)]
+    done = subprocess.run([*command, "--keys", *KEYS], capture_output=True, text=True, check=True)
+    assert "## P@1 (%)" in done.stdout
+    assert "| sampler.K \\ sampler.L |" in done.stdout
+    written = pd.read_csv(swept / "tables" / "sweep" / "wordnet_hypernym-lsh_label.csv")
+    assert written["P@1 (%)"].tolist() == pytest.approx([40.5, 50.5, 55.5, 60.5])
+    wrong = subprocess.run([*command, "--keys", "sampler.bits"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert wrong.stderr.count("\n") == 1
+    assert "they differ in: sampler.K, sampler.L" in wrong.stderr
+
+
+def test_frontier_draws_every_finished_run(swept: Path) -> None:
+    figure = frontier(all_records(swept), "toy")
+    axis = figure.axes[0]
+    points = [line for line in axis.lines if line.get_linestyle() == "None"]
+    assert len(points) == 2 * len(P1) + 1
+    assert save(figure, swept / "frontier").read_bytes().startswith(b"\x89PNG")
