@@ -32,14 +32,16 @@ def _winner(vector, coordinates, bin_index):
 
 
 @njit(cache=True, parallel=True)
-def _dwta(vectors, rows, coordinates, hashes_per_table, bits, code_mask, seed, codes):
+def _dwta(vectors, rows, shift, coordinates, hashes_per_table, bits, code_mask, seed, codes):
     tables = codes.shape[0]
     num_bins = tables * hashes_per_table
     for part in prange(CHUNKS):
         lo, hi = part * rows.shape[0] // CHUNKS, (part + 1) * rows.shape[0] // CHUNKS
         winners = np.empty(num_bins, dtype=np.int8)
+        vector = np.empty(vectors.shape[1], dtype=np.float32)
         for i in range(lo, hi):
-            vector = vectors[rows[i]]
+            for k in range(vector.shape[0]):
+                vector[k] = vectors[rows[i], k] - shift[k]
             for bin_index in range(num_bins):
                 winners[bin_index] = _winner(vector, coordinates, bin_index)
             for table in range(tables):
@@ -87,7 +89,9 @@ class Dwta:
         ]
         self._coordinates = np.concatenate(permutations)[: K * L].astype(np.int32)
 
-    def hash(self, vectors_RD: np.ndarray, rows_U: np.ndarray) -> np.ndarray:
+    def hash(self, vectors_RD: np.ndarray, rows_U: np.ndarray, shift_D: np.ndarray | None = None) -> np.ndarray:
+        """Codes (L, U) uint32 of the given rows, each minus ``shift_D`` (default 0)."""
+        shift = np.zeros(vectors_RD.shape[1], dtype=np.float32) if shift_D is None else shift_D
         codes = np.empty((self.L, len(rows_U)), dtype=np.uint32)
-        _dwta(vectors_RD, rows_U, self._coordinates, self.K, self._bits, self._mask, self._seed, codes)
+        _dwta(vectors_RD, rows_U, shift, self._coordinates, self.K, self._bits, self._mask, self._seed, codes)
         return codes

@@ -33,8 +33,8 @@ def _hadamard(x):
 
 
 @njit(cache=True, parallel=True, fastmath=_FAST)
-def _simhash(vectors, rows, signs, bits, codes):
-    """codes[t, i] = K sign bits of table t for vectors[rows[i]].
+def _simhash(vectors, rows, shift, signs, bits, codes):
+    """codes[t, i] = K sign bits of table t for vectors[rows[i]] - shift.
 
     Vectors are hashed a few at a time, one to a lane, so that every butterfly is one vector instruction.
     """
@@ -53,7 +53,7 @@ def _simhash(vectors, rows, signs, bits, codes):
                 x[:] = np.float32(0.0)
                 for lane in range(lanes):
                     for k in range(columns):
-                        x[k * _LANES + lane] = vectors[rows[first + lane], k]
+                        x[k * _LANES + lane] = vectors[rows[first + lane], k] - shift[k]
                 for turn in range(rounds):
                     for k in range(width):
                         sign = signs[block, turn, k]
@@ -73,7 +73,7 @@ def _simhash(vectors, rows, signs, bits, codes):
 
 
 class SimHash:
-    """K x L sign bits. ``code_bits`` = K; ``hash(vectors_RD, rows_U)`` -> codes (L, U) uint32."""
+    """K x L sign bits. ``code_bits`` = K; ``hash(vectors_RD, rows_U, shift_D)`` -> codes (L, U) uint32."""
 
     @staticmethod
     def check(K: int, bin_size: int) -> None:
@@ -89,7 +89,9 @@ class SimHash:
         flips = rng.generator(seed, rng.HASH).integers(0, 2, size=(blocks, _ROUNDS, width))
         self._signs = (2 * flips - 1).astype(np.float32)
 
-    def hash(self, vectors_RD: np.ndarray, rows_U: np.ndarray) -> np.ndarray:
+    def hash(self, vectors_RD: np.ndarray, rows_U: np.ndarray, shift_D: np.ndarray | None = None) -> np.ndarray:
+        """Codes of the given rows, each minus ``shift_D`` (default 0)."""
+        shift = np.zeros(vectors_RD.shape[1], dtype=np.float32) if shift_D is None else shift_D
         codes = np.empty((self.L, len(rows_U)), dtype=np.uint32)
-        _simhash(vectors_RD, rows_U, self._signs, self.K, codes)
+        _simhash(vectors_RD, rows_U, shift, self._signs, self.K, codes)
         return codes

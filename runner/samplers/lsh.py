@@ -111,7 +111,9 @@ class LshConfig(SamplerConfig):
     hash: ``simhash`` (K sign bits) or ``dwta`` (K winners among ``bin_size`` coordinates).
     bucket_cap: most ids read from one bucket. sparsity_budget: stop reading tables when |S| / n exceeds it.
     min_candidates: rows with fewer retrieved classes are topped up uniformly. tail_candidates: always add at
-    least so many uniform ones. refresh_period: steps until the tables are first rebuilt; each following
+    least so many uniform ones. center: hash class vectors minus their mean. The mean adds the same to every logit, so
+    the softmax does not see it, but training makes it large and then all vectors look alike to a hash of angles.
+    refresh_period: steps until the tables are first rebuilt; each following
     interval is refresh_growth times longer.
     """
 
@@ -123,6 +125,7 @@ class LshConfig(SamplerConfig):
     sparsity_budget: float = 0.05
     min_candidates: int = 500
     tail_candidates: int = 0
+    center: bool = True
     refresh_period: int = 50
     refresh_growth: float = 1.1
 
@@ -226,7 +229,9 @@ class Lsh(Sampler):
     # ------------------------------------------------------------ following the weights
 
     def _rehash(self, rows_U: np.ndarray, step: int) -> None:
-        self.tables.codes[:, rows_U] = self.family.hash(self.layer.table.weights, rows_U)
+        weights = self.layer.table.weights
+        mean_D = weights.mean(axis=0, dtype=np.float64).astype(np.float32) if self.config.center else None
+        self.tables.codes[:, rows_U] = self.family.hash(weights, rows_U, mean_D)
         self.tables.build(self.seed, step)
         self.rehashed_rows += len(rows_U)
 
@@ -241,10 +246,12 @@ class Lsh(Sampler):
         return True
 
     def rebuild(self, step: int) -> None:
-        """Re-hash the rows updated since the last rebuild and sort all rows into buckets anew."""
+        """Re-hash the rows that moved since the last rebuild and sort all rows into buckets anew."""
         self.layer.table.read(None, step + 1)
-        moved = np.flatnonzero(self.layer.table.last_step > self.last_refresh).astype(np.int32)
-        self._rehash(moved, step)
+        rows = np.arange(self.num_classes, dtype=np.int32)
+        if not self.config.center:  # with the mean every centred row moves
+            rows = rows[self.layer.table.last_step > self.last_refresh]
+        self._rehash(rows, step)
         self.last_refresh = step
 
     @property

@@ -312,12 +312,14 @@ def test_lsh_label_retrieves_the_target_itself(layer: OutputLayer, query: Query)
 
 @pytest.mark.parametrize("mode", ["lsh_label", "lsh_embedding"])
 @pytest.mark.parametrize("case", ["simhash", "dwta"])
+@pytest.mark.parametrize("center", [False, True])
 def test_retrieved_set_is_the_union_of_the_query_buckets(
-    mode: str, case: str, layer: OutputLayer, query: Query
+    mode: str, case: str, center: bool, layer: OutputLayer, query: Query
 ) -> None:
     """Brute force over codes: i is retrieved if and only if it agrees with a query in some table's code."""
-    sampler: Any = build(mode, case, layer)
-    code_LN = sampler.family.hash(layer.table.weights, np.arange(N, dtype=np.int32))
+    sampler: Any = build(mode, case, layer, center=center)
+    weights = layer.table.weights - layer.table.weights.mean(0) if center else layer.table.weights
+    code_LN = sampler.family.hash(weights, np.arange(N, dtype=np.int32))
     code_LB = sampler.family.hash(query.hidden_BD, np.arange(ROWS, dtype=np.int32))
     for row, (ids, log_counts) in enumerate(rows_of(sampler.sample(query, 1), ROWS)):
         targets = query.targets_P[query.target_indptr_B1[row] : query.target_indptr_B1[row + 1]]

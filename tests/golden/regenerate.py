@@ -35,13 +35,13 @@ SAMPLERS = {
     "lsh_label": [
         "sampler=lsh_label", "loss=active_set", "sampler.hash=simhash", "sampler.K=5", "sampler.L=8",
         "sampler.bucket_cap=16", "sampler.sparsity_budget=0.2", "sampler.min_candidates=40",
-        "sampler.tail_candidates=5", "sampler.refresh_period=4", "sampler.refresh_growth=1.2",
+        "sampler.tail_candidates=5", "sampler.refresh_period=4", "sampler.center=false", "sampler.refresh_growth=1.2",
     ],
     "lsh_embedding": [
         "sampler=lsh_embedding", "loss=sampled_softmax", "loss.correct_target=false", "sampler.hash=dwta",
         "sampler.bin_size=4", "sampler.K=3", "sampler.L=8", "sampler.bucket_cap=16",
         "sampler.sparsity_budget=0.2", "sampler.min_candidates=40", "sampler.tail_candidates=5",
-        "sampler.refresh_period=4", "sampler.refresh_growth=1.2",
+        "sampler.refresh_period=4", "sampler.center=false", "sampler.refresh_growth=1.2",
     ],
 }  # fmt: skip
 

@@ -178,7 +178,7 @@ def test_retrieval_probability_of_theorem_one(K: int, L: int, theta: float, make
     )
     config = SAMPLERS["lsh_embedding"](
         name="lsh_embedding", K=K, L=L, hash="simhash", bucket_cap=n, sparsity_budget=1.0, min_candidates=1,
-        tail_candidates=0,
+        tail_candidates=0, center=False,
     )  # type: ignore[call-arg]  # fmt: skip
     shares = []
     for seed in range(60):
