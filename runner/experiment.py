@@ -6,7 +6,6 @@
 """
 
 import math
-import resource
 import signal
 import sys
 import time
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from runner import rng
+from runner import memory, rng
 from runner.batches import Batch, epoch_batches, steps_per_epoch, take
 from runner.clock import StageClock
 from runner.config import RunConfig, set_threads
@@ -244,6 +243,7 @@ class _Run:
 
     def __init__(self, config: RunConfig, folder: RunFolder, summary: dict[str, Any]) -> None:
         self.config, self.folder, self.summary = config, folder, summary
+        memory.reset_peak()
         threads = set_threads(config.hardware.threads)
         self.data: XmcDataset = config.dataset.build()
         train = self.data.train
@@ -386,7 +386,7 @@ class _Run:
                 "stage_seconds": dict(self.clock.seconds),
                 "warm_up_seconds": self.warm_up_seconds,
                 "candidates_per_row": self.candidates / max(1, self.step),
-                "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                "peak_rss_mb": memory.peak_mb(),
                 "sampler_statistics": self.network.sampler.statistics,
                 "dataset": {
                     "name": data.name,
