@@ -7,10 +7,11 @@ from pathlib import Path
 
 __version__ = "0.1.0"
 
-# torch and Numba each keep a pool of OpenMP threads, and by default an idle pool spins: on a busy machine the two
-# take turns starving each other (matrix products at 35 instead of 85 GFLOP/s beside one other process). Read when
-# the pools start, so it is set before either library is imported.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# torch and Numba each keep a pool of OpenMP threads, and by default an idle pool spins for milliseconds: on a busy
+# machine the two starve each other (a step of LSH Embedding twice as slow beside one other process). This short spin
+# costs a tenth on an idle machine and nothing beside others; sleeping at once (PASSIVE) doubles the cheapest steps.
+# Read when the pools start, so it is set before either library is imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def _compile_cache() -> Path:
