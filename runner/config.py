@@ -31,6 +31,8 @@ PLACE_ONLY = (
     "checkpoint_seconds",
 )  # where and how, never what: not in run_id
 
+_TABLE_HINT = "a table is many runs: render one by `make reproduce TABLE=NAME` (names are in conf/table)"
+
 T = TypeVar("T")
 
 
@@ -202,7 +204,9 @@ def to_run_config(cfg: Any) -> RunConfig:
         except MissingMandatoryValue as error:
             key = getattr(error, "full_key", None) or str(error)
             raise ConfigError(f"{key} is required: set it on the command line, e.g. {key}=VALUE") from None
-    values = {key: value for key, value in cfg.items() if key not in ("preset", "hydra", "table")}
+    if "table" in cfg:
+        raise ConfigError(_TABLE_HINT)
+    values = {key: value for key, value in cfg.items() if key not in ("preset", "hydra")}
     for group, (selector, registry) in _registries().items():
         section = values.get(group)
         if not isinstance(section, Mapping):
@@ -271,6 +275,8 @@ def explain(error: BaseException) -> str:
     if type(error).__name__ == "OverrideParseException":
         return f"cannot read '{getattr(error, 'override', '')}': {text.splitlines()[0]}; write KEY=VALUE or GROUP=NAME"
     group_error = re.match(r"Could not override '([\w/.@]+)'", text)
+    if group_error and group_error[1].split("/")[0] == "table":
+        return _TABLE_HINT
     if group_error:
         keys = [*GROUPS, "preset", *(field.name for field in dataclasses.fields(RunConfig))]
         return f"unknown key '{group_error[1]}'{did_you_mean(group_error[1], set(keys))}"
@@ -279,7 +285,7 @@ def explain(error: BaseException) -> str:
 
 
 def set_threads(threads: int) -> int:
-    """Set every thread pool (Numba, torch, BLAS) to the same size and return it; 0 takes all cores allowed here."""
+    """Give Numba's and torch's pools (torch's BLAS does all products) the same size, which is returned; 0: all cores."""
     import numba
     import torch
 

@@ -24,7 +24,7 @@ from runner.clock import StageClock
 from runner.config import RunConfig, set_threads
 from runner.data import LabelledRows, XmcDataset
 from runner.diagnostics import proposal_against_truth
-from runner.errors import DataNotPrepared, RunnerError
+from runner.errors import ConfigError, DataError, DataNotPrepared, RunnerError
 from runner.metrics import RANKS, inverse_propensity, ranking_metrics
 from runner.optimizers import RowTable
 from runner.output_layer import OutputLayer
@@ -90,7 +90,10 @@ class Network:
         self.layer.table.read(None, step)
 
     def is_finite(self, batch: Batch) -> bool:
-        """Whether all logits of a batch are numbers; a blow-up in the very last step shows nowhere else."""
+        """Whether all weights and a batch's logits are numbers; a blow-up in the last step shows nowhere else."""
+        parts = (self.encoder.table.weights, self.encoder.bias, self.layer.table.weights, self.layer.table.bias_view)
+        if not all(np.isfinite(part).all() for part in parts):
+            return False
         hidden = self.encoder.encode(batch)
         for lo, hi in self.layer.blocks(batch.num_rows):
             logits = np.empty((batch.num_rows, hi - lo), dtype=np.float32)
@@ -202,16 +205,20 @@ def run(config: RunConfig) -> Path:
     folder = RunFolder(config.run_dir)
     with folder.locked():
         if config.force:
+            config.dataset.build()  # before anything is deleted: the data may be gone
             folder.clear()
         if folder.is_finished():
             _check_same_data(config, folder)
             print(f"already finished, not repeated (force=true re-runs): {config.run_id}", file=sys.stderr)
             return folder.path
-        folder.start(config)
         summary: dict[str, Any] = {"status": "running", "run_id": config.run_id, "config": config.as_dict()}
-        folder.write_summary(summary)
         try:
-            _Run(config, folder, summary).go()
+            prepared = _Run(config, folder, summary)
+            folder.start(config)
+            folder.write_summary(summary)
+            prepared.go()
+        except ConfigError:
+            raise  # a mistake on the command line is no result; what the folder says stays
         except KeyboardInterrupt:
             folder.write_summary({**summary, "status": "interrupted"})
             raise
@@ -230,9 +237,11 @@ def run(config: RunConfig) -> Path:
 def _check_same_data(config: RunConfig, folder: RunFolder, checksum: str | None = None) -> None:
     """RunnerError when the folder's run saw other data than the configuration names now."""
     before = folder.provenance().get("data_checksum")
+    if checksum is None and config.dataset.kind == "synthetic_xc":
+        return  # its settings are its content, and making it anew can take long
     try:
         now = checksum or config.dataset.build().checksum
-    except DataNotPrepared:
+    except (ConfigError, DataError):
         return  # a finished run stays finished when its data are deleted
     if before is not None and before != now:
         raise RunnerError(f"the data changed since {folder.path} was made; force=true starts it again")
@@ -248,7 +257,7 @@ class _Run:
         self.data: XmcDataset = config.dataset.build()
         train = self.data.train
         _check_same_data(config, folder, self.data.checksum)
-        folder.write_provenance(provenance(config, threads, self.data.checksum))
+        folder.write_provenance(provenance(config, threads, self.data.checksum), resumed=folder.has_checkpoint)
         print(
             f"{config.run_id}: {train.num_rows:,} training rows, {self.data.num_features:,} features, "
             f"{self.data.num_classes:,} classes; preparing kernels",
@@ -308,7 +317,8 @@ class _Run:
                     if stopping:
                         self._save()
                         bar.close()
-                        print("interrupted: a checkpoint is saved; the same command continues", file=sys.stderr)
+                        again = "the same command without force=true" if config.force else "the same command"
+                        print(f"interrupted: a checkpoint is saved; {again} continues", file=sys.stderr)
                         raise KeyboardInterrupt
                     # Saving takes at most a twentieth of the time, however large the model.
                     if time.perf_counter() - saved_at > max(config.checkpoint_seconds, 20 * save_cost):

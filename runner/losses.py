@@ -53,7 +53,7 @@ class SampledSoftmaxLoss(LossConfig):
     """Softmax with candidates at logit - log expected count (Bengio & Senecal 2008; Jean et al. 2015).
 
     ``correct_target``: correct the targets' logits by their own expected counts too (TensorFlow does; the
-    papers reproduced here do not). It makes classes that are sampled often harder to predict.
+    papers reproduced here do not). A target that is seldom sampled then counts as easier than it is.
     """
 
     corrects_candidates = True

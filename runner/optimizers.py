@@ -19,7 +19,7 @@ import numpy as np
 
 from runner.errors import require
 
-_WINDOW = 256  # 0.9^256 = 2e-12: later missed steps move a row by less than float32 can tell
+_NEGLIGIBLE = 1e-12  # missed steps whose momentum has decayed to this share move a row by less than float32 can tell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +49,16 @@ class Drift:
 
     Step j moves an element by lr a_j m / (b_j sqrt(v) + epsilon), with m, v the moments at s,
     a_j = beta1^(j-s) / (1 - beta1^j) and b_j = sqrt(beta2^(j-s) / (1 - beta2^j)). With A = sum a_j and
-    D = sum a_j / b_j the sum over j is, to second order in the (tiny) spread of b_j,
-    lr D m / (sqrt(v) + epsilon D / A): exact where epsilon is negligible and where it dominates.
+    D = sum a_j / b_j the sum over j is, to second order in the spread of b_j,
+    lr D m / (sqrt(v) + epsilon D / A): exact where epsilon is negligible and where it dominates. In between the
+    spread matters in the first steps, when b_j changes fast: 3 % of the drift of a row last updated at step 1,
+    under 0.1 % from step 500 on.
     """
 
     def __init__(self, config: AdamConfig) -> None:
         self.config = config
+        ratio = config.beta1 / config.beta2**0.5  # how the drift of missed steps shrinks from one to the next
+        self.window = max(1, int(np.ceil(np.log(_NEGLIGIBLE) / np.log(ratio)))) if config.beta1 > 0 else 1
         self.step = 0
         self.drift = np.zeros(1024)
         self.damping = np.zeros(1024)
@@ -74,7 +78,7 @@ class Drift:
         while self.step < step:
             self.step += 1
             j = self.step
-            lo = max(1, j - _WINDOW)
+            lo = max(1, j - self.window)
             gap = np.arange(j - lo, 0, -1, dtype=np.float64)  # j - s for s = lo .. j-1
             a = config.beta1**gap / (1 - config.beta1**j)
             b = np.sqrt(config.beta2**gap / (1 - config.beta2**j))

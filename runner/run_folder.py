@@ -44,6 +44,13 @@ def write_atomically(path: Path, text: str) -> None:
     os.replace(name, path)
 
 
+def _sync(path: Path) -> None:
+    """fsync a file or the entries of a folder."""
+    handle = os.open(path, os.O_RDONLY)
+    os.fsync(handle)
+    os.close(handle)
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
     """The file's object, or None when it is not there."""
     try:
@@ -90,12 +97,16 @@ class RunFolder:
         """Forget an earlier run of the same configuration."""
         for name in ("summary.json", "metrics.jsonl", "provenance.json"):
             (self.path / name).unlink(missing_ok=True)
-        shutil.rmtree(self._checkpoints, ignore_errors=True)
+        self.drop_checkpoint()
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         write_atomically(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
 
-    def write_provenance(self, provenance: Mapping[str, Any]) -> None:
+    def write_provenance(self, provenance: Mapping[str, Any], *, resumed: bool) -> None:
+        """Replace provenance.json; when a run resumes, what it said of earlier attempts is kept in a list."""
+        if resumed and (before := self.provenance()):
+            earlier = before.pop("earlier_attempts", [])
+            provenance = {**provenance, "earlier_attempts": [*earlier, before]}
         write_atomically(self.path / "provenance.json", json.dumps(provenance, indent=1) + "\n")
 
     # ------------------------------------------------------------ observations
@@ -126,10 +137,9 @@ class RunFolder:
         (partial / "state.json").write_text(json.dumps({**state, "metrics_bytes": offset}))
         # Data must be on disk before the name that promises it is.
         for file in partial.iterdir():
-            handle = os.open(file, os.O_RDONLY)
-            os.fsync(handle)
-            os.close(handle)
+            _sync(file)
         os.rename(partial, target)
+        _sync(self._checkpoints)
         for old in self._checkpoints.iterdir():
             if old != target:
                 shutil.rmtree(old, ignore_errors=True)
@@ -145,8 +155,17 @@ class RunFolder:
             os.truncate(self.metrics_path, state["metrics_bytes"])
         return arrays, state
 
+    @property
+    def has_checkpoint(self) -> bool:
+        return any(self._checkpoints.glob("step-*/state.json"))
+
     def drop_checkpoint(self) -> None:
-        shutil.rmtree(self._checkpoints, ignore_errors=True)
+        """Delete all checkpoints; renamed first, so that a kill half-way leaves none that looks whole."""
+        doomed = self.path / ".checkpoint-deleted"
+        shutil.rmtree(doomed, ignore_errors=True)
+        if self._checkpoints.exists():
+            os.rename(self._checkpoints, doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _git(*arguments: str) -> str | None:

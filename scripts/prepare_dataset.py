@@ -35,7 +35,10 @@ def main() -> int:
             manifest = prepare_card(
                 name, given=Path(arguments.given) if arguments.given else None, force=arguments.force
             )
-        except RunnerError as error:
+        except KeyboardInterrupt:
+            print("interrupted: the same command continues", file=sys.stderr)
+            return 130
+        except (RunnerError, OSError) as error:
             print(f"error: {error}", file=sys.stderr)
             failed = True
             continue
@@ -44,7 +47,11 @@ def main() -> int:
             f" {manifest.num_features:,} features, {manifest.num_classes:,} classes in {prepared_dir(name)}"
         )
     if arguments.list:
-        print_list()
+        try:
+            print_list()
+        except RunnerError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
     return int(failed)
 
 

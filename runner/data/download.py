@@ -109,9 +109,10 @@ def _fetch(url: str, part: Path) -> None:
     """Fill `part` from one address, resuming after each interruption. Raises _Failed."""
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
         raise _Failed("only http and https addresses are fetched")
-    failures = 0
+    failures, farthest = 0, 0
     while True:
         before = part.stat().st_size if part.exists() else 0
+        farthest = max(farthest, before)
         try:
             _fetch_rest(url, part)
             return
@@ -128,7 +129,8 @@ def _fetch(url: str, part: Path) -> None:
             reason, final = f"no byte for {STALL_SECONDS:g} s", False
         except (OSError, http.client.HTTPException) as error:
             reason, final = str(getattr(error, "reason", error)) or type(error).__name__, False
-        failures = 0 if part.exists() and part.stat().st_size > before else failures + 1
+        # Only more than was ever had is progress: a server that can not resume starts again from nothing.
+        failures = 0 if part.exists() and part.stat().st_size > farthest else failures + 1
         if final or failures >= ATTEMPTS:
             raise _Failed(reason)
         time.sleep(PAUSE_SECONDS * 2**failures)

@@ -188,7 +188,12 @@ def read_names(path: Path, num_classes: int) -> list[str]:
     """Label names, one a line in id order; of tab-separated columns the last is the name."""
     names: list[str] = []
     for data, _ in _blocks(path, lambda: len(names)):
-        for text in data.decode("utf-8", "replace").split("\n")[:-1]:
+        try:
+            texts = data.decode("utf-8").split("\n")[:-1]
+        except UnicodeDecodeError as error:
+            line = len(names) + data.count(b"\n", 0, error.start) + 1
+            raise DataError(f"{path}:{line}: label names must be UTF-8") from None
+        for text in texts:
             names.append(text.rstrip("\r").split("\t")[-1])
     if len(names) != num_classes:
         raise DataError(f"{path}: {len(names)} names for {num_classes} labels")

@@ -50,7 +50,7 @@ class Mlp:
     def __init__(self, config: MlpConfig, num_features: int, optimizer: AdamConfig, seed: int) -> None:
         self.optimizer = optimizer
         self.dim = config.hidden
-        # Rows are L2-normalised bags, so this standard deviation gives unit-scale hidden states after the ReLU.
+        # For L2-normalised rows, as tf-idf sets have, this gives hidden states of unit scale after the ReLU.
         generator = rng.generator(seed, rng.FEATURE_INIT)
         weights = generator.standard_normal((num_features, config.hidden), dtype=np.float32)
         self.table = RowTable(optimizer, weights * np.float32(np.sqrt(2 / config.hidden)), bias=False)

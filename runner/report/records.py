@@ -69,7 +69,7 @@ class RunRecord:
         return config
 
     def metric(self, name: str) -> float:
-        return float(self.summary["metrics"][name])
+        return float(self.summary["metrics"].get(name, float("nan")))  # fewer than 5 classes have no p@5
 
     @property
     def seconds_per_epoch(self) -> float:

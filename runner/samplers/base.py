@@ -39,7 +39,8 @@ class Query:
 class Proposal:
     """Candidates and the log of their expected counts (float32).
 
-    ``indptr`` None: all rows share ``ids_N`` (N = M). Otherwise row b has ``ids_N[indptr[b] : indptr[b + 1]]``.
+    ``indptr`` None: all rows share ``ids_N`` (N = M), which must ascend. Otherwise row b has
+    ``ids_N[indptr[b] : indptr[b + 1]]``.
     True classes of a row may be among its candidates (accidental hits); the output layer masks them.
     """
 

@@ -131,6 +131,8 @@ class LshConfig(SamplerConfig):
 
     def __post_init__(self) -> None:
         HASH_FAMILIES[self.hash].check(self.K, self.bin_size)
+        if self.hash == "simhash":  # dwta folds its codes to the number of classes, simhash does not
+            require(self.L * 2**self.K <= 2**28, "sampler.L times 2^sampler.K must be at most 2^28 buckets (1 GB)")
         require(1 <= self.L <= 4096, "sampler.L must lie in [1, 4096]")
         require(self.bucket_cap >= 1, "sampler.bucket_cap must be at least 1")
         require(0 < self.sparsity_budget <= 1, "sampler.sparsity_budget must lie in (0, 1]")
