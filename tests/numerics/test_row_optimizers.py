@@ -106,6 +106,26 @@ def test_like_dense_adam_with_other_betas(beta1: float, beta2: float) -> None:
     assert relative_error(start, ours, theirs) < 1e-3
 
 
+@pytest.mark.parametrize("beta1", [0.9, 0.99, 0.999])
+def test_one_long_absence_is_all_its_steps(beta1: float) -> None:
+    """2,500 missed steps in one closed form against one by one in float64, however slowly momentum decays."""
+    config = AdamConfig(lr=0.01, beta1=beta1, rows="catch_up")
+    table = RowTable(config, np.zeros((1, 1), dtype=np.float32), bias=False)
+    row, nobody = np.zeros(1, np.int32), np.zeros((0, 1), np.float32)
+    weight, first, second = 0.0, 0.0, 0.0
+    for step in range(1, 2521):
+        grad = 1.0 if step <= 20 else 0.0
+        if grad:
+            groups = (np.zeros(1, np.int32), row, np.array([0, 1], dtype=np.int64))
+            table.update_groups(groups, np.ones((1, 1), np.float32), row, np.ones(1, np.float32), nobody, step)
+        first = beta1 * first + (1 - beta1) * grad
+        second = config.beta2 * second + (1 - config.beta2) * grad**2
+        root = np.sqrt(second / (1 - config.beta2**step)) + config.epsilon
+        weight -= config.lr * first / (1 - beta1**step) / root
+    table.read(None, 2521)
+    assert table.weights[0, 0] == pytest.approx(weight, rel=1e-4)
+
+
 def test_touched_is_sparse_adam() -> None:
     config = AdamConfig(lr=0.01, rows="touched")
     start, ours, our_bias = run_ours(config, 1.0)
