@@ -285,7 +285,7 @@ def explain(error: BaseException) -> str:
 
 
 def set_threads(threads: int) -> int:
-    """Give the pools of Numba and of torch (whose BLAS does all products) one size, which is returned (0: all cores)."""
+    """Give the pools of Numba and of torch (whose BLAS does all products) one size and return it; 0: all cores."""
     import numba
     import torch
 
