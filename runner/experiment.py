@@ -202,6 +202,7 @@ def run(config: RunConfig) -> Path:
     Raises RunnerError for data not prepared, a locked folder or a diverged loss; KeyboardInterrupt after
     leaving a checkpoint.
     """
+    threads = set_threads(config.hardware.threads)  # a wrong number is found before a folder is made
     folder = RunFolder(config.run_dir)
     with folder.locked():
         if config.force:
@@ -213,7 +214,7 @@ def run(config: RunConfig) -> Path:
             return folder.path
         summary: dict[str, Any] = {"status": "running", "run_id": config.run_id, "config": config.as_dict()}
         try:
-            prepared = _Run(config, folder, summary)
+            prepared = _Run(config, folder, summary, threads)
             folder.start(config)
             folder.write_summary(summary)
             prepared.go()
@@ -250,10 +251,9 @@ def _check_same_data(config: RunConfig, folder: RunFolder, checksum: str | None 
 class _Run:
     """State of a run in progress."""
 
-    def __init__(self, config: RunConfig, folder: RunFolder, summary: dict[str, Any]) -> None:
+    def __init__(self, config: RunConfig, folder: RunFolder, summary: dict[str, Any], threads: int) -> None:
         self.config, self.folder, self.summary = config, folder, summary
         memory.reset_peak()
-        threads = set_threads(config.hardware.threads)
         self.data: XmcDataset = config.dataset.build()
         train = self.data.train
         _check_same_data(config, folder, self.data.checksum)
