@@ -30,21 +30,54 @@ if TYPE_CHECKING:
     from runner.output_layer import OutputLayer
 
 
+@njit(cache=True)
+def _keep_most_met(ids, length, keep, count, by_count):
+    """Move the ``keep`` classes met in most buckets to the front of ids, in the order found; forget the others."""
+    by_count[:] = 0
+    for i in range(length):
+        by_count[count[ids[i]]] += 1
+    least, left = 255, keep
+    while by_count[least] < left:
+        left -= by_count[least]
+        least -= 1
+    kept = 0
+    for i in range(length):
+        candidate = ids[i]
+        met = count[candidate]
+        if met > least or (met == least and left > 0):
+            if met == least:
+                left -= 1
+            ids[kept] = candidate
+            kept += 1
+        else:
+            count[candidate] = 0
+    return kept
+
+
 @njit(cache=True, parallel=True)
 def _retrieve(
-    codes_LQ, query_indptr_B1, start, members, bucket_cap, budget, min_candidates, tail, seed, step, stamp, ids_BM
+    codes_LQ, query_indptr_B1, start, members, bucket_cap, budget, max_hits, min_candidates, tail, seed, step,
+    count, ids_BM,
 ):  # fmt: skip
-    """Fill ids_BM with S then T for each row; return |S| and |S| + |T|. stamp: (workers, n) zeros, left as zeros."""
+    """Fill ids_BM with S then T for each row; return |S| and |S| + |T|.
+
+    count: (workers, n) uint8 zeros, left as zeros; meanwhile, in how many of the row's buckets a class was met.
+    """
     rows = ids_BM.shape[0]
     num_classes = members.shape[1]
     num_hits = np.empty(rows, dtype=np.int64)
     lengths = np.empty(rows, dtype=np.int64)
-    workers = stamp.shape[0]
+    num_tables = codes_LQ.shape[0]
+    workers = count.shape[0]
     for worker in prange(workers):
+        by_count = np.zeros(256, dtype=np.int64)
         for row in range(worker * rows // workers, (worker + 1) * rows // workers):
             key = rng.stream(seed, rng.SAMPLE, step, row)
             length = 0
-            for table in range(codes_LQ.shape[0]):
+            # Start anywhere, so that what the budget or ties cut off is not always from the same tables.
+            first = rng.below(rng.word(key, -1 - num_tables), num_tables)
+            for turn in range(num_tables):
+                table = first + turn if first + turn < num_tables else first + turn - num_tables
                 if length > budget:
                     break
                 for query in range(query_indptr_B1[row], query_indptr_B1[row + 1]):
@@ -60,10 +93,14 @@ def _retrieve(
                         if place >= size:
                             place -= size
                         candidate = members[table, begin + place]
-                        if stamp[worker, candidate] == 0:
-                            stamp[worker, candidate] = 1
+                        met = count[worker, candidate]
+                        if met == 0:
                             ids_BM[row, length] = candidate
                             length += 1
+                        if met < 255:
+                            count[worker, candidate] = met + 1
+            if length > max_hits:
+                length = _keep_most_met(ids_BM[row], length, max_hits, count[worker], by_count)
             num_hits[row] = length
             wanted = min(max(tail, min_candidates - length), num_classes - length)
             draw = 0
@@ -72,7 +109,7 @@ def _retrieve(
                 # Rejection would be slow: walk the classes outside S once, keeping a uniform subset.
                 left = num_classes - length
                 for candidate in range(num_classes):
-                    if stamp[worker, candidate] == 0:
+                    if count[worker, candidate] == 0:
                         if rng.unit(rng.word(key, draw)) * left < goal - length:
                             ids_BM[row, length] = candidate
                             length += 1
@@ -81,12 +118,12 @@ def _retrieve(
             while length < goal:
                 candidate = rng.below(rng.word(key, draw), num_classes)
                 draw += 1
-                if stamp[worker, candidate] == 0:
-                    stamp[worker, candidate] = 1
+                if count[worker, candidate] == 0:
+                    count[worker, candidate] = 1
                     ids_BM[row, length] = candidate
                     length += 1
             for i in range(length):
-                stamp[worker, ids_BM[row, i]] = 0
+                count[worker, ids_BM[row, i]] = 0
             lengths[row] = length
     return num_hits, lengths
 
@@ -123,8 +160,10 @@ class LshConfig(SamplerConfig):
     bin_size: int = 8
     bucket_cap: int = 16
     sparsity_budget: float = 0.05
+    max_hits: int | None = None
     min_candidates: int = 500
     tail_candidates: int = 0
+    shared: bool = False
     center: bool = True
     refresh_period: int = 50
     refresh_growth: float = 1.1
@@ -182,7 +221,7 @@ class Lsh(Sampler):
         options = {"max_bits": max_bits, "bin_size": config.bin_size} if family is Dwta else {}
         self.family: Dwta | SimHash = family(dim=layer.dim, K=config.K, L=config.L, seed=seed, **options)
         self.tables = BucketTables(L=config.L, num_rows=num_classes, code_bits=self.family.code_bits)
-        self._stamp = np.zeros((get_num_threads(), num_classes), dtype=np.int8)
+        self._count = np.zeros((get_num_threads(), num_classes), dtype=np.uint8)
         self.refreshes = 0
         self.rehashed_rows = 0
         self.last_refresh = 0
@@ -208,13 +247,32 @@ class Lsh(Sampler):
         ids_BM = np.empty((query.num_rows, width), dtype=np.int32)
         num_hits, lengths = _retrieve(
             codes_LQ, query_indptr, self.tables.start, self.tables.members, config.bucket_cap, budget,
-            config.min_candidates, config.tail_candidates, self.seed, step, self._stamp, ids_BM,
+            config.max_hits or self.num_classes, 0 if config.shared else config.min_candidates,
+            0 if config.shared else config.tail_candidates, self.seed, step, self._count, ids_BM,
         )  # fmt: skip
+        if config.shared:
+            return self._share(ids_BM, num_hits, step)
         indptr = np.concatenate([[0], np.cumsum(lengths)])
         ids_N = np.empty(indptr[-1], dtype=np.int32)
         log_count_N = np.empty(indptr[-1], dtype=np.float32)
         _flatten(ids_BM, num_hits, indptr, self.num_classes, ids_N, log_count_N)
         return Proposal(ids_N=ids_N, log_expected_count_N=log_count_N, indptr_B1=indptr)
+
+    def _share(self, ids_BM: np.ndarray, num_hits_B: np.ndarray, step: int) -> Proposal:
+        """One proposal for all rows: the union of what they retrieved, and a uniform tail outside of it."""
+        config = self.config
+        hits = np.unique(np.concatenate([ids[:length] for ids, length in zip(ids_BM, num_hits_B, strict=True)]))
+        outside = self.num_classes - len(hits)
+        wanted = min(max(config.tail_candidates, config.min_candidates - len(hits)), outside)
+        # Positions among the classes outside, then the classes themselves: shift by the hits below.
+        position = np.sort(rng.generator(self.seed, rng.SAMPLE, step).choice(outside, wanted, replace=False))
+        tail = position + np.searchsorted(hits - np.arange(len(hits)), position, side="right")
+        ids = np.concatenate([hits, tail]).astype(np.int32)
+        log_count = np.zeros(len(ids), dtype=np.float32)
+        if wanted:
+            log_count[len(hits) :] = np.log(wanted / outside)
+        order = np.argsort(ids, kind="stable")
+        return Proposal(ids_N=ids[order], log_expected_count_N=log_count[order])
 
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
         proposal = self.sample(query, step)
