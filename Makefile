@@ -7,6 +7,7 @@ TABLE ?=
 PROFILE ?= small
 NAME ?= amazon670k
 FROM ?=
+CLASSES ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test reproduce data bench lint clean
@@ -16,6 +17,7 @@ help: ## show this list
 	@echo
 	@echo "  make reproduce TABLE=lns_table2 PROFILE=small|medium|paper"
 	@echo "  make data NAME=amazon670k [FROM=DIR]"
+	@echo "  make bench [CLASSES='131072 670091 6700910']"
 
 setup: $(STAMP) ## create .venv with everything pinned as tested
 $(STAMP): pyproject.toml constraints.txt
@@ -35,7 +37,7 @@ data: $(STAMP) ## download and prepare a data set (NAME, FROM)
 	$(PY) scripts/prepare_dataset.py $(NAME) $(if $(FROM),--from $(FROM))
 
 bench: $(STAMP) ## measure the training step of every method, side by side
-	$(PY) scripts/bench.py output_layer
+	$(PY) scripts/bench.py output_layer $(if $(CLASSES),--classes $(CLASSES))
 
 lint: $(STAMP) ## ruff and mypy
 	$(VENV)/bin/ruff check .

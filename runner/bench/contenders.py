@@ -1,0 +1,114 @@
+"""What takes part in a comparison: one training step, stage by stage, and the refresh apart."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from runner.bench.methods import METHODS
+from runner.clock import StageClock
+from runner.config import RunConfig, compose
+from runner.errors import ConfigError
+from runner.optimizers import RowTable
+from runner.output_layer import OutputLayer
+from runner.samplers import Query
+from runner.samplers.lsh import LshConfig
+
+# The matrix stays as drawn (a step of Adam takes as long at any rate), so that every repetition of every method
+# meets the same classes, near which hidden states are drawn.
+_STANDING_STILL = ["optimizer.lr=1e-6"]
+
+
+def configuration(method: str, overrides: list[str]) -> RunConfig:
+    """The method's configuration; ConfigError (one line) when it does not compose."""
+    return compose([*_STANDING_STILL, *METHODS[method], *overrides])
+
+
+def make_layer(table: RowTable, config: RunConfig) -> OutputLayer:
+    """The output layer as the runner would build it from ``config``, over a table that methods share."""
+    return OutputLayer(table)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """What a step scored besides targets: candidates a row, and their ids (None: every class)."""
+
+    per_row: float
+    ids_N: np.ndarray | None
+
+
+class Contender(ABC):
+    """A method that can take a training step. Subclasses say what they are; nothing here is timed."""
+
+    name: str
+    everything = False  # scores and updates every class
+    whole_matrix = False  # reads every class in a step, so a tenth of the steps will do
+    stages_compare = True  # its stages are the runner's, so that they can be held against the machine's limits
+    rows_policy = "touched"
+
+    @abstractmethod
+    def step(self, query: Query, step: int, clock: StageClock) -> Drawn:
+        """One step without refresh."""
+
+    @property
+    def refreshes(self) -> LshConfig | None:
+        """The refresh schedule, None for methods without tables that follow the weights."""
+        return None
+
+    def refresh(self, step: int) -> None:
+        """Follow the class vectors as of the end of ``step``."""
+        raise AssertionError(f"{self.name} keeps no tables")
+
+    @property
+    def table_bytes(self) -> int:
+        """Memory of what the method keeps beside weights and moments."""
+        return 0
+
+
+class RunnerMethod(Contender):
+    """A sampler and loss of the runner on a (shared) row table."""
+
+    def __init__(self, name: str, config: RunConfig, table: RowTable, label_counts_N: np.ndarray) -> None:
+        self.name = name
+        self.config = config
+        self.everything = config.sampler.name == "full"
+        self.whole_matrix = config.sampler.name in ("full", "topk")
+        self.rows_policy = config.optimizer.rows
+        if config.optimizer != table.config:
+            raise ConfigError(f"{name} needs its own optimizer settings, but methods of one run share the class matrix")
+        self.layer = make_layer(table, config)
+        self.sampler = config.sampler.build(
+            num_classes=len(label_counts_N), label_counts_N=label_counts_N, layer=self.layer, seed=0
+        )
+
+    def step(self, query: Query, step: int, clock: StageClock) -> Drawn:
+        log_count = None
+        with clock.stage("sample"):
+            proposal = self.sampler.sample(query, step)
+            if self.config.loss.corrects_targets:
+                log_count = self.sampler.log_expected_count_of_targets(query, step)
+        with clock.stage("score"):
+            scores = self.layer.score(query, proposal, step)
+        with clock.stage("loss"):
+            scores.loss(self.config.loss, log_count)
+        with clock.stage("update"):
+            scores.update()
+        return Drawn(per_row=proposal.candidates_per_row(query.num_rows), ids_N=getattr(proposal, "ids_N", None))
+
+    @property
+    def refreshes(self) -> LshConfig | None:
+        return self.config.sampler if isinstance(self.config.sampler, LshConfig) else None
+
+    def refresh(self, step: int) -> None:
+        self.sampler.rebuild(step)
+
+    @property
+    def table_bytes(self) -> int:
+        tables = int(self.sampler.statistics.get("table_mb", 0) * 2**20)
+        return tables + sum(held.nbytes for held in vars(self.sampler).values() if isinstance(held, np.ndarray))
+
+
+def sampler_bytes(config: Any, num_classes: int) -> float:
+    """About how much building a sampler takes: a table's members, its codes, and the codes before they are narrowed."""
+    return config.L * num_classes * 10.0 if isinstance(config, LshConfig) else 32.0 * num_classes

@@ -1,0 +1,135 @@
+"""The machine's own limits and state, measured in the run that is compared with them."""
+
+import contextlib
+import ctypes
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit, prange
+
+from runner import memory
+
+_CACHE_SIZE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
+_CLEAR_PEAK = Path("/proc/self/clear_refs")
+_SMALLEST_ARRAY = 2**26  # bytes, where the cache's size is not to be had
+_BEST_OF = 5
+_SQUARE = 1536  # side of the matrices whose product is timed
+
+
+@njit(cache=True, parallel=True)
+def _triad(a, b, c, scale):
+    for i in prange(a.shape[0]):
+        a[i] = b[i] + scale * c[i]
+
+
+def _last_level_cache() -> int:
+    """Bytes of the last-level cache; 0 where the system does not say."""
+    try:
+        found = re.fullmatch(r"(\d+)([KM])", _CACHE_SIZE.read_text().strip())
+    except OSError:
+        return 0
+    return int(found[1]) * {"K": 2**10, "M": 2**20}[found[2]] if found else 0
+
+
+def stream_bandwidth() -> float:
+    """Bytes a second of a[i] = b[i] + s c[i] with the threads now set: 12 counted an element, best of several.
+
+    Each array is four last-level caches long. The line of ``a`` that the processor reads before it writes is not
+    counted, as is customary, so kernels that only read can exceed this.
+    """
+    length = max(_SMALLEST_ARRAY, 4 * _last_level_cache()) // 4
+    a, b, c = (np.full(length, value, dtype=np.float32) for value in (0, 1, 2))
+    _triad(a[:1024], b[:1024], c[:1024], np.float32(3))
+    best = min(_seconds(_triad, a, b, c, np.float32(3)) for _ in range(_BEST_OF))
+    return 12 * length / best
+
+
+def product_rate() -> float:
+    """Floating-point operations a second of a square float32 matrix product in torch, best of several."""
+    import torch
+
+    left, right = torch.rand(_SQUARE, _SQUARE), torch.rand(_SQUARE, _SQUARE)
+    torch.mm(left, right)
+    best = min(_seconds(torch.mm, left, right) for _ in range(_BEST_OF))
+    return 2 * _SQUARE**3 / best
+
+
+def _seconds(call, *arguments):
+    begin = time.perf_counter()
+    call(*arguments)
+    return time.perf_counter() - begin
+
+
+def growth_bytes(work: Callable[[], Any]) -> float | None:
+    """By how much the resident set grows at most while ``work`` runs; None where the peak can not be reset."""
+    with contextlib.suppress(OSError, AttributeError):
+        # Freed memory that the allocator keeps would hide what the work takes from it.
+        ctypes.CDLL(None).malloc_trim(0)
+    memory.reset_peak()
+    before = memory.peak_mb()
+    work()
+    return (memory.peak_mb() - before) * 2**20 if _CLEAR_PEAK.exists() else None
+
+
+def available_bytes() -> float:
+    """Memory that can be had without swapping; infinite where the system does not say."""
+    try:
+        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    except OSError:
+        return float("inf")
+    return int(found[1]) * 1024 if found else float("inf")
+
+
+def shortage(needed_bytes: float, promised_bytes: float = 0.0) -> str | None:
+    """``skipped: needs 8.1 GB, 3.0 GB free`` when so much, a twentieth and half a gigabyte are not there.
+
+    ``promised_bytes`` are not yet taken but others will take them.
+    """
+    free = available_bytes() - promised_bytes
+    if needed_bytes * 1.05 + 5e8 <= free:
+        return None
+    return f"skipped: needs {needed_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB free"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Best rates of this machine with the threads in use."""
+
+    bytes_per_second: float
+    flops_per_second: float
+
+    @classmethod
+    def measure(cls) -> "Limits":
+        return cls(bytes_per_second=stream_bandwidth(), flops_per_second=product_rate())
+
+
+class Company:
+    """How many cores other processes kept busy since this was made: a timing beside them is no timing."""
+
+    def __init__(self) -> None:
+        self._begin = self._now()
+
+    @staticmethod
+    def _now() -> tuple[float, float, float] | None:
+        try:
+            fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+        except OSError:
+            return None
+        ticks = [int(field) for field in fields]
+        # user, nice, system, (idle, iowait,) irq, softirq, steal: what a virtual machine's host takes counts too.
+        busy = sum(ticks[:3]) + sum(ticks[5:8])
+        return time.perf_counter(), busy / os.sysconf("SC_CLK_TCK"), time.process_time()
+
+    def cores(self) -> float | None:
+        """Mean number of cores busy with others (0 or more); None where the system does not say."""
+        end = self._now()
+        if self._begin is None or end is None:
+            return None
+        wall, busy, own = (later - earlier for later, earlier in zip(end, self._begin, strict=True))
+        return max(0.0, busy - own) / max(wall, 1e-9)

@@ -1,0 +1,171 @@
+"""Interleaved repetitions of contenders' steps and refreshes, and what they say per method."""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tqdm import tqdm
+
+from runner.bench.arithmetic import Spread, amortised_refresh, least_work, refreshes_in_schedule
+from runner.bench.contenders import Contender
+from runner.bench.machine import Limits, growth_bytes
+from runner.bench.workload import Workload, matrix_bytes
+from runner.clock import StageClock
+from runner.errors import require
+
+STAGES = ("sample", "score", "loss", "update")
+_BAR: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.1 if sys.stderr.isatty() else 10}
+_WHOLE_MATRIX_SHARE = 10  # methods that read every class take a tenth of the steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much is measured. ``steps`` per repetition; ``schedule_steps``: training steps a refresh is spread over."""
+
+    batch: int
+    repetitions: int
+    steps: int
+    schedule_steps: int
+
+    def __post_init__(self) -> None:
+        for key, value in asdict(self).items():
+            require(value >= 1, f"--{key.replace('_', '-')} must be at least 1")
+
+    def steps_of(self, contender: Contender) -> int:
+        return max(1, self.steps // _WHOLE_MATRIX_SHARE) if contender.whole_matrix else self.steps
+
+
+@dataclass
+class Entrant:
+    """A contender with the workload it trains on and what was observed; one list item a repetition."""
+
+    contender: Contender
+    workload: Workload
+    stages: list[dict[str, float]] = field(default_factory=list)  # seconds of all steps of the repetition
+    refresh_seconds: list[float] = field(default_factory=list)
+    candidates: list[float] = field(default_factory=list)  # one item a step
+    distinct_rows: list[float] = field(default_factory=list)
+    step_growth_bytes: float | None = None
+
+    def warm_up(self, plan: Plan) -> float:
+        """Compile and touch everything off the clock, measure a step's memory; returns the seconds of that step."""
+        first, second = self.workload.queries(2, plan.batch, seed=0)
+        if self.contender.refreshes:
+            self.contender.refresh(self.workload.step)
+        self.workload.step += 1
+        self.contender.step(first, self.workload.step, StageClock())
+        self.workload.step += 1
+        begin = time.perf_counter()
+        self.step_growth_bytes = growth_bytes(lambda: self.contender.step(second, self.workload.step, StageClock()))
+        return time.perf_counter() - begin
+
+    def repetition(self, plan: Plan, number: int) -> None:
+        """Time the repetition's steps, then one refresh on a clock of its own."""
+        contender, workload = self.contender, self.workload
+        queries = workload.queries(plan.steps_of(contender), plan.batch, seed=number)
+        if contender.refreshes:
+            contender.refresh(workload.step)  # so that the interval measured below is this repetition's steps alone
+        workload.skip_step()
+        clock = StageClock()
+        for query in queries:
+            workload.step += 1
+            drawn = contender.step(query, workload.step, clock)
+            self.candidates.append(drawn.per_row)
+        self.distinct_rows.append(workload.distinct_rows(queries[-1], drawn.ids_N))
+        self.stages.append({stage: clock.seconds[stage] for stage in STAGES})
+        if contender.refreshes:
+            begin = time.perf_counter()
+            contender.refresh(workload.step)
+            self.refresh_seconds.append(time.perf_counter() - begin)
+
+    def summary(self, plan: Plan, limits: Limits) -> dict[str, Any]:
+        """The method's row of the report. Seconds per 1,000 training rows unless the key says otherwise."""
+        contender, workload = self.contender, self.workload
+        rows = plan.steps_of(contender) * plan.batch
+        step = Spread.of([sum(seconds.values()) / rows * 1000 for seconds in self.stages])
+        stages = {name: Spread.of([seconds[name] / rows * 1000 for seconds in self.stages]).median for name in STAGES}
+        candidates = sum(self.candidates) / len(self.candidates)
+        touched = sum(self.distinct_rows) / len(self.distinct_rows)
+        held = matrix_bytes(workload.num_classes, workload.dim)
+        refresh, growth = self._refresh(plan), self.step_growth_bytes
+        total = step.median + (refresh["s_per_1k_rows"] if refresh else 0.0)
+        return {
+            "method": contender.name,
+            "status": "measured",
+            "s_per_1k_rows": total,
+            "step_s_per_1k_rows": asdict(step),
+            "refresh": refresh,
+            "refresh_percent": 100 * refresh["s_per_1k_rows"] / total if refresh else 0.0,
+            "steps_timed": plan.steps_of(contender) * plan.repetitions,
+            "candidates_per_row": candidates,
+            "class_rows_per_step": touched,
+            "stages_s_per_1k_rows": stages,
+            "limits": self._limits(plan, limits, stages, candidates, touched),
+            "tables_mb": contender.table_bytes / 2**20,
+            "tables_percent": 100 * contender.table_bytes / held,
+            "step_growth_mb": None if growth is None else growth / 2**20,
+            "step_growth_percent": None if growth is None else 100 * growth / held,
+        }
+
+    def _refresh(self, plan: Plan) -> dict[str, Any] | None:
+        schedule = self.contender.refreshes
+        if schedule is None:
+            return None
+        seconds = Spread.of(self.refresh_seconds)
+        number = refreshes_in_schedule(schedule.refresh_period, schedule.refresh_growth, plan.schedule_steps)
+        per_1k = amortised_refresh(seconds.median, number, steps=plan.schedule_steps, batch=plan.batch)
+        return {
+            "seconds": asdict(seconds),
+            "interval_steps": plan.steps_of(self.contender),
+            "refreshes_in_schedule": number,
+            "schedule_steps": plan.schedule_steps,
+            "s_per_1k_rows": per_1k,
+        }
+
+    def _limits(
+        self, plan: Plan, limits: Limits, stages: dict[str, float], candidates: float, touched: float
+    ) -> dict[str, dict[str, float]] | None:
+        if not self.contender.stages_compare:
+            return None
+        least = least_work(
+            touched_rows=touched,
+            pairs=plan.batch * (candidates if self.contender.everything else candidates + 1),
+            num_classes=self.workload.num_classes,
+            dim=self.workload.dim,
+            rows=self.contender.rows_policy,
+            everything=self.contender.everything,
+        )
+        return {
+            stage: {
+                "least_mb": work.bytes / 1e6,
+                "least_gflop": work.flops / 1e9,
+                **work.shares(
+                    stages[stage] * plan.batch / 1000,
+                    bytes_per_second=limits.bytes_per_second,
+                    flops_per_second=limits.flops_per_second,
+                ),
+            }
+            for stage, work in least.items()
+        }
+
+
+def measure(entrants: Sequence[Entrant], plan: Plan, label: str) -> None:
+    """Warm every entrant up, then repetition by repetition let each take its steps in turn."""
+    expected = 0.0
+    for entrant in entrants:
+        say(f"{label}: warming up {entrant.contender.name}")
+        expected += entrant.warm_up(plan) * plan.steps_of(entrant.contender) * plan.repetitions
+    say(f"{label}: {plan.repetitions} repetitions, about {expected:,.0f} s of steps, refreshes apart")
+    with tqdm(total=plan.repetitions * len(entrants), unit="group", file=sys.stderr, **_BAR) as bar:
+        for number in range(1, plan.repetitions + 1):
+            for entrant in entrants:
+                bar.set_description(f"{label} {entrant.contender.name}")
+                entrant.repetition(plan, number)
+                bar.update()
+
+
+def say(line: str) -> None:
+    """Progress, on standard error."""
+    print(line, file=sys.stderr, flush=True)

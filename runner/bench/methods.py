@@ -1,0 +1,19 @@
+"""The methods that are compared, by name. Nothing heavy is imported here: the command line lists them."""
+
+# 3,351 shared negatives are half a percent of Amazon-670K's classes, a size published comparisons use.
+NUM_SAMPLES = 3351
+
+# Name -> Hydra overrides. A new method of the runner is one line here.
+METHODS: dict[str, list[str]] = {
+    "full": ["sampler=full"],
+    "topk": ["sampler=topk"],
+    "uniform": ["sampler=uniform", f"sampler.num_samples={NUM_SAMPLES}"],
+    "log_uniform": ["sampler=log_uniform", f"sampler.num_samples={NUM_SAMPLES}"],
+    "unigram": ["sampler=unigram", f"sampler.num_samples={NUM_SAMPLES}"],
+    "nce": ["sampler=log_uniform", f"sampler.num_samples={NUM_SAMPLES}", "loss=nce"],
+    "lsh_label": ["sampler=lsh_label"],
+    "lsh_embedding": ["sampler=lsh_embedding"],
+}
+TORCH_METHODS = ("torch_full", "torch_sampled")  # what a user of PyTorch could have instead
+ALL_METHODS = (*METHODS, *TORCH_METHODS)
+FULL_METHODS = ("full", "full_bf16", "torch_full")  # the fastest of these is what all others are compared with

@@ -1,0 +1,139 @@
+"""The step of every method, side by side on one class matrix, at one or several numbers of classes."""
+
+import gc
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from runner.bench.contenders import Contender, RunnerMethod, configuration, sampler_bytes
+from runner.bench.machine import Company, Limits, shortage
+from runner.bench.measure import Entrant, Plan, measure, say
+from runner.bench.methods import FULL_METHODS, METHODS, TORCH_METHODS
+from runner.bench.torch_baselines import TORCH, bytes_needed
+from runner.bench.workload import Workload, matrix_bytes
+
+NOTES = (
+    "Seconds are per 1,000 training rows and cover the output layer's step (sample, score, loss, update): the encoder "
+    "is left out. Medians of the repetitions, lowest and highest beside them.",
+    "All methods of one number of classes train the same class matrix under one step counter (PyTorch's have their "
+    "own), take the same batches, and are interleaved repetition by repetition. Targets follow Zipf's law; hidden "
+    "states lie near their class's vector. The learning rate is 1e-6, so that the matrix stays as drawn. Compilation "
+    "and first touches of memory are excluded.",
+    "Refresh: seconds of one refresh after the steps of a repetition, times the refreshes that the method's schedule "
+    "has in the schedule's steps, spread over their rows. A longer interval touches more classes; a refresh re-hashes "
+    "all of them when that is cheaper.",
+    "Times full: against the fastest full softmax of the same run.",
+    "Memory % and products %: what the least traffic to and from memory (at the bandwidth of a stream triad) and the "
+    "least products (at the rate of a square float32 product; bf16 can exceed it), each measured in the same run, "
+    "would take of the stage's time. Under catch_up the score reads both moments too.",
+    "Peak: growth of resident memory during one step off the clock.",
+)
+
+
+def limits_before_and_after(work: Callable[[], Any]) -> tuple[Any, Limits, dict[str, Any]]:
+    """Run ``work`` between two readings of the machine; the better of both is the limit, both are recorded."""
+    load, company = os.getloadavg()[0], Company()
+    first = Limits.measure()
+    result = work()
+    gc.collect()
+    second = Limits.measure()
+    best = Limits(
+        bytes_per_second=max(first.bytes_per_second, second.bytes_per_second),
+        flops_per_second=max(first.flops_per_second, second.flops_per_second),
+    )
+    return (
+        result,
+        best,
+        {
+            "load_average": [load, os.getloadavg()[0]],
+            "cores_busy_with_others": company.cores(),
+            "bandwidth_gb_s": [limits.bytes_per_second / 1e9 for limits in (first, second)],
+            "products_gflop_s": [limits.flops_per_second / 1e9 for limits in (first, second)],
+        },
+    )
+
+
+def one_size(num_classes: int, methods: Sequence[str], plan: Plan, overrides: list[str]) -> dict[str, Any]:
+    """The report's part for one number of classes."""
+    configs = {name: configuration(name, overrides) for name in methods if name in METHODS}
+    any_config = next(iter(configs.values())) if configs else configuration("full", overrides)
+    dim = any_config.model.hidden
+    part: dict[str, Any] = {"classes": num_classes, "dim": dim, "matrix_mb": matrix_bytes(num_classes, dim) / 2**20}
+    if status := shortage(matrix_bytes(num_classes, dim)):
+        return {**part, "results": [{"method": name, "status": status} for name in methods]}
+
+    def run() -> tuple[list[Entrant], dict[str, str]]:
+        say(f"{num_classes:,} classes: building")
+        workload = Workload(any_config.optimizer, num_classes=num_classes, dim=dim)
+        entrants, skipped = [], {}
+        promised = 0.0  # PyTorch allocates its moments and gradients in the first step only
+        for name in methods:
+            if name in TORCH_METHODS:
+                needed = bytes_needed(name, num_classes, dim)
+            else:
+                needed = sampler_bytes(configs[name].sampler, num_classes)
+            if status := shortage(needed, promised):
+                skipped[name] = status
+                continue
+            contender: Contender
+            if name in TORCH_METHODS:
+                promised += needed
+                contender = TORCH[name](workload)
+            else:
+                contender = RunnerMethod(name, configs[name], workload.table, workload.label_counts_N)
+            entrants.append(Entrant(contender, workload))
+        measure(entrants, plan, f"{num_classes:,} classes")
+        return entrants, skipped
+
+    (entrants, skipped), limits, machine = limits_before_and_after(run)
+    measured = {entrant.contender.name: entrant.summary(plan, limits) for entrant in entrants}
+    results = [measured.get(name, {"method": name, "status": skipped.get(name, "")}) for name in methods]
+    add_times_full(results)
+    return {**part, **machine, "results": results}
+
+
+def add_times_full(results: list[dict[str, Any]]) -> None:
+    """Give each measured row its speed relative to the fastest full softmax; nothing where none was measured."""
+    full = [row["s_per_1k_rows"] for row in results if row["method"] in FULL_METHODS and row["status"] == "measured"]
+    for row in results:
+        if row["status"] == "measured":
+            row["times_full"] = min(full) / row["s_per_1k_rows"] if full else None
+
+
+def flatness(sizes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each method's step without refresh at every number of classes, its ratio to the smallest, its growth with n."""
+    ordered = sorted(sizes, key=lambda size: size["classes"])
+    names = list(dict.fromkeys(row["method"] for size in ordered for row in size["results"]))
+    found = []
+    for name in names:
+        steps = [_step_of(size["results"], name) for size in ordered]
+        ratios = [step / steps[0] if step and steps[0] else None for step in steps]
+        found.append(
+            {
+                "method": name,
+                "classes": [size["classes"] for size in ordered],
+                "step_s_per_1k_rows": steps,
+                "ratio": ratios,
+                "exponent": exponent([size["classes"] for size in ordered], steps),
+            }
+        )
+    return found
+
+
+def _step_of(results: list[dict[str, Any]], method: str) -> float | None:
+    """Median seconds of the method's step per 1,000 rows, None when it was not measured."""
+    for row in results:
+        if row["method"] == method and row["status"] == "measured":
+            return float(row["step_s_per_1k_rows"]["median"])
+    return None
+
+
+def exponent(classes: Sequence[int], steps: Sequence[float | None]) -> float | None:
+    """Slope of log seconds against log classes: 0 is flat in n, 1 is proportional to n; None with one size."""
+    pairs = [(np.log(n), np.log(step)) for n, step in zip(classes, steps, strict=True) if step]
+    if len(pairs) < 2:
+        return None
+    x, y = np.array(pairs).T
+    return float(np.polyfit(x, y, 1)[0])

@@ -1,0 +1,86 @@
+"""Rebuilding hash tables: of all classes, and of the share of them that training touched."""
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from runner.bench.arithmetic import Spread
+from runner.bench.contenders import RunnerMethod, configuration, sampler_bytes
+from runner.bench.machine import shortage
+from runner.bench.measure import say
+from runner.bench.output_layer import limits_before_and_after
+from runner.bench.workload import Workload, matrix_bytes
+
+FAMILIES = {"simhash": ["sampler.K=9", "sampler.L=50"], "dwta": ["sampler.K=4", "sampler.L=50"]}
+SHARES = (0.01, 0.1, 0.5)
+
+# Settings under which only touched classes move, so that a refresh may leave the others' codes alone: centring moves
+# all of them with their mean, catch_up moves the rows that lag.
+INCREMENTAL = ["sampler.center=false", "optimizer.rows=touched"]
+
+NOTES = (
+    "Seconds of one refresh (hash, then sort all classes into buckets); medians of the repetitions, lowest and highest "
+    "beside them. All: default settings, every class has moved. Shares: so many classes drawn uniformly have moved, "
+    f"with {' '.join(INCREMENTAL)}, so that the others' codes stay; the last column is what was in fact re-hashed. "
+    "No row lags behind the optimizer here; the refreshes of the output_layer report include catching up.",
+)
+
+
+def one_size(num_classes: int, repetitions: int, overrides: list[str]) -> dict[str, Any]:
+    """The report's part for one number of classes."""
+    dim = configuration("lsh_embedding", overrides).model.hidden
+    part: dict[str, Any] = {"classes": num_classes, "dim": dim, "matrix_mb": matrix_bytes(num_classes, dim) / 2**20}
+
+    def run() -> list[dict[str, Any]]:
+        found = []
+        for family, options in FAMILIES.items():
+            settings = [f"sampler.hash={family}", *options, *overrides]
+            for shares, extra in (((1.0,), []), (SHARES, INCREMENTAL)):
+                found += _rows(num_classes, family, [*settings, *extra], shares, repetitions)
+        return found
+
+    results, _, machine = limits_before_and_after(run)
+    return {**part, **machine, "results": results}
+
+
+def _rows(
+    num_classes: int, family: str, overrides: list[str], shares: tuple[float, ...], repetitions: int
+) -> list[dict[str, Any]]:
+    config = configuration("lsh_embedding", overrides)
+    settings: Any = config.sampler
+    name = f"{family} K={settings.K} L={settings.L}"
+    needed = matrix_bytes(num_classes, config.model.hidden) + sampler_bytes(settings, num_classes)
+    if status := shortage(needed):
+        return [{"tables": name, "share": share, "status": status} for share in shares]
+    say(f"{num_classes:,} classes: {name}, {', '.join(f'{share:.0%}' for share in shares)} touched")
+    workload = Workload(config.optimizer, num_classes=num_classes, dim=config.model.hidden)
+    method = RunnerMethod("lsh_embedding", config, workload.table, workload.label_counts_N)
+    generator = np.random.default_rng(1)
+    seconds: dict[float, list[float]] = {share: [] for share in shares}
+    rehashed: dict[float, float] = {}
+    method.refresh(workload.step)
+    for repetition in range(repetitions + 1):
+        for share in shares:
+            touched_N = generator.random(num_classes) < share
+            workload.step += 1
+            workload.table.last_step[touched_N] = workload.step
+            before = method.sampler.statistics["rehashed_rows"]
+            begin = time.perf_counter()
+            method.refresh(workload.step)
+            if repetition > 0:  # the first compiles and touches memory
+                seconds[share].append(time.perf_counter() - begin)
+            rehashed[share] = method.sampler.statistics["rehashed_rows"] - before
+    return [
+        {
+            "tables": name,
+            "share": share,
+            "status": "measured",
+            "overrides": overrides,
+            "seconds": asdict(Spread.of(seconds[share])),
+            "rehashed_rows": rehashed[share],
+            "tables_mb": method.table_bytes / 2**20,
+        }
+        for share in shares
+    ]

@@ -1,0 +1,208 @@
+"""Reports as Markdown."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from runner.bench.measure import STAGES
+from runner.bench.output_layer import flatness
+
+_MEASURED = "measured"
+
+
+def render(report: dict[str, Any]) -> str:
+    """The whole report: how it was made, a section for each number of classes, notes."""
+    made = report["provenance"]
+    settings = [f"{key} {report[key]}" for key in ("batch", "repetitions", "steps") if key in report]
+    if report["overrides"]:
+        settings.append("overrides " + " ".join(report["overrides"]))
+    commit = (made["commit"] or "unknown")[:12] + (
+        f" with uncommitted changes {made['patch']}" if made["patch"] else ""
+    )
+    versions = ", ".join(f"{name} {number}" for name, number in made["versions"].items() if name in ("torch", "numba"))
+    lines = [
+        f"# Bench: {report['name']}",
+        "",
+        f"{made['cpu']}, {made['threads']} threads; {', '.join(settings)}; {versions}; commit {commit}; "
+        f"{made['started']}",
+        "",
+    ]
+    section = {"output_layer": _output_layer, "rows": _rows, "refresh": _refresh}[report["name"]]
+    for size in report["sizes"]:
+        lines += [*_head(size), "", *section(size), ""]
+    missing = [n for n in report["classes"] if n not in [size["classes"] for size in report["sizes"]]]
+    lines += [f"{n:,} classes: not measured, the run ended before." for n in missing]
+    if report["name"] == "output_layer" and len(report["sizes"]) > 1:
+        lines += ["## Growth with the number of classes", "", *_flat(report["sizes"]), ""]
+    lines += [f"- {note}" for note in report["notes"]]
+    return "\n".join(lines) + "\n"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a Markdown table whose first column is text and whose others are numbers."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def _head(size: dict[str, Any]) -> list[str]:
+    lines = [f"## {size['classes']:,} classes", ""]
+    about = f"{size['dim']} dimensions, weights and moments {size['matrix_mb']:,.0f} MiB"
+    if "trained" in size:
+        about += f"; method {size['trained']}"
+    if "load_average" not in size:
+        return [*lines, about]
+    before, after = size["load_average"]
+    others = size["cores_busy_with_others"]
+    bandwidth, products = size["bandwidth_gb_s"], size["products_gflop_s"]
+    about += f"; load average {before:.2f} before, {after:.2f} after"
+    about += f", {others:.2f} cores busy with others" if others is not None else ""
+    about += f"; triad {bandwidth[0]:.1f} and {bandwidth[1]:.1f} GB/s before and after"
+    about += f", products {products[0]:.0f} and {products[1]:.0f} GFLOP/s"
+    return [*lines, about]
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.4g}" if value < 10 else f"{value:.1f}"
+
+
+def _span(spread: dict[str, float]) -> str:
+    return f"{_seconds(spread['lowest'])}-{_seconds(spread['highest'])}"
+
+
+def _or_blank(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def _skipped(row: dict[str, Any], width: int) -> list[str]:
+    return [row["method"], row["status"], *[""] * (width - 2)]
+
+
+def _output_layer(size: dict[str, Any]) -> list[str]:
+    head = [
+        "method", "s / 1,000 rows", "times full", "step", "range", "refresh", "refresh %", "one refresh s",
+        "candidates a row", "class rows a step",
+    ]  # fmt: skip
+    rows = []
+    for row in size["results"]:
+        if row["status"] != _MEASURED:
+            rows.append(_skipped(row, len(head)))
+            continue
+        refresh, step = row["refresh"], row["step_s_per_1k_rows"]
+        rows.append(
+            [
+                row["method"],
+                _seconds(row["s_per_1k_rows"]),
+                _or_blank(row["times_full"], ".1f"),
+                _seconds(step["median"]),
+                _span(step),
+                _seconds(refresh["s_per_1k_rows"]) if refresh else "",
+                f"{row['refresh_percent']:.1f}" if refresh else "",
+                f"{_seconds(refresh['seconds']['median'])} ({_span(refresh['seconds'])})" if refresh else "",
+                f"{row['candidates_per_row']:,.0f}",
+                f"{row['class_rows_per_step']:,.0f}",
+            ]
+        )
+    lines = table(head, rows)
+    schedule = [row["refresh"] for row in size["results"] if row["status"] == _MEASURED and row["refresh"]]
+    if schedule:
+        first = schedule[0]
+        lines += [
+            "",
+            f"Refresh: measured after {first['interval_steps']} steps; {first['refreshes_in_schedule']} refreshes in "
+            f"{first['schedule_steps']:,} training steps.",
+        ]
+    return [*lines, "", *_stages(size)]
+
+
+def _stages(size: dict[str, Any]) -> list[str]:
+    """Stage split, closeness to the machine's limits, memory."""
+    head = [
+        "method", *STAGES, "score: memory %", "score: products %", "update: memory %", "update: products %",
+        "tables MiB", "tables / matrix %", "step's peak MiB", "peak / matrix %",
+    ]  # fmt: skip
+    rows = []
+    for row in size["results"]:
+        if row["status"] != _MEASURED:
+            continue
+        limits = row["limits"]
+        near = [
+            f"{limits[stage][share]:.0f}" if limits else ""
+            for stage in ("score", "update")
+            for share in ("memory_percent", "products_percent")
+        ]
+        rows.append(
+            [
+                row["method"],
+                *(_seconds(row["stages_s_per_1k_rows"][stage]) for stage in STAGES),
+                *near,
+                f"{row['tables_mb']:,.0f}",
+                f"{row['tables_percent']:.1f}",
+                _or_blank(row["step_growth_mb"], ",.0f"),
+                _or_blank(row["step_growth_percent"], ".1f"),
+            ]
+        )
+    return table(head, rows)
+
+
+def _rows(size: dict[str, Any]) -> list[str]:
+    head = ["rows", "step", "range", "times touched", *STAGES, "one refresh s", "class rows a step"]
+    rows = []
+    for row in size["results"]:
+        if row["status"] != _MEASURED:
+            rows.append(_skipped(row, len(head)))
+            continue
+        step, refresh = row["step_s_per_1k_rows"], row["refresh"]
+        rows.append(
+            [
+                row["method"],
+                _seconds(step["median"]),
+                _span(step),
+                _or_blank(row["times_touched"], ".2f"),
+                *(_seconds(row["stages_s_per_1k_rows"][stage]) for stage in STAGES),
+                _seconds(refresh["seconds"]["median"]) if refresh else "",
+                f"{row['class_rows_per_step']:,.0f}",
+            ]
+        )
+    return table(head, rows)
+
+
+def _refresh(size: dict[str, Any]) -> list[str]:
+    head = ["tables", "classes that moved", "seconds", "range", "tables MiB", "classes re-hashed"]
+    rows = []
+    for row in size["results"]:
+        share = "all" if row["share"] == 1 else f"{row['share']:.0%}"
+        if row["status"] != _MEASURED:
+            rows.append([row["tables"], share, row["status"], "", "", ""])
+            continue
+        rows.append(
+            [
+                row["tables"],
+                share,
+                _seconds(row["seconds"]["median"]),
+                _span(row["seconds"]),
+                f"{row['tables_mb']:,.0f}",
+                f"{row['rehashed_rows']:,.0f}",
+            ]
+        )
+    return table(head, rows)
+
+
+def _flat(sizes: Sequence[dict[str, Any]]) -> list[str]:
+    """The step without refresh at each n, its ratio to the smallest n, and the exponent e of n^e that fits best."""
+    found = flatness(sizes)
+    classes = found[0]["classes"] if found else []
+    head = [
+        "method",
+        *(f"{n:,} classes" for n in classes),
+        *(f"{n / classes[0]:.3g} times n" for n in classes[1:]),
+        "exponent of n",
+    ]
+    rows = []
+    for row in found:
+        steps = ["" if step is None else _seconds(step) for step in row["step_s_per_1k_rows"]]
+        ratios = [_or_blank(ratio, ".2f") for ratio in row["ratio"][1:]]
+        rows.append([row["method"], *steps, *ratios, _or_blank(row["exponent"], ".2f")])
+    return [
+        "Seconds per 1,000 rows of steps without refresh, and their ratio to those of the fewest classes.",
+        "",
+        *table(head, rows),
+    ]

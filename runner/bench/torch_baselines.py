@@ -1,0 +1,130 @@
+"""What a user of PyTorch could have without this project: full softmax in blocks, and sampled softmax.
+
+Both train their own parameters (n, D) with a bias, on one target a row. Their stages: score is the forward pass
+(``linear_cross_entropy`` computes gradients in it), update is the backward pass and the optimizer.
+Legend: B rows of a batch, D hidden size, M distinct negatives.
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from runner.bench.contenders import Contender, Drawn
+from runner.bench.methods import NUM_SAMPLES
+from runner.bench.workload import Workload, matrix_bytes
+from runner.clock import StageClock
+from runner.samplers import Query
+
+# Rows of a batch in one block of logits. Of 32 to 1,024 rows, 128 and 256 were fastest (20,000 classes, batch 1,024,
+# two threads); torch's own choice, blocks of a few rows, took six times as long.
+_BLOCK_ROWS = 256
+_BLOCK_ELEMENTS = 2**28  # at most 1 GiB of logits
+
+
+def block_rows(num_classes: int) -> int:
+    """Batch rows whose logits over all classes are held at once."""
+    return max(16, min(_BLOCK_ROWS, _BLOCK_ELEMENTS // num_classes))
+
+
+def bytes_needed(name: str, num_classes: int, dim: int) -> float:
+    """Memory of parameters and moments; for ``torch_full`` also the dense gradient and a block of logits."""
+    parameters = matrix_bytes(num_classes, dim)
+    if name == "torch_sampled":
+        return parameters
+    return parameters * 4 / 3 + 4.0 * block_rows(num_classes) * num_classes
+
+
+class _TorchMethod(Contender):
+    stages_compare = False
+
+    def __init__(self, workload: Workload) -> None:
+        self.num_classes = workload.num_classes
+        self.weight = nn.Parameter(torch.from_numpy(workload.table.weights.copy()))
+        self.lr = workload.table.config.lr
+
+    @staticmethod
+    def _tensors(query: Query) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden_BD = torch.from_numpy(query.hidden_BD).requires_grad_()
+        return hidden_BD, torch.from_numpy(query.targets_P).long()
+
+
+class TorchFull(_TorchMethod):
+    """Full softmax by ``linear_cross_entropy`` in blocks of batch rows, and fused Adam."""
+
+    name = "torch_full"
+    everything = True
+    whole_matrix = True
+    rows_policy = "dense"
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload)
+        self.bias = nn.Parameter(torch.zeros(self.num_classes))
+        self.optimizer = torch.optim.Adam([self.weight, self.bias], lr=self.lr, fused=True)
+        self.options = nn.LinearCrossEntropyOptions(
+            batch_chunk_size=block_rows(self.num_classes), chunking_method=None, acc_policy="compact"
+        )
+
+    def step(self, query: Query, step: int, clock: StageClock) -> Drawn:
+        hidden_BD, target_B = self._tensors(query)
+        with clock.stage("score"):
+            loss = functional.linear_cross_entropy(
+                hidden_BD, self.weight, target_B, linear_bias=self.bias, options=self.options
+            )
+        with clock.stage("update"):
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+        return Drawn(per_row=float(self.num_classes), ids_N=None)
+
+
+class TorchSampled(_TorchMethod):
+    """Sampled softmax: log-uniform negatives shared by the batch, sparse gradients, SparseAdam."""
+
+    name = "torch_sampled"
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload)
+        self.bias = nn.Parameter(torch.zeros(self.num_classes, 1))
+        self.optimizer = torch.optim.SparseAdam([self.weight, self.bias], lr=self.lr)
+        self.generator = torch.Generator().manual_seed(0)
+
+    def _draw(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Distinct ids (M,), ascending, and their log expected counts; classes are ordered by frequency."""
+        log_range = math.log(self.num_classes + 1)
+        uniform = torch.rand(NUM_SAMPLES, generator=self.generator, dtype=torch.float64)
+        drawn = (torch.exp(uniform * log_range) - 1).long().clamp_(max=self.num_classes - 1)
+        ids_M = torch.unique(drawn)
+        rank = ids_M.double()
+        share = torch.log((rank + 2) / (rank + 1)) / log_range
+        return ids_M, torch.log(-torch.expm1(NUM_SAMPLES * torch.log1p(-share))).float()
+
+    def step(self, query: Query, step: int, clock: StageClock) -> Drawn:
+        hidden_BD, target_B = self._tensors(query)
+        with clock.stage("sample"):
+            ids_M, log_count_M = self._draw()
+        with clock.stage("score"):
+            # One lookup for negatives and targets, so that each parameter gets one sparse gradient.
+            ids = torch.cat([ids_M, target_B])
+            rows = functional.embedding(ids, self.weight, sparse=True)
+            bias = functional.embedding(ids, self.bias, sparse=True)[:, 0]
+            num = len(ids_M)
+            logits_BM = torch.addmm(bias[:num] - log_count_M, hidden_BD, rows[:num].t())
+            target_logit_B = (hidden_BD * rows[num:]).sum(1) + bias[num:]
+        with clock.stage("loss"):
+            # A target that was also drawn must not stand against itself.
+            place_B = torch.searchsorted(ids_M, target_B).clamp_(max=num - 1)
+            hit_B = torch.nonzero(ids_M[place_B] == target_B)[:, 0]
+            logits_BM[hit_B, place_B[hit_B]] = -math.inf
+            partition_B = torch.logaddexp(torch.logsumexp(logits_BM, 1), target_logit_B)
+            loss = (partition_B - target_logit_B).mean()
+        with clock.stage("update"):
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+        return Drawn(per_row=float(num), ids_N=ids_M.numpy().astype(np.int32))
+
+
+TORCH: dict[str, type[TorchFull] | type[TorchSampled]] = {"torch_full": TorchFull, "torch_sampled": TorchSampled}

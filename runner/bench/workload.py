@@ -1,0 +1,64 @@
+"""The class matrix and the batches that methods are timed on.
+
+Legend: N classes, D hidden size, B rows of a batch, P targets (one a row).
+"""
+
+import numpy as np
+
+from runner.optimizers import AdamConfig, RowTable
+from runner.samplers import Query
+
+_SPREAD = np.float32(0.1)
+
+
+def matrix_bytes(num_classes: int, dim: int) -> float:
+    """Weights and both moments, biases included."""
+    return 3.0 * 4 * num_classes * (dim + 1)
+
+
+class Workload:
+    """One row table, one step counter for all who train on it, Zipf-distributed targets."""
+
+    def __init__(self, optimizer: AdamConfig, *, num_classes: int, dim: int, seed: int = 0) -> None:
+        self.num_classes, self.dim = num_classes, dim
+        weights = np.random.default_rng(seed).standard_normal((num_classes, dim), dtype=np.float32)
+        weights *= _SPREAD
+        self.table = RowTable(optimizer, weights, bias=True)
+        # As after an epoch: every class has been updated, so none is exempt from catching up, and every page of the
+        # moments is mapped before a clock starts.
+        self.table.first.fill(1e-6)
+        self.table.second.fill(1e-9)
+        self.table.last_step.fill(1)
+        self.step = 2
+        self.label_counts_N = np.maximum(1, num_classes // np.arange(1, num_classes + 1, dtype=np.int64))
+        self._cumulative_N = np.cumsum(self.label_counts_N) / self.label_counts_N.sum()
+        self._distinct_N = np.zeros(num_classes, dtype=bool)
+
+    def queries(self, count: int, batch: int, seed: int) -> list[Query]:
+        """``count`` batches, the same for all methods of a repetition.
+
+        Hidden states lie near their class's vector, as in a trained network, so that buckets are hit as they would be.
+        """
+        generator = np.random.default_rng([seed, self.num_classes])
+        made = []
+        for _ in range(count):
+            targets = np.searchsorted(self._cumulative_N, generator.random(batch)).astype(np.int32)
+            np.minimum(targets, self.num_classes - 1, out=targets)
+            noise = generator.standard_normal((batch, self.dim), dtype=np.float32) * _SPREAD
+            hidden = np.maximum(self.table.weights[targets] + noise, 0)
+            indptr = np.arange(batch + 1, dtype=np.int64)
+            made.append(Query(hidden_BD=hidden, target_indptr_B1=indptr, targets_P=targets))
+        return made
+
+    def skip_step(self) -> None:
+        """Let a step pass in which no row is touched, so that under ``catch_up`` every row lags, as it would."""
+        self.step += 1
+
+    def distinct_rows(self, query: Query, ids_N: np.ndarray | None) -> int:
+        """Distinct class rows among targets and candidates (None: all)."""
+        if ids_N is None:
+            return self.num_classes
+        self._distinct_N.fill(False)
+        self._distinct_N[query.targets_P] = True
+        self._distinct_N[ids_N] = True
+        return int(np.count_nonzero(self._distinct_N))

@@ -1,0 +1,314 @@
+"""Every subcommand of scripts/bench.py on a few classes, and the arithmetic of its reports. No times asserted."""
+
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from runner.bench import machine, methods, output_layer
+from runner.bench.arithmetic import Spread, amortised_refresh, least_work, refreshes_in_schedule
+from runner.bench.contenders import RunnerMethod, configuration
+from runner.bench.methods import ALL_METHODS
+from runner.bench.render import render
+from runner.bench.torch_baselines import TorchFull, TorchSampled, block_rows
+from runner.bench.workload import Workload
+from runner.clock import StageClock
+from runner.config import CONF
+from runner.optimizers import AdamConfig
+from runner.samplers import Query
+
+SMALL = ["--threads", "1", "--repetitions", "1", "--overrides", "model.hidden=16"]
+STEPS = ["--batch", "32", "--steps", "2"]
+
+Bench = Callable[..., tuple[dict[str, Any], str]]
+
+
+@pytest.fixture(scope="module")
+def front() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("bench", CONF.parent / "scripts" / "bench.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def bench(front: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Run a subcommand; returns the JSON and the Markdown it left."""
+    monkeypatch.setattr(machine, "_last_level_cache", lambda: 0)
+    monkeypatch.setattr(machine, "_SMALLEST_ARRAY", 2**16)
+    monkeypatch.setattr(machine, "_SQUARE", 64)
+
+    def run(*arguments: str) -> tuple[dict[str, Any], str]:
+        path = tmp_path / "new" / "report.json"
+        assert front.main([arguments[0], "--json", str(path), *SMALL, *arguments[1:]]) == 0
+        assert sorted(file.name for file in path.parent.iterdir()) == ["report.json", "report.md"]
+        return json.loads(path.read_text()), path.with_suffix(".md").read_text()
+
+    return run
+
+
+def cells(text: str, first: str) -> list[list[str]]:
+    """Cells of the Markdown table rows whose first column is ``first``."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    return [row for row in rows if row[0] == first]
+
+
+# ---------------------------------------------------------------- subcommands
+
+
+def test_output_layer(bench: Bench) -> None:
+    report, text = bench("output_layer", "--classes", "2000", "300", *STEPS)
+    assert report["classes"] == [2000, 300]
+    assert report["provenance"]["threads"] == 1
+    assert set(report["provenance"]) >= {"commit", "patch", "cpu", "versions", "command"}
+    for size in report["sizes"]:
+        assert len(size["load_average"]) == len(size["bandwidth_gb_s"]) == 2
+        assert [row["method"] for row in size["results"]] == list(ALL_METHODS)
+        for row in size["results"]:
+            assert row["status"] == "measured"
+            step, refresh = row["step_s_per_1k_rows"], row["refresh"]
+            assert step["lowest"] <= step["median"] <= step["highest"]
+            assert (refresh is not None) == row["method"].startswith("lsh")
+            assert row["s_per_1k_rows"] == step["median"] + (refresh["s_per_1k_rows"] if refresh else 0)
+            assert 1 <= row["class_rows_per_step"] <= size["classes"]
+            assert set(row["stages_s_per_1k_rows"]) == {"sample", "score", "loss", "update"}
+            assert (row["limits"] is None) == row["method"].startswith("torch")
+    fastest = max(row["times_full"] for row in report["sizes"][0]["results"] if row["method"] in methods.FULL_METHODS)
+    assert fastest == 1
+    for method in ALL_METHODS:
+        assert len(cells(text, method)) == 2 * 2 + 1  # two tables a size, and the growth with n
+    assert "## 2,000 classes" in text
+    assert "300 classes | 2,000 classes" in text
+    assert all(note in text for note in report["notes"])
+
+
+def test_rows(bench: Bench) -> None:
+    report, text = bench("rows", "--classes", "2000", "--method", "lsh_label", *STEPS)
+    results = report["sizes"][0]["results"]
+    assert [row["method"] for row in results] == ["touched", "catch_up", "dense"]
+    assert results[0]["times_touched"] == 1
+    reads = {row["method"]: row["limits"]["score"]["least_mb"] / row["class_rows_per_step"] for row in results}
+    assert reads["catch_up"] == pytest.approx(3 * reads["touched"])
+    assert results[2]["limits"]["score"]["least_mb"] == pytest.approx(2000 * 17 * 4 * 6 / 1e6)
+    assert "method lsh_label" in text
+    assert len(cells(text, "dense")) == 1
+
+
+def test_dense_is_not_tried_where_it_would_take_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    from runner.bench import rows
+    from runner.bench.measure import Plan
+
+    monkeypatch.setattr(rows, "_MOST_CLASSES_DENSE", 10)
+    monkeypatch.setattr(rows, "measure", lambda *_: None)
+    monkeypatch.setattr(rows.Entrant, "summary", lambda *_: {"step_s_per_1k_rows": {"median": 1.0}})
+    monkeypatch.setattr(rows, "limits_before_and_after", lambda work: (work(), None, {}))
+    plan = Plan(batch=4, repetitions=1, steps=1, schedule_steps=10)
+    part = rows.one_size(20, "uniform", plan, ["model.hidden=8", "sampler.num_samples=5"])
+    assert part["results"][2]["status"].startswith("skipped: moves every row")
+
+
+def test_refresh(bench: Bench) -> None:
+    report, text = bench("refresh", "--classes", "2000")
+    results = report["sizes"][0]["results"]
+    assert [row["share"] for row in results] == [1.0, 0.01, 0.1, 0.5] * 2
+    for row in results:
+        assert row["rehashed_rows"] == pytest.approx(2000 * row["share"], abs=100)
+        assert row["seconds"]["lowest"] > 0
+    assert [row[1] for row in cells(text, "simhash K=9 L=50")] == ["all", "1%", "10%", "50%"]
+    assert len(cells(text, "dwta K=4 L=50")) == 4
+
+
+def test_too_large_a_method_is_a_status(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output_layer, "bytes_needed", lambda *_: 1e15)
+    report, text = bench("output_layer", "--classes", "64", "--methods", "uniform", "torch_full", *STEPS)
+    uniform, full = report["sizes"][0]["results"]
+    assert uniform["times_full"] is None
+    assert full["status"].startswith("skipped: needs 1000000.0 GB, ")
+    assert "s_per_1k_rows" not in full
+    assert cells(text, "torch_full")[0][1] == full["status"]
+
+
+def test_mistakes_are_one_line(front: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    for wrong in (["--steps", "0"], ["--classes", "3"], ["--overrides", "sampler.kk=1"]):
+        assert front.main(["output_layer", "--json", str(path), *wrong]) == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith("error: ")
+    assert not path.exists()
+
+
+def test_an_interrupted_run_keeps_the_sizes_it_finished(
+    front: ModuleType, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = output_layer.one_size
+
+    def interrupted(num_classes: int, **options: Any) -> dict[str, Any]:
+        if num_classes == 65:
+            raise KeyboardInterrupt
+        return whole(num_classes, **options)
+
+    monkeypatch.setattr(output_layer, "one_size", interrupted)
+    path = tmp_path / "report.json"
+    options = ["--json", str(path), *SMALL, "--classes", "64", "65", "--methods", "uniform", *STEPS]
+    assert front.main(["output_layer", *options]) == 130
+    assert [size["classes"] for size in json.loads(path.read_text())["sizes"]] == [64]
+    assert "65 classes: not measured" in path.with_suffix(".md").read_text()
+
+
+# ---------------------------------------------------------------- arithmetic
+
+
+@pytest.mark.parametrize(
+    ("period", "growth", "steps"), [(50, 1.1, 1000), (50, 1.0, 1000), (7, 1.3, 200), (500, 2, 499)]
+)
+def test_refreshes_are_counted_as_the_sampler_does_them(period: int, growth: float, steps: int) -> None:
+    schedule = [f"sampler.refresh_period={period}", f"sampler.refresh_growth={growth}"]
+    config = configuration("lsh_label", ["model.hidden=8", "sampler.K=2", "sampler.L=2", *schedule])
+    workload = Workload(config.optimizer, num_classes=40, dim=8)
+    sampler: Any = RunnerMethod("lsh_label", config, workload.table, workload.label_counts_N).sampler
+    sampler.rebuild = lambda step: None
+    done = sum(sampler.refresh(step) for step in range(1, steps + 1))
+    assert refreshes_in_schedule(period, growth, steps) == done
+
+
+def test_amortised_refresh() -> None:
+    # 10 refreshes of 0.5 s over 1,000 steps of 100 rows: 5 s over 100,000 rows.
+    assert amortised_refresh(0.5, 10, steps=1000, batch=100) == pytest.approx(0.05)
+
+
+def test_spread() -> None:
+    assert Spread.of([3.0, 1.0, 2.0]) == Spread(median=2.0, lowest=1.0, highest=3.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "everything", "score_bytes", "update_bytes"),
+    [
+        ("touched", False, 10 * 516, 10 * 516 * 6),
+        ("catch_up", False, 10 * 516 * 3, 10 * 516 * 6),
+        ("dense", False, 1000 * 516 * 6, 10 * 516 * 6),
+        ("catch_up", True, 10 * 516, 10 * 516 * 6),  # under full softmax no row ever lags
+    ],
+)
+def test_least_work(rows: str, everything: bool, score_bytes: int, update_bytes: int) -> None:
+    work = least_work(touched_rows=10, pairs=50, num_classes=1000, dim=128, rows=rows, everything=everything)
+    assert (work["score"].bytes, work["update"].bytes) == (score_bytes, update_bytes)
+    assert (work["score"].flops, work["update"].flops) == (2 * 50 * 128, 4 * 50 * 128)
+    shares = work["update"].shares(2.0, bytes_per_second=update_bytes, flops_per_second=4 * 50 * 128 / 4)
+    assert shares == {"memory_percent": pytest.approx(50), "products_percent": pytest.approx(200)}
+
+
+def test_growth_with_the_number_of_classes() -> None:
+    def size(classes: int, step: float) -> dict[str, Any]:
+        measured = {"method": "full", "status": "measured", "step_s_per_1k_rows": {"median": step}}
+        return {"classes": classes, "results": [measured, {"method": "topk", "status": "skipped: needs 1 GB"}]}
+
+    full, topk = output_layer.flatness([size(4000, 0.8), size(1000, 0.2)])
+    assert full["classes"] == [1000, 4000]
+    assert full["ratio"] == pytest.approx([1, 4])
+    assert full["exponent"] == pytest.approx(1)
+    assert topk["ratio"] == [None, None]
+    assert topk["exponent"] is None
+
+
+def test_memory_that_is_promised_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "available_bytes", lambda: 10e9)
+    assert machine.shortage(8e9) is None
+    assert machine.shortage(8e9, 3e9) == "skipped: needs 8.0 GB, 7.0 GB free"
+
+
+def test_render_says_that_nothing_was_measured() -> None:
+    made = {"commit": None, "patch": None, "cpu": "x", "threads": 1, "versions": {}, "started": "now"}
+    part = {"classes": 10, "dim": 4, "matrix_mb": 1.0, "results": [{"method": "full", "status": "skipped: needs 1 GB"}]}
+    report = {
+        "name": "output_layer",
+        "provenance": made,
+        "overrides": [],
+        "classes": [10],
+        "sizes": [part],
+        "notes": [],
+    }
+    assert cells(render(report), "full")[0][1] == "skipped: needs 1 GB"
+
+
+# ---------------------------------------------------------------- workload and baselines
+
+
+@pytest.fixture
+def workload() -> Workload:
+    return Workload(AdamConfig(lr=0.1), num_classes=60, dim=8)
+
+
+def test_batches_are_the_same_for_all_methods(workload: Workload) -> None:
+    one, other = (workload.queries(2, 16, seed=3) for _ in range(2))
+    assert all(np.array_equal(a.hidden_BD, b.hidden_BD) for a, b in zip(one, other, strict=True))
+    assert not np.array_equal(one[0].targets_P, one[1].targets_P)
+
+
+def test_distinct_rows(workload: Workload) -> None:
+    query = Query(
+        hidden_BD=np.zeros((2, 8), dtype=np.float32),
+        target_indptr_B1=np.arange(3),
+        targets_P=np.array([5, 7], dtype=np.int32),
+    )
+    assert workload.distinct_rows(query, np.array([5, 9, 9], dtype=np.int32)) == 3
+    assert workload.distinct_rows(query, np.array([1], dtype=np.int32)) == 3
+    assert workload.distinct_rows(query, None) == 60
+
+
+def dense_gradient(weight: torch.Tensor, query: Query, ids: np.ndarray, log_count: torch.Tensor) -> torch.Tensor:
+    """Gradient of sampled softmax by torch on dense logits, accidental hits masked."""
+    weight = weight.clone().requires_grad_()
+    target = torch.from_numpy(query.targets_P).long()
+    logits = torch.from_numpy(query.hidden_BD) @ weight.T
+    drawn = logits[:, ids] - log_count
+    drawn = drawn.masked_fill(torch.from_numpy(ids)[None] == target[:, None], -torch.inf)
+    own = logits.gather(1, target[:, None])
+    loss = torch.nn.functional.cross_entropy(torch.cat([own, drawn], 1), torch.zeros_like(target))
+    return torch.autograd.grad(loss, weight)[0]
+
+
+def test_torch_sampled_follows_the_gradient_of_sampled_softmax(
+    workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.bench.torch_baselines.NUM_SAMPLES", 30)
+    (query,) = workload.queries(1, 16, seed=1)
+    method = TorchSampled(workload)
+    state = method.generator.get_state()
+    ids, log_count = method._draw()
+    method.generator.set_state(state)
+    share = np.diff(np.log(np.arange(1, 62))) / np.log(61)
+    np.testing.assert_allclose(log_count, np.log(1 - (1 - share[ids]) ** 30), rtol=1e-5)
+    before = method.weight.detach().clone()
+    drawn = method.step(query, 1, StageClock())
+    assert drawn.ids_N is not None
+    grad = dense_gradient(before, query, drawn.ids_N, log_count)
+    moved = method.weight.detach() - before
+    sure = grad.abs() > 1e-6  # Adam's first step is lr times the sign, where epsilon is negligible
+    torch.testing.assert_close(moved[sure], -0.1 * grad[sure].sign(), rtol=0.02, atol=0)
+    untouched = np.setdiff1d(np.arange(60), np.concatenate([drawn.ids_N, query.targets_P]))
+    assert not moved[untouched].any()
+
+
+def test_torch_full_follows_the_gradient_of_softmax(workload: Workload) -> None:
+    (query,) = workload.queries(1, 16, seed=1)
+    method = TorchFull(workload)
+    before = method.weight.detach().clone()
+    assert method.step(query, 1, StageClock()).ids_N is None
+    grad = dense_gradient(before, query, np.arange(60), torch.zeros(60))
+    sure = grad.abs() > 1e-6
+    moved = method.weight.detach() - before
+    torch.testing.assert_close(moved[sure], -0.1 * grad[sure].sign(), rtol=0.02, atol=0)
+
+
+def test_blocks_of_logits_stay_within_a_gibibyte() -> None:
+    assert block_rows(1000) == 256
+    assert block_rows(6_700_910) * 6_700_910 * 4 <= 2**30
+    assert block_rows(670_091) == 256
