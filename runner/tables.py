@@ -5,6 +5,7 @@ anything runs. Errors are one line that names the file and the key.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ TABLES = CONF / "table"
 PUBLISHED = CONF.parent / "results" / "published"
 
 T = TypeVar("T")
+Point = tuple[tuple[str, int | float], ...]  # (key, value) of every swept setting of one run
 
 
 # ---------------------------------------------------------------- the grid of runs
@@ -48,6 +50,19 @@ class Tuned:
 
     methods: tuple[str, ...]
     overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swept:
+    """A setting that takes each of several values, for some methods or (none named) for all."""
+
+    key: str
+    values: tuple[int | float, ...]
+    methods: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        require(bool(self.values), "values: give at least one")
+        require(len(set(self.values)) == len(self.values), "values: one is repeated")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,12 +104,20 @@ PROFILES = tuple(field.name for field in dataclasses.fields(Profiles))
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Methods x data sets x seeds. ``fixed``: overrides of all; ``baseline``: what the rest compare with."""
+    """Methods x combinations of swept settings x data sets x seeds.
 
-    paper: str
+    ``paper``: whose tables these are; empty for our own. ``fixed``: overrides of all; ``baseline``: what the rest
+    compare with. ``full_methods``: the rows that are full softmax, where there is more than the baseline.
+    ``by_name``: so costly that only a table named on the command line makes the runs.
+    """
+
+    paper: str = ""
     fixed: tuple[str, ...]
     baseline: str
+    full_methods: tuple[str, ...] = ()
+    by_name: bool = False
     methods: tuple[Method, ...]
+    sweep: tuple[Swept, ...] = ()
     datasets: tuple[Column, ...]
     profiles: Profiles
 
@@ -104,6 +127,11 @@ class Grid:
         methods = [method.name for method in self.methods]
         datasets = [column.name for column in self.datasets]
         _require_known("baseline", self.baseline, methods)
+        for name in self.full_methods:
+            _require_known("full_methods", name, methods)
+        for index, swept in enumerate(self.sweep):
+            for name in swept.methods:
+                _require_known(f"sweep[{index}].methods", name, methods)
         for profile in PROFILES:
             for dataset in self.profile(profile).datasets:
                 _require_known(f"profiles.{profile}.datasets", dataset.name, datasets)
@@ -118,6 +146,26 @@ class Grid:
 
     def column(self, dataset: str) -> Column:
         return next(column for column in self.datasets if column.name == dataset)
+
+    def points(self, method: str) -> list[Point]:
+        """Every combination of the settings swept for the method; one empty combination where none is."""
+        swept = [item for item in self.sweep if not item.methods or method in item.methods]
+        return list(itertools.product(*([(item.key, value) for value in item.values] for item in swept)))
+
+    def num_runs(self, profile: str) -> int:
+        chosen = self.profile(profile)
+        points = sum(len(self.points(method.name)) for method in self.methods)
+        return points * len(chosen.datasets) * len(chosen.seeds)
+
+    def label(self, run: "PlannedRun") -> str:
+        """The run's method as printed, with its values of the swept settings."""
+        label = next(method.label for method in self.methods if method.name == run.method)
+        return f"{label}, {point_text(run.point)}" if run.point else label
+
+
+def point_text(point: Point) -> str:
+    """``K=9 L=50``"""
+    return " ".join(f"{key.rpartition('.')[2]}={value:g}" for key, value in point)
 
 
 # ---------------------------------------------------------------- a table or figure
@@ -144,14 +192,35 @@ class TableSpec:
 
     name: str
     title: str
-    kind: Literal["convergence", "speed", "distribution", "curves", "frequency"]
+    kind: Literal[
+        "convergence",
+        "speed",
+        "time_to_accuracy",
+        "learning_rates",
+        "distribution",
+        "curves",
+        "frequency",
+        "frontier",
+    ]
     grid: Grid
     published: Published | None = None
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        sweep = self.grid.sweep
+        if self.kind == "learning_rates":
+            alone = len(sweep) == 1 and sweep[0].key == "optimizer.lr" and not sweep[0].methods
+            require(
+                alone, "kind: learning_rates needs a grid that sweeps optimizer.lr, for all methods, and nothing else"
+            )
+        elif self.kind == "frontier":
+            require(bool(sweep), "kind: frontier needs a grid with a sweep")
+        else:
+            require(not sweep, f"kind: {self.kind} shows one run of a method and seed: name a grid without a sweep")
+
     @property
     def is_figure(self) -> bool:
-        return self.kind in ("distribution", "curves", "frequency")
+        return self.kind in ("distribution", "curves", "frequency", "frontier")
 
 
 def table_names(folder: Path = TABLES) -> list[str]:
@@ -183,8 +252,8 @@ def load_grid(file: Path) -> Grid:
             name: _profile(profile, f"{where}profiles.{name}.") if isinstance(profile, Mapping) else profile
             for name, profile in profiles.items()
         }
-    for key, kind in (("methods", Method), ("datasets", Column)):
-        raw[key] = _build_all(kind, raw.get(key), f"{where}{key}")
+    for key, kind in (("methods", Method), ("datasets", Column), ("sweep", Swept)):
+        raw[key] = _build_all(kind, raw.get(key, [] if key == "sweep" else None), f"{where}{key}")
     return _build(Grid, raw, where)
 
 
@@ -255,6 +324,7 @@ class PlannedRun:
     seed: int
     overrides: tuple[str, ...]
     config: RunConfig
+    point: Point = ()
 
     @property
     def run_id(self) -> str:
@@ -270,14 +340,15 @@ def expand(
     for dataset in profile.datasets:
         if datasets is not None and dataset.name not in datasets:
             continue
-        for method in grid.methods:
+        for method, point in ((m, point) for m in grid.methods for point in grid.points(m.name)):
             chosen = (
                 f"dataset={dataset.name}",
                 *grid.fixed,
                 *method.overrides,
                 *dataset.overrides_of(method.name),
+                *(f"{key}={value}" for key, value in point),
             )
-            where = f"profile {profile_name}, {dataset.name}, {method.name}"
+            where = ", ".join(filter(None, [f"profile {profile_name}", dataset.name, method.name, point_text(point)]))
             try:
                 config = compose([*chosen, f"results_dir={_quoted(str(results_dir))}"])
             except ConfigError as error:
@@ -290,6 +361,7 @@ def expand(
                         seed=seed,
                         overrides=(*chosen, f"seed={seed}", f"results_dir={_quoted(str(results_dir))}"),
                         config=dataclasses.replace(config, seed=seed),
+                        point=point,
                     )
                 )
     ids = [run.run_id for run in planned]

@@ -1,7 +1,7 @@
 """Draw figures from run folders: those of a paper, or P@1 against training time of all finished runs.
 
 python scripts/plot.py lns_figure4 --profile small
-python scripts/plot.py --frontier wordnet_hypernym
+python scripts/plot.py --frontier wordnet_hypernym --keys sampler.K sampler.L
 """
 
 import argparse
@@ -21,6 +21,10 @@ def main() -> int:
     parser.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help="default: results")
     parser.add_argument("--tables-dir", type=Path, default=TABLES, metavar="DIR", help="default: conf/table")
     parser.add_argument("--frontier", metavar="DATASET", help="draw every finished run of a data set as a point")
+    parser.add_argument(
+        "--keys", nargs="+", default=[], metavar="KEY",
+        help="with --frontier: settings written beside the points (default: all that differ)",
+    )  # fmt: skip
     arguments = parser.parse_args()
     try:
         paths = draw(arguments, arguments.results_dir.expanduser().absolute())
@@ -34,6 +38,8 @@ def main() -> int:
 
 def draw(arguments: argparse.Namespace, results_dir: Path) -> list[Path]:
     from runner.report import plots
+    from runner.report.figure_style import save
+    from runner.report.frontier import frontier, settings_of_records
     from runner.report.records import all_records
     from runner.tables import expand
 
@@ -43,8 +49,11 @@ def draw(arguments: argparse.Namespace, results_dir: Path) -> list[Path]:
         ]
         if not of_set:
             raise RunnerError(f"{results_dir / 'runs'}: no finished run of '{arguments.frontier}'")
-        figure = plots.frontier(of_set, f"{arguments.frontier}: every finished run")
-        return [plots.save(figure, results_dir / "tables" / f"frontier_{arguments.frontier}")]
+        settings = settings_of_records(of_set, arguments.keys)
+        figure = frontier(
+            {f"{arguments.frontier}: every finished run": settings}, {s.method: s.method for s in settings}
+        )
+        return [save(figure, results_dir / "tables" / f"frontier_{arguments.frontier}")]
     folder = arguments.tables_dir.absolute()
     specs = [load_table(name, folder) for name in arguments.figures or table_names(folder)]
     for spec in specs:

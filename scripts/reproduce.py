@@ -1,6 +1,6 @@
 """Make the runs that tables and figures of a paper need, then render them; what is finished is not repeated.
 
-python scripts/reproduce.py                      every table and figure, small profile
+python scripts/reproduce.py                      every table and figure but those run by name only, small profile
 python scripts/reproduce.py lns_table2 --profile paper --dry-run
 """
 
@@ -17,7 +17,7 @@ from runner.tables import PROFILES, TABLES, TableSpec, load_table, table_names
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help="files of conf/table (default: all; see --list)")
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help="files of conf/table (see --list)")
     parser.add_argument("--profile", default="small", metavar="|".join(PROFILES), help="how much (default: small)")
     parser.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help="default: results")
     parser.add_argument("--tables-dir", type=Path, default=TABLES, metavar="DIR", help="default: conf/table")
@@ -33,7 +33,8 @@ def main() -> int:
         if arguments.list:
             print_list(specs)
             return 0
-        return reproduce(specs, arguments)
+        by_name = [] if arguments.tables else [spec for spec in specs if spec.grid.by_name]
+        return reproduce([spec for spec in specs if spec not in by_name], by_name, arguments)
     except (RunnerError, OSError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -41,10 +42,11 @@ def main() -> int:
         return 130
 
 
-def reproduce(specs: Sequence[TableSpec], arguments: argparse.Namespace) -> int:
+def reproduce(specs: Sequence[TableSpec], by_name: Sequence[TableSpec], arguments: argparse.Namespace) -> int:
+    """Run and render ``specs``; of ``by_name``, render what has been run before."""
     from runner.report.layout import markdown_table
     from runner.report.plan import Outcome, execute, plan, plan_table, plan_total
-    from runner.report.render import render
+    from runner.report.render import has_runs, render
 
     results_dir = arguments.results_dir.expanduser().absolute()
     outcome = Outcome()
@@ -52,10 +54,14 @@ def reproduce(specs: Sequence[TableSpec], arguments: argparse.Namespace) -> int:
         steps = plan(specs, arguments.profile, results_dir)
         print(markdown_table(plan_table(steps)))
         print(plan_total(steps), flush=True)
+        if by_name:
+            print(f"not in this plan, run by name only: {', '.join(spec.name for spec in by_name)}", flush=True)
         if arguments.dry_run:
             return 0
         outcome = execute(steps)
-    for path in render(specs, arguments.profile, results_dir):
+    run_before = {grid for grid in {spec.grid for spec in by_name} if has_runs(grid, arguments.profile, results_dir)}
+    shown = [*specs, *(spec for spec in by_name if spec.grid in run_before)]
+    for path in render(shown, arguments.profile, results_dir):
         print(path)
     for title, why in outcome.failed:
         print(f"error: {title}: {why}", file=sys.stderr)
@@ -65,13 +71,14 @@ def reproduce(specs: Sequence[TableSpec], arguments: argparse.Namespace) -> int:
 
 
 def print_list(specs: Sequence[TableSpec]) -> None:
+    width = max(len(spec.name) for spec in specs)
     for spec in specs:
-        print(f"{spec.name:<14} {spec.title}")
+        print(f"{spec.name:<{width}} {spec.title}" + (" (run by name only)" if spec.grid.by_name else ""))
     for grid in dict.fromkeys(spec.grid for spec in specs):
+        print(", ".join(spec.name for spec in specs if spec.grid == grid))
         for name in PROFILES:
-            profile = grid.profile(name)
-            runs = len(grid.methods) * len(profile.datasets) * len(profile.seeds)
-            print(f"  --profile {name:<7} {runs:>3} runs on {', '.join(d.name for d in profile.datasets)}")
+            sets = ", ".join(dataset.name for dataset in grid.profile(name).datasets)
+            print(f"  --profile {name:<7} {grid.num_runs(name):>3} runs on {sets}")
 
 
 if __name__ == "__main__":

@@ -6,48 +6,57 @@ percent here.
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from runner.clock import STAGES
 from runner.report.records import FINISHED, NOT_RUN, RunRecord, record_of, status_of
-from runner.tables import PUBLISHED, Grid, Method, PlannedRun, Published, TableSpec
+from runner.tables import PUBLISHED, Grid, Method, PlannedRun, Point, Published, TableSpec
 
 FAIL = "Fail"
 
 
 @dataclass(frozen=True, kw_only=True)
+class References:
+    """What a run compares with, of its own seed: the grid's baseline and every full softmax that finished."""
+
+    baseline: RunRecord
+    full: tuple[RunRecord, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A column. ``name`` is also its name in published CSVs. ``measure`` (run, baseline run of the same seed)
-    gives the number, or None where the run ended without reaching it (``Fail``)."""
+    """A column. ``name`` is also its name in published CSVs. ``measure`` (run, what it compares with) gives the
+    number, or None where the run ended without reaching it (``Fail``). ``point``: only runs of that combination
+    of swept settings. ``is_setting``: chosen rather than measured, so it has no deviation."""
 
     name: str
     label: str
     unit: str
     decimals: int
-    measure: Callable[[RunRecord, RunRecord], float | None]
+    measure: Callable[[RunRecord, References], float | None]
     needs_baseline: bool = False
+    point: Point | None = None
+    is_setting: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """Columns that are printed together."""
+    """Columns that are printed together. ``mark_best``: the largest number of each row is printed bold."""
 
     title: str
     metrics: tuple[Metric, ...]
     with_published: bool = True
+    mark_best: bool = False
 
 
-def epoch_reaching(share: float) -> Callable[[RunRecord, RunRecord], float | None]:
-    """First evaluated epoch at which subset P@1 is at least ``share`` of the baseline's last."""
-
-    def measure(record: RunRecord, baseline: RunRecord) -> float | None:
-        goal = share * baseline.subset_curve[-1][1]
-        return next((epoch for epoch, p1 in record.subset_curve if p1 >= goal), None)
-
-    return measure
+def cost_of_reaching(share: float, cost: str, record: RunRecord, baseline: RunRecord) -> float | None:
+    """Cost (``epoch`` or ``train_seconds``) at the first evaluation whose subset P@1 is at least ``share`` of the
+    baseline's last; None where no evaluation is."""
+    goal = share * baseline.subset_curve(cost)[-1][1]
+    return next((spent for spent, p1 in record.subset_curve(cost) if p1 >= goal), None)
 
 
 def _precision(k: int) -> Metric:
@@ -67,13 +76,42 @@ def _stage(stage: str) -> Metric:
 def _epochs_to(percent: int) -> Metric:
     return Metric(
         name=f"epoch_to_{percent}pct", label=f"Epochs to {percent} %", unit="epochs", decimals=2,
-        measure=epoch_reaching(percent / 100), needs_baseline=True,
+        measure=lambda record, to: cost_of_reaching(percent / 100, "epoch", record, to.baseline), needs_baseline=True,
+    )  # fmt: skip
+
+
+def _seconds_to(percent: int) -> Metric:
+    return Metric(
+        name=f"seconds_to_{percent}pct", label=f"Seconds to {percent} %", unit="s", decimals=1, needs_baseline=True,
+        measure=lambda record, to: cost_of_reaching(percent / 100, "train_seconds", record, to.baseline),
+    )  # fmt: skip
+
+
+def _sooner(percent: int) -> Metric:
+    def measure(record: RunRecord, to: References) -> float | None:
+        mine, *fulls = (
+            cost_of_reaching(percent / 100, "train_seconds", other, to.baseline) for other in (record, *to.full)
+        )
+        reached = [seconds for seconds in fulls if seconds is not None]
+        return min(reached) / mine if mine is not None and reached else None
+
+    return Metric(
+        name=f"sooner_than_full_at_{percent}pct", label=f"Sooner than full, {percent} %", unit="x", decimals=2,
+        measure=measure, needs_baseline=True,
+    )  # fmt: skip
+
+
+def _precision_at_rate(point: Point) -> Metric:
+    ((_, rate),) = point
+    return Metric(
+        name=f"P@1_at_lr_{rate:g}", label=f"lr {rate:g}", unit="%", decimals=2, point=point,
+        measure=lambda record, _: 100 * record.metric("test/p@1"),
     )  # fmt: skip
 
 
 SPEED_UP = Metric(
     name="epoch_speedup_vs_full", label="Speed-up", unit="x", decimals=2, needs_baseline=True,
-    measure=lambda record, baseline: baseline.seconds_per_epoch / record.seconds_per_epoch,
+    measure=lambda record, to: to.baseline.seconds_per_epoch / record.seconds_per_epoch,
 )  # fmt: skip
 SECONDS = Metric(
     name="seconds_per_epoch", label="Seconds per epoch", unit="s", decimals=2,
@@ -90,6 +128,10 @@ MEMORY = Metric(
     decimals=0,
     measure=lambda record, _: record.summary["peak_rss_mb"],
 )
+LEARNING_RATE = Metric(
+    name="learning_rate", label="Learning rate", unit="", decimals=6, is_setting=True,
+    measure=lambda record, _: float(record.config["optimizer"]["lr"]),
+)  # fmt: skip
 PANELS: dict[str, tuple[Panel, ...]] = {
     "convergence": (Panel(title="", metrics=(_epochs_to(50), _epochs_to(90), _precision(1))),),
     "speed": (
@@ -100,7 +142,18 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             with_published=False,
         ),
     ),
+    "time_to_accuracy": (
+        Panel(title="", metrics=(_seconds_to(50), _seconds_to(90), _sooner(90), _precision(1), SECONDS, LEARNING_RATE)),
+    ),
 }
+
+
+def panels_of(spec: TableSpec) -> tuple[Panel, ...]:
+    """The columns of a table; those of learning rates are the rates of its grid."""
+    if spec.kind == "learning_rates":
+        points = spec.grid.points(spec.grid.baseline)
+        return (Panel(title="P@1 by learning rate", metrics=tuple(map(_precision_at_rate, points)), mark_best=True),)
+    return PANELS[spec.kind]
 
 
 # ---------------------------------------------------------------- measuring
@@ -115,20 +168,33 @@ class Ours:
     status: str
 
 
-def measure(metric: Metric, runs: Sequence[PlannedRun], baselines: dict[int, PlannedRun]) -> Ours:
+def references_of(grid: Grid, runs: Sequence[PlannedRun]) -> dict[int, References]:
+    """Seed -> what runs of that seed compare with, where the baseline finished. ``runs``: of one data set."""
+    finished = [run for run in runs if record_of(run).finished]
+    fulls = grid.full_methods or (grid.baseline,)
+    return {
+        run.seed: References(
+            baseline=record_of(run),
+            full=tuple(record_of(other) for other in finished if other.method in fulls and other.seed == run.seed),
+        )
+        for run in finished
+        if run.method == grid.baseline
+    }
+
+
+def measure(metric: Metric, runs: Sequence[PlannedRun], references: Mapping[int, References]) -> Ours:
     """Mean over the seeds' runs. Any run without a number makes the cell a status, not a mean of the rest."""
     statuses = [status_of(run) for run in runs]
     unfinished = [status for status in statuses if status != FINISHED]
     if unfinished:
         return Ours(None, None, _some_of(len(unfinished), len(runs), unfinished[0]))
-    if metric.needs_baseline:
-        missing = [run for run in runs if run.seed not in baselines or not record_of(baselines[run.seed]).finished]
-        if missing:
-            return Ours(None, None, "baseline not run")
+    if metric.needs_baseline and any(run.seed not in references for run in runs):
+        return Ours(None, None, "baseline not run")
     values: list[float] = []
     failed = 0
     for run in runs:
-        value = metric.measure(record_of(run), record_of(baselines.get(run.seed, run)))
+        record = record_of(run)
+        value = metric.measure(record, references.get(run.seed, References(baseline=record, full=())))
         if value is None:
             failed += 1
         else:
@@ -137,6 +203,8 @@ def measure(metric: Metric, runs: Sequence[PlannedRun], baselines: dict[int, Pla
             values.append(value)
     if failed:
         return Ours(None, None, _some_of(failed, len(runs), FAIL))
+    if metric.is_setting:
+        return Ours(values[0], None, "")
     return Ours(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, "")
 
 
@@ -157,12 +225,12 @@ def cells(spec: TableSpec, runs: Sequence[PlannedRun]) -> pd.DataFrame:
     rows = []
     for column in map(spec.grid.column, dict.fromkeys([*(run.dataset for run in runs), *others])):
         here = [run for run in runs if run.dataset == column.name]
-        baselines = {run.seed: run for run in here if run.method == spec.grid.baseline}
+        references = references_of(spec.grid, here)
         for method in spec.grid.methods:
-            mine = [run for run in here if run.method == method.name]
-            for panel_index, panel in enumerate(PANELS[spec.kind]):
+            for panel_index, panel in enumerate(panels_of(spec)):
                 for metric in panel.metrics:
-                    ours = measure(metric, mine, baselines) if mine else Ours(None, None, NOT_RUN)
+                    mine = [run for run in here if run.method == method.name and metric.point in (None, run.point)]
+                    ours = measure(metric, mine, references) if mine else Ours(None, None, NOT_RUN)
                     printed, printed_word = None, ""
                     if column.published and published is not None and panel.with_published:
                         printed, printed_word = _lookup(published, column.published, method, metric)
@@ -202,7 +270,6 @@ def _lookup(published: pd.DataFrame, dataset: str, method: Method, metric: Metri
 
 def runs_table(grid: Grid, runs: Sequence[PlannedRun]) -> pd.DataFrame:
     """Every run of the tables with what made it, so that each number can be traced."""
-    labels = {method.name: method.label for method in grid.methods}
     rows = []
     for run in runs:
         record = record_of(run)
@@ -212,7 +279,7 @@ def runs_table(grid: Grid, runs: Sequence[PlannedRun]) -> pd.DataFrame:
             {
                 "run": record.short_id,
                 "data set": grid.column(run.dataset).label,
-                "method": labels[run.method],
+                "method": grid.label(run),
                 "seed": run.seed,
                 "status": status_of(run) + (f": {record.error}" if record.error else ""),
                 "commit": commit + (" + changes" if made.get("patch") else ""),

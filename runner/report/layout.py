@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from runner.report.cells import PANELS, Metric, runs_table
+from runner.report.cells import Metric, Panel, panels_of, runs_table
 from runner.report.records import FINISHED, NOT_RUN, RunRecord, record_of
 from runner.tables import PlannedRun, TableSpec
 
@@ -39,11 +39,11 @@ def document(spec: TableSpec, long: pd.DataFrame, runs: Sequence[PlannedRun], co
     blocks = []
     for dataset in long["dataset"].unique():
         mine = [run for run in runs if run.dataset == dataset]
-        for index, panel in enumerate(PANELS[spec.kind]):
+        for index, panel in enumerate(panels_of(spec)):
             part = long[(long["dataset"] == dataset) & (long["panel"] == index)]
             if index > 0 and part["ours"].isna().all():
                 continue  # further panels have no published numbers: nothing to print without runs
-            blocks.append(_block(spec, dataset, panel.title, panel.metrics, part, mine))
+            blocks.append(_block(spec, dataset, panel, part, mine))
     with_folder = [run for run in runs if record_of(run).status != NOT_RUN]
     records = [record_of(run) for run in with_folder]
     notes = [*spec.notes]
@@ -62,20 +62,21 @@ def document(spec: TableSpec, long: pd.DataFrame, runs: Sequence[PlannedRun], co
 def _block(
     spec: TableSpec,
     dataset: str,
-    title: str,
-    metrics: Iterable[Metric],
+    panel: Panel,
     part: pd.DataFrame,
     runs: Sequence[PlannedRun],
 ) -> Block:
     column = spec.grid.column(dataset)
-    heading = column.label + (f" – {title}" if title else "")
+    heading = column.label + (f" – {panel.title}" if panel.title else "")
     rows = []
     for method in spec.grid.methods:
         line = part[part["method"] == method.name]
         row = {"Method": method.label}
-        for metric in metrics:
+        best = line["ours"].max() if panel.mark_best and line["ours"].count() > 1 else None
+        for metric in panel.metrics:
             cell = line[line["metric"] == metric.name].iloc[0]
-            row[_with_unit(metric)] = _ours_text(cell, metric)
+            text = _ours_text(cell, metric)
+            row[_with_unit(metric)] = f"**{text}**" if cell["ours"] == best else text
             if not cell["stand_in"] and part["published"].notna().any():
                 row[f"{_with_unit(metric)}, published"] = _published_text(cell, metric)
                 row[f"{_with_unit(metric)}, difference"] = _number(cell["difference"], metric, sign=True)
@@ -84,17 +85,26 @@ def _block(
         rows.append(row)
     statuses = [s for s in part["status"].unique() if s not in (FINISHED, NOT_RUN) and ":" in s]
     captions = [_settings(runs)] if runs else []
-    if column.published is None:
+    if column.published is None and spec.published is not None:
         captions.insert(0, "not a data set of the paper: no published numbers")
     return Block(title=heading, caption="; ".join(captions), frame=pd.DataFrame(rows), footnotes=tuple(statuses))
 
 
 def _settings(runs: Sequence[PlannedRun]) -> str:
-    config = runs[0].config
+    """What the runs have in common; of a number that differs between methods, the range."""
+
+    def span(values: Iterable[float]) -> str:
+        ordered = sorted(values)
+        low, high = ordered[0], ordered[-1]
+        return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+    configs = [run.config for run in runs]
     seeds = sorted({run.seed for run in runs})
     many = "seeds " + ", ".join(map(str, seeds)) if len(seeds) > 1 else f"seed {seeds[0]}"
-    optimizer = f"{config.optimizer.name} lr {config.optimizer.lr:g}"
-    return f"{config.epochs} epochs, batch {config.batch_size}, {optimizer}, {many}"
+    optimizer = f"{configs[0].optimizer.name} lr {span(config.optimizer.lr for config in configs)}"
+    epochs = span(config.epochs for config in configs)
+    batch = span(config.batch_size for config in configs)
+    return f"{epochs} epoch{'' if epochs == '1' else 's'}, batch {batch}, {optimizer}, {many}"
 
 
 def how_made(records: Sequence[RunRecord], command: str) -> tuple[str, ...]:
@@ -117,7 +127,7 @@ def how_made(records: Sequence[RunRecord], command: str) -> tuple[str, ...]:
 def _with_unit(metric: Metric) -> str:
     return (
         metric.label
-        if metric.unit in ("x", "epochs", "classes") or metric.label.startswith("Seconds")
+        if metric.unit in ("", "x", "epochs", "classes") or metric.label.startswith("Seconds")
         else f"{metric.label} ({metric.unit})"
     )
 
@@ -125,6 +135,8 @@ def _with_unit(metric: Metric) -> str:
 def _number(value: float, metric: Metric, *, sign: bool = False) -> str:
     if pd.isna(value):
         return "–"
+    if metric.is_setting:
+        return f"{value:g}"
     return f"{value:{'+' if sign else ''},.{metric.decimals}f}" + ("x" if metric.unit == "x" and not sign else "")
 
 
@@ -190,12 +202,14 @@ def two_levels(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.set_axis(pd.MultiIndex.from_tuples(pairs), axis=1)
 
 
+_BOLD = re.compile(r"\*\*([^*<>]+)\*\*")
 _LATEX = {"±": r"$\pm$", "–": "--", "%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#"}
 
 
 def latex_text(text: str) -> str:
-    """Plain text as LaTeX source; `code` becomes typewriter."""
+    """Plain text as LaTeX source; `code` becomes typewriter, **text** bold."""
     escaped = re.sub("[" + "".join(_LATEX) + "]", lambda match: _LATEX[match[0]], text)
+    escaped = _BOLD.sub(r"\\textbf{\1}", escaped)
     return re.sub(r"`([^`]*)`", r"\\texttt{\1}", escaped)
 
 
@@ -226,7 +240,9 @@ def html_text(text: str) -> str:
 
 
 def html_table(frame: pd.DataFrame) -> str:
-    return f'<div class="wide">{two_levels(frame).to_html(index=False, border=0, classes="cells")}</div>'
+    table = two_levels(frame).to_html(index=False, border=0, classes="cells")
+    table = _BOLD.sub(r"<strong>\1</strong>", table)
+    return f'<div class="wide">{table}</div>'
 
 
 def to_html_fragment(doc: Document) -> str:

@@ -28,7 +28,7 @@ from runner.report.records import (
     record_of,
 )
 from runner.run_folder import RunFolder
-from runner.tables import PlannedRun, TableSpec, expand
+from runner.tables import PlannedRun, TableSpec, expand, point_text
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 SKIPPED = "skipped: data not prepared"
@@ -56,10 +56,9 @@ def plan(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[St
     earlier = [record for record in all_records(results_dir) if record.finished]
     steps: dict[str, Step] = {}
     for grid in grids:
-        labels = {method.name: method.label for method in grid.methods}
         for run in expand(grid, profile, results_dir):
             seconds, measured = estimate(run, earlier)
-            title = f"{labels[run.method]} on {grid.column(run.dataset).label}, seed {run.seed}"
+            title = f"{grid.label(run)} on {grid.column(run.dataset).label}, seed {run.seed}"
             step = Step(run=run, title=title, status=_status(run), seconds=seconds, measured=measured)
             steps.setdefault(run.run_id, step)
     return list(steps.values())
@@ -82,7 +81,7 @@ def plan_table(steps: Sequence[Step]) -> pd.DataFrame:
             {
                 "run id": step.run.run_id,
                 "data set": step.run.dataset,
-                "method": step.run.method,
+                "method": " ".join(filter(None, [step.run.method, point_text(step.run.point)])),
                 "seed": str(step.run.seed),
                 "status": step.status,
                 "seconds": "–" if step.status == FINISHED else _seconds_text(step),
@@ -174,10 +173,8 @@ def _shape(run: PlannedRun) -> Expected | Shape | None:
 def _is_alike(record: RunRecord, run: PlannedRun) -> bool:
     """Same data set, method, batch size and threads asked for; K, L, learning rate and length may differ."""
     theirs, ours = record.config, run.config.as_dict()
-    return (
-        all(theirs[group]["name"] == ours[group]["name"] for group in ("dataset", "model", "sampler", "loss"))
-        and theirs["batch_size"] == ours["batch_size"]
-        and theirs["hardware"] == ours["hardware"]
+    return all(theirs[group]["name"] == ours[group]["name"] for group in ("model", "sampler", "loss")) and all(
+        theirs[key] == ours[key] for key in ("dataset", "batch_size", "hardware")
     )
 
 

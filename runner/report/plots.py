@@ -1,45 +1,19 @@
-"""Figures from run folders. One colour, marker and label per method everywhere (Okabe and Ito's palette)."""
+"""The figures of conf/table, from run folders."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from runner.report.figure_style import COLOURS, MARKERS, OTHER, STYLE, new_figure, plain_log_ticks, save
+from runner.report.frontier import frontier, settings_of_plan
 from runner.report.records import RunRecord, record_of
 from runner.tables import Column, Grid, Method, PlannedRun, TableSpec
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-COLOURS = {
-    "full": "#000000",
-    "lsh_embedding": "#D55E00",
-    "lsh_label": "#E69F00",
-    "topk": "#0072B2",
-    "unigram": "#009E73",
-    "log_uniform": "#56B4E9",
-    "nce": "#CC79A7",
-    "uniform": "#7F7F7F",
-}
-MARKERS = {
-    "full": "s", "lsh_embedding": "o", "lsh_label": "D", "topk": "^", "unigram": "v", "log_uniform": "P",
-    "nce": "X", "uniform": "*",
-}  # fmt: skip
-OTHER = "#7F7F7F"
-_STYLE: Any = {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#E5E5E5",
-    "grid.linewidth": 0.7,
-    "axes.axisbelow": True,
-    "axes.titlesize": 11,
-    "legend.frameon": False,
-    "svg.hashsalt": "runner",  # the same runs give the same file
-}
 
 
 def draw(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path) -> list[Path]:
@@ -50,29 +24,17 @@ def draw(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path) -> list[Path
     columns = [column for column in spec.grid.datasets if any(run.dataset == column.name for run in finished)]
     if not columns:
         return []
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         if spec.kind == "distribution":
             figures = {f"{spec.name}_{c.name}": _distribution(spec.grid, c, finished) for c in columns}
+        elif spec.kind == "frontier":
+            panels = {c.label: settings_of_plan([r for r in finished if r.dataset == c.name]) for c in columns}
+            figures = {spec.name: frontier(panels, {m.name: m.label for m in spec.grid.methods})}
         elif spec.kind == "curves":
             figures = {spec.name: _curves(spec.grid, columns, finished)}
         else:
             figures = {spec.name: _frequency(columns, finished)}
         return [save(figure, folder / name) for name, figure in figures.items() if figure is not None]
-
-
-def save(figure: "Figure", stem: Path) -> Path:
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(f"{stem}.svg", bbox_inches="tight", metadata={"Date": None})
-    png = Path(f"{stem}.png")
-    figure.savefig(png, dpi=150, bbox_inches="tight")
-    return png
-
-
-def _figure(rows: int, columns: int, *, width: float, height: float) -> tuple["Figure", "np.ndarray"]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False)
 
 
 # ---------------------------------------------------------------- P@1 against seconds and against iterations
@@ -81,7 +43,7 @@ def _figure(rows: int, columns: int, *, width: float, height: float) -> tuple["F
 def _curves(grid: Grid, columns: Sequence[Column], runs: Sequence[PlannedRun]) -> "Figure":
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-    figure, axes = _figure(2, len(columns), width=5.2, height=3.5)
+    figure, axes = new_figure(2, len(columns), width=5.2, height=3.5)
     for place, column in enumerate(columns):
         time_axis, step_axis = axes[0, place], axes[1, place]
         for method in grid.methods:
@@ -98,7 +60,7 @@ def _curves(grid: Grid, columns: Sequence[Column], runs: Sequence[PlannedRun]) -
         step_axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         for axis in (time_axis, step_axis):
             axis.set_ylim(bottom=0)
-        _plain_log_ticks(time_axis)
+        plain_log_ticks(time_axis)
     for row in range(2):
         axes[row, 0].set_ylabel("P@1 on the test subset, %")
     handles = {
@@ -132,22 +94,11 @@ def _curve(axis: "Axes", method: Method, records: Sequence[RunRecord], x_key: st
     )  # fmt: skip
 
 
-def _plain_log_ticks(axis: "Axes") -> None:
-    """1, 2, 5, 10, 20 ... on a logarithmic axis, written out."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    low, high = axis.get_xlim()
-    subs = (1.0, 2.0, 5.0) if high / low < 2000 else (1.0,)
-    axis.xaxis.set_major_locator(LogLocator(base=10, subs=subs))
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-
-
 # ---------------------------------------------------------------- label frequency
 
 
 def _frequency(columns: Sequence[Column], runs: Sequence[PlannedRun]) -> "Figure | None":
-    figure, axes = _figure(1, len(columns), width=4.6, height=3.4)
+    figure, axes = new_figure(1, len(columns), width=4.6, height=3.4)
     for axis, column in zip(axes[0], columns, strict=True):
         record = next(record_of(run) for run in runs if run.dataset == column.name)
         frequency = record.summary["dataset"]["label_frequency"]
@@ -181,7 +132,7 @@ def _distribution(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> "Fi
                 shown.append((method, records[0], records[-1]))
     if not shown:
         return None
-    figure, axes = _figure(2, len(shown), width=2.6, height=2.5)
+    figure, axes = new_figure(2, len(shown), width=2.6, height=2.5)
     floor = 1e-9
     for place, (method, early, late) in enumerate(shown):
         for row, record in enumerate((early, late)):
@@ -207,42 +158,3 @@ def _distribution(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> "Fi
     figure.supxlabel("rank of the class by the model's logit", fontsize=10)
     figure.suptitle(f"{column.label}: softmax (grey), proposal (colour), uniform (dashed)", fontsize=11)
     return figure
-
-
-# ---------------------------------------------------------------- accuracy against cost
-
-
-def frontier(records: Sequence[RunRecord], title: str) -> "Figure":
-    """Final test P@1 against training seconds, a point a run; the line joins those no other beats."""
-    import matplotlib
-
-    with matplotlib.rc_context(_STYLE):
-        figure, axes = _figure(1, 1, width=7.0, height=4.6)
-        axis: Axes = axes[0, 0]
-        points = [(r.summary["train_seconds"], 100 * r.metric("test/p@1"), r) for r in records if r.finished]
-        points.sort(key=lambda point: point[:2])
-        named: set[str] = set()
-        for seconds, p1, record in points:
-            method = method_name(record)
-            axis.plot(
-                seconds, p1, linestyle="none", color=COLOURS.get(method, OTHER),
-                marker=MARKERS.get(method, "o"),
-                markersize=7, label=None if method in named else method, zorder=3,
-            )  # fmt: skip
-            named.add(method)
-        best: list[tuple[float, float]] = []
-        for seconds, p1, _ in points:
-            if not best or p1 > best[-1][1]:
-                best.append((seconds, p1))
-        axis.plot([s for s, _ in best], [p for _, p in best], color="#999999", linewidth=1, zorder=1)
-        axis.set_xscale("log")
-        _plain_log_ticks(axis)
-        axis.set(xlabel="seconds of training", ylabel="P@1 on the test set, %", title=title)
-        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-        return figure
-
-
-def method_name(record: RunRecord) -> str:
-    """The sampler, or ``nce`` where the loss makes another method of it."""
-    loss = record.config["loss"]["name"]
-    return "nce" if loss == "nce" else str(record.config["sampler"]["name"])

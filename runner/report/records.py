@@ -76,9 +76,14 @@ class RunRecord:
         return float(self.summary["train_seconds"]) / float(self.summary["epochs"])
 
     @property
-    def subset_curve(self) -> list[tuple[float, float]]:
-        """(epoch, P@1 on the fixed test subset) of every evaluation."""
-        return [(record["epoch"], record["test_subset/p@1"]) for record in self.of_kind("evaluation")]
+    def method_name(self) -> str:
+        """The sampler, or ``nce`` where the loss makes another method of it."""
+        loss = self.config["loss"]["name"]
+        return "nce" if loss == "nce" else str(self.config["sampler"]["name"])
+
+    def subset_curve(self, cost: str) -> list[tuple[float, float]]:
+        """(``cost``: epoch, train_seconds or step; P@1 on the fixed test subset) of every evaluation."""
+        return [(record[cost], record["test_subset/p@1"]) for record in self.of_kind("evaluation")]
 
 
 def record_of(run: PlannedRun) -> RunRecord:

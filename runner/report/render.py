@@ -24,6 +24,11 @@ def runs_shown(grid: Grid, profile: str, results_dir: Path) -> list[PlannedRun]:
     return runs
 
 
+def has_runs(grid: Grid, profile: str, results_dir: Path) -> bool:
+    """Whether any run of the profile has finished."""
+    return any(record_of(run).finished for run in expand(grid, profile, results_dir))
+
+
 def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[Path]:
     """Write every table (Markdown, LaTeX, CSV), figure (PNG, SVG) and report.html; returns what it wrote."""
     folder = results_dir / "tables" / profile

@@ -8,7 +8,6 @@ import pandas as pd
 
 from runner.config import PLACE_ONLY, did_you_mean
 from runner.errors import ConfigError
-from runner.report.plots import method_name
 from runner.report.records import RunRecord
 
 MEASURES = (
@@ -36,7 +35,7 @@ def families(records: Sequence[RunRecord]) -> dict[tuple[str, str], list[RunReco
     out: dict[tuple[str, str], list[RunRecord]] = {}
     for record in records:
         if record.config:
-            out.setdefault((record.config["dataset"]["name"], method_name(record)), []).append(record)
+            out.setdefault((record.config["dataset"]["name"], record.method_name), []).append(record)
     return out
 
 

@@ -193,3 +193,24 @@ def test_runs_ask_for_this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_record_of_nothing_is_not_run(tmp_path: Path) -> None:
     record = RunRecord(tmp_path / "none")
     assert (record.status, record.finished, record.observations) == ("not run", False, [])
+
+
+def test_without_names_costly_tables_are_left_out_and_named(
+    write_tables: Callable[..., Path], results_dir: Path
+) -> None:
+    folder = write_tables(grid=GRID, toy=TABLE)
+    costly = GRID.replace("baseline: full", "baseline: full\nby_name: true")
+    (folder / "grid" / "costly.yaml").write_text(costly)
+    (folder / "big.yaml").write_text("title: Big\nkind: speed\ngrid: costly\n")
+    options = ["--tables-dir", folder, "--results-dir", results_dir]
+    plain = reproduce(*options, "--dry-run")
+    assert "3 runs" in plain.stdout
+    assert "not in this plan, run by name only: big" in plain.stdout
+    named = reproduce("big", *options, "--dry-run")
+    assert "3 runs" in named.stdout
+    assert "run by name only" not in named.stdout
+    listed = reproduce(*options, "--list").stdout
+    assert "Big (run by name only)" in listed
+    assert "Toy (run" not in listed
+    assert reproduce(*options, "--render-only").returncode == 0
+    assert [path.name for path in (results_dir / "tables" / "small").glob("*.md")] == ["toy.md"]

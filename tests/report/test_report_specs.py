@@ -72,7 +72,8 @@ def test_every_table_expands_in_every_profile(profile: str, tmp_path: Path) -> N
         runs = expand(grid, profile, tmp_path)
         chosen = grid.profile(profile)
         assert len({run.run_id for run in runs}) == len(runs)
-        assert len(runs) == len(grid.methods) * len(chosen.datasets) * len(chosen.seeds)
+        points = sum(len(grid.points(method.name)) for method in grid.methods)
+        assert len(runs) == grid.num_runs(profile) == points * len(chosen.datasets) * len(chosen.seeds)
         for run in runs:
             assert run.config.dataset.name == run.dataset
             assert run.config.seed == run.seed

@@ -10,7 +10,8 @@ import pytest
 
 from runner.config import CONF, compose
 from runner.errors import ConfigError
-from runner.report.plots import frontier, save
+from runner.report.figure_style import save
+from runner.report.frontier import frontier, pareto, settings_of_records
 from runner.report.records import all_records
 from runner.report.sweep import differing_keys, families, pivots, sweep_table
 from runner.tables import PlannedRun
@@ -94,8 +95,27 @@ def test_the_script_writes_the_table(swept: Path) -> None:
 
 
 def test_frontier_draws_every_finished_run(swept: Path) -> None:
-    figure = frontier(all_records(swept), "toy")
+    """A point for each of the five settings, faint ones for the two seeds of four; texts where settings differ."""
+    settings = settings_of_records(all_records(swept))
+    assert sorted(s.text for s in settings) == ["", "K=10 L=10", "K=10 L=20", "K=4 L=10", "K=4 L=20"]
+    figure = frontier({"toy": settings}, {"nce": "NCE", "lsh_label": "LSH Label"})
     axis = figure.axes[0]
     points = [line for line in axis.lines if line.get_linestyle() == "None"]
-    assert len(points) == 2 * len(P1) + 1
+    assert sorted(len(line.get_xdata()) for line in points) == [1] * 5 + [2] * 4
+    assert {text.get_text() for text in axis.texts} >= {s.text for s in pareto(settings) if s.text}
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["NCE", "LSH Label", "Pareto frontier"]
     assert save(figure, swept / "frontier").read_bytes().startswith(b"\x89PNG")
+
+
+def test_frontier_is_what_nothing_beats_in_both_ways(swept: Path) -> None:
+    """K=4 costs 40 s an epoch and K=10 100 s, NCE 40 s at P@1 50: L=20 beats L=10 of the same K."""
+    best = pareto(settings_of_records(all_records(swept)))
+    assert [(setting.method, setting.text) for setting in best] == [
+        ("lsh_label", "K=4 L=20"),
+        ("lsh_label", "K=10 L=20"),
+    ]
+
+
+def test_texts_of_chosen_keys_keep_the_settings_apart(swept: Path) -> None:
+    settings = settings_of_records(all_records(swept), ["sampler.K"])
+    assert sorted(setting.text for setting in settings) == ["", "K=10", "K=10", "K=4", "K=4"]

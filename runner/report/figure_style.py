@@ -1,0 +1,70 @@
+"""How every figure looks. One colour, marker and label per method everywhere (Okabe and Ito's palette)."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = {
+    "full": "#000000",
+    "lsh_embedding": "#D55E00",
+    "lsh_label": "#E69F00",
+    "topk": "#0072B2",
+    "unigram": "#009E73",
+    "log_uniform": "#56B4E9",
+    "nce": "#CC79A7",
+    "uniform": "#7F7F7F",
+    "full_bf16": "#666666",
+    "lsh_embedding_shared": "#8C2D04",
+    "lsh_label_shared": "#B8A200",
+}
+MARKERS = {
+    "full": "s", "lsh_embedding": "o", "lsh_label": "D", "topk": "^", "unigram": "v", "log_uniform": "P",
+    "nce": "X", "uniform": "*", "full_bf16": "p", "lsh_embedding_shared": "h", "lsh_label_shared": "d",
+}  # fmt: skip
+OTHER = "#7F7F7F"
+STYLE: Any = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E5E5E5",
+    "grid.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "axes.titlesize": 11,
+    "legend.frameon": False,
+    "svg.hashsalt": "runner",  # the same runs give the same file
+}
+
+
+def save(figure: "Figure", stem: Path) -> Path:
+    """Write STEM.svg and STEM.png; returns the latter."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    import matplotlib
+
+    png = Path(f"{stem}.png")
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(f"{stem}.svg", bbox_inches="tight", metadata={"Date": None})
+        figure.savefig(png, dpi=150, bbox_inches="tight")
+    return png
+
+
+def new_figure(rows: int, columns: int, *, width: float, height: float) -> tuple["Figure", "np.ndarray"]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def plain_log_ticks(axis: "Axes") -> None:
+    """1, 2, 5, 10, 20 ... on a logarithmic axis, written out."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    low, high = axis.get_xlim()
+    subs = (1.0, 2.0, 5.0) if high / low < 2000 else (1.0,)
+    axis.xaxis.set_major_locator(LogLocator(base=10, subs=subs))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))

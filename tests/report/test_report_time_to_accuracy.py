@@ -1,0 +1,227 @@
+"""Time to accuracy, the learning rates behind it, swept grids, and tables that run by name only."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from runner.errors import ConfigError
+from runner.report import layout, plots
+from runner.report.cells import cells
+from runner.report.render import has_runs
+from runner.tables import PROFILES, PUBLISHED, PlannedRun, expand, load_table, point_text
+
+Plan = Callable[..., list[PlannedRun]]
+Write = Callable[..., Path]
+Pick = Callable[..., PlannedRun]
+
+TABLE = "title: Toy\nkind: {kind}\ngrid: toy\n"
+SWEEP = "sweep: [{key: optimizer.lr, values: [0.001, 0.01]}]\ndatasets:"
+
+
+def load(write_tables: Write, kind: str, grid: str) -> Any:
+    return load_table("toy", write_tables(grid=grid, toy=TABLE.format(kind=kind)))
+
+
+def shown(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
+    """Method -> number, or status where there is none."""
+    rows = frame[(frame["metric"] == metric) & (frame["dataset"] == "wordnet_hypernym")]
+    return {row.method: row.status if pd.isna(row.ours) else row.ours for row in rows.itertuples()}
+
+
+# ---------------------------------------------------------------- time to accuracy
+
+
+@pytest.fixture
+def two_full(grid_text: str) -> str:
+    """The toy grid with a second full softmax."""
+    second = "  - {name: full_bf16, label: Other, overrides: [sampler=full, optimizer.lr=0.002]}\n  - {name: lsh_label"
+    return grid_text.replace("  - {name: lsh_label", second).replace(
+        "baseline: full\n", "baseline: full\nfull_methods: [full, full_bf16]\n"
+    )
+
+
+def test_seconds_count_to_the_baseline_and_sooner_than_the_fastest_full(
+    write_tables: Write, two_full: str, planned: Plan, pick: Pick, write_run: Write
+) -> None:
+    """The goal is full's last .60 on the subset: 50 % is .30, 90 % is .54. Full is there after 60 s of 80, the other
+    full softmax after 30 of 40, LSH Label after 4 of 4; NCE never."""
+    spec = load(write_tables, "time_to_accuracy", two_full)
+    runs = planned(spec.grid, "small")
+    write_run(pick(runs, "full"), [0.30, 0.50, 0.54, 0.60], seconds=80)
+    write_run(pick(runs, "full_bf16"), [0.30, 0.50, 0.55, 0.90], seconds=40)
+    write_run(pick(runs, "lsh_label"), [0.10, 0.35, 0.53, 0.54], seconds=4)
+    write_run(pick(runs, "nce"), [0.10, 0.31, 0.53, 0.539], seconds=2)
+    frame = cells(spec, runs)
+    assert shown(frame, "seconds_to_50pct") == {"full": 20, "full_bf16": 10, "lsh_label": 2, "nce": 1}
+    assert shown(frame, "seconds_to_90pct") == {"full": 60, "full_bf16": 30, "lsh_label": 4, "nce": "Fail"}
+    sooner = {"full": 0.5, "full_bf16": 1, "lsh_label": 7.5, "nce": "Fail"}
+    assert shown(frame, "sooner_than_full_at_90pct") == sooner
+    assert shown(frame, "learning_rate")["full_bf16"] == 0.002
+    text = layout.to_markdown(layout.document(spec, frame, runs, "make"))
+    assert "4 epochs, batch 256, adam lr 0.002 to 0.003, seed 0" in text
+    assert "not a data set of the paper" not in text, "a table of our own has no paper"
+    assert "| Other        |            10.0 |            30.0 |                  1.00x |" in text
+
+
+def test_a_full_softmax_that_did_not_finish_or_reach_is_no_reference(
+    write_tables: Write, two_full: str, planned: Plan, pick: Pick, write_run: Write
+) -> None:
+    spec = load(write_tables, "time_to_accuracy", two_full)
+    runs = planned(spec.grid, "small")
+    write_run(pick(runs, "full"), [0.30, 0.50, 0.54, 0.60], seconds=80)
+    write_run(pick(runs, "lsh_label"), [0.60], seconds=6)
+    for status, curve in (("failed", [0.6]), ("finished", [0.1])):
+        write_run(pick(runs, "full_bf16"), curve, status=status, seconds=1)
+        assert shown(cells(spec, runs), "sooner_than_full_at_90pct")["lsh_label"] == 10
+
+
+def test_each_seed_compares_with_full_of_its_own(
+    write_tables: Write, grid_text: str, planned: Plan, pick: Pick, write_run: Write
+) -> None:
+    spec = load(write_tables, "time_to_accuracy", grid_text)
+    runs = planned(spec.grid, "medium")
+    for seed, seconds in ((0, 80), (1, 160)):
+        write_run(pick(runs, "full", seed), [0.3, 0.6], seconds=seconds)
+        write_run(pick(runs, "lsh_label", seed), [0.3, 0.6], seconds=20)
+    write_run(pick(runs, "nce", 0), [0.3, 0.6])
+    frame = cells(spec, runs)
+    assert shown(frame, "sooner_than_full_at_90pct")["lsh_label"] == 6, "mean of 4 and 8"
+    assert shown(frame, "seconds_to_50pct")["nce"] == "not run (1 of 2 seeds)"
+    rates = frame[(frame["metric"] == "learning_rate") & frame["ours"].notna()]
+    assert len(rates) == 2
+    assert rates["deviation"].isna().all(), "a setting has no deviation"
+
+
+# ---------------------------------------------------------------- learning rates
+
+
+def test_learning_rates_mark_the_best_of_each_method(
+    write_tables: Write, grid_text: str, planned: Plan, write_run: Write, tmp_path: Path
+) -> None:
+    spec = load(write_tables, "learning_rates", grid_text.replace("datasets:", SWEEP, 1))
+    runs = planned(spec.grid, "small")
+    assert [point_text(run.point) for run in runs] == ["lr=0.001", "lr=0.01"] * 3
+    assert [run.config.optimizer.lr for run in runs] == [0.001, 0.01] * 3
+    for run, p1 in zip(runs, (0.2, 0.3, 0.4, 0.1), strict=False):
+        write_run(run, [p1])
+    write_run(runs[4], [0.05])
+    write_run(runs[5], [0.9], status="diverged")
+    document = layout.document(spec, cells(spec, runs), runs, "make")
+    text = layout.to_markdown(document)
+    assert "| Full softmax |        20.00 |   **30.00** |" in text
+    assert "| LSH Label    |    **40.00** |       10.00 |" in text
+    assert "| NCE          |         5.00 |    diverged |" in text, "the only one that ran is not the best of several"
+    assert "Full softmax, lr=0.01" in text, "the runs behind the table say their rate"
+    assert r"20.00 & \textbf{30.00} &" in layout.to_latex(document)
+    assert "<td><strong>30.00</strong></td>" in layout.to_html_fragment(document)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_tuned_learning_rates_are_of_the_list_and_all_else_is_equal(profile: str, tmp_path: Path) -> None:
+    tuned, tried = load_table("time_to_accuracy").grid, load_table("learning_rates").grid
+    assert [(m.name, m.label) for m in tuned.methods] == [(m.name, m.label) for m in tried.methods]
+    assert [d.label for d in tuned.datasets] == [d.label for d in tried.datasets]
+
+    def alike(run: PlannedRun) -> dict[str, Any]:
+        settings = run.config.as_dict()
+        settings["optimizer"] = {**settings["optimizer"], "lr": None}
+        return {**settings, "seed": None, "epochs": None, "evaluation": None}
+
+    short = {(run.dataset, run.method, run.config.optimizer.lr): run for run in expand(tried, profile, tmp_path)}
+    for run in expand(tuned, profile, tmp_path):
+        match = short.get((run.dataset, run.method, run.config.optimizer.lr))
+        where = f"{profile}, {run.dataset}, {run.method}: lr {run.config.optimizer.lr:g}"
+        assert match is not None, f"{where} is not a rate of grid learning_rates"
+        assert alike(run) == alike(match), where
+        assert run.config.epochs >= match.config.epochs
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_tuned_learning_rates_are_the_best_of_the_committed_table(profile: str, tmp_path: Path) -> None:
+    path = PUBLISHED.parent / "tables" / profile / "learning_rates.csv"
+    if not path.exists():
+        pytest.skip(f"{profile}: no learning rates were measured")
+    best = pd.read_csv(path).dropna(subset="ours").sort_values("ours").groupby(["dataset", "method"]).tail(1)
+    chosen = {(row.dataset, row.method): row.metric for row in best.itertuples()}
+    for run in expand(load_table("time_to_accuracy").grid, profile, tmp_path):
+        expected = chosen.get((run.dataset, run.method))
+        assert expected in (None, f"P@1_at_lr_{run.config.optimizer.lr:g}"), f"{run.dataset}, {run.method}"
+
+
+def test_the_note_lists_the_rates() -> None:
+    (swept,) = load_table("learning_rates").grid.sweep
+    listed = ", ".join(f"{value:g}" for value in swept.values)
+    assert any(f"chosen from {listed} by" in note for note in load_table("time_to_accuracy").notes)
+
+
+# ---------------------------------------------------------------- sweeps and the frontier
+
+
+def test_a_sweep_of_some_methods_leaves_the_others_one_run(
+    write_tables: Write, grid_text: str, planned: Plan, write_run: Write, tmp_path: Path
+) -> None:
+    sweep = (
+        "sweep:\n  - {key: sampler.K, values: [4, 6], methods: [lsh_label]}\n"
+        "  - {key: sampler.L, values: [10, 20], methods: [lsh_label]}\ndatasets:"
+    )
+    spec = load(write_tables, "frontier", grid_text.replace("datasets:", sweep, 1))
+    assert spec.is_figure
+    assert spec.grid.num_runs("small") == 6
+    runs = planned(spec.grid, "small")
+    swept = ["K=4 L=10", "K=4 L=20", "K=6 L=10", "K=6 L=20"]
+    assert [point_text(run.point) for run in runs] == ["", *swept, ""]
+    assert plots.draw(spec, runs, tmp_path) == []
+    for run, seconds in zip(runs, (100, 10, 20, 30, 40, 5), strict=True):
+        write_run(run, [0.3], p1=0.2 + seconds / 500, seconds=seconds)
+    (first,), (second,) = plots.draw(spec, runs, tmp_path / "a"), plots.draw(spec, runs, tmp_path / "b")
+    svg = first.with_suffix(".svg").read_text()
+    assert svg == second.with_suffix(".svg").read_text()
+    for text in ("Full softmax", "LSH Label", "NCE", "Pareto frontier"):
+        assert f"<!-- {text} -->" in svg
+
+
+@pytest.mark.parametrize(
+    ("kind", "sweep", "hint"),
+    [
+        ("frontier", "", "needs a grid with a sweep"),
+        ("learning_rates", "", "needs a grid that sweeps optimizer.lr"),
+        ("learning_rates", "sweep: [{key: sampler.K, values: [4]}]\n", "needs a grid that sweeps optimizer.lr"),
+        ("speed", "sweep: [{key: optimizer.lr, values: [0.1]}]\n", "name a grid without a sweep"),
+        ("frontier", "sweep: [{key: sampler.K, values: [4], methods: [lsh]}]\n", "sweep[0].methods: unknown 'lsh'"),
+        ("frontier", "sweep: [{key: sampler.K, values: []}]\n", "at least one"),
+        ("frontier", "sweep: [{key: sampler.K, values: [4, 4]}]\n", "repeated"),
+        ("frontier", "full_methods: [ful]\n", "full_methods: unknown 'ful'"),
+    ],
+)
+def test_a_mistake_in_a_sweep_is_one_line(
+    kind: str, sweep: str, hint: str, write_tables: Write, grid_text: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(write_tables, kind, grid_text + sweep)
+    message = str(error.value)
+    assert hint in message
+    assert "toy.yaml" in message
+    assert "\n" not in message
+
+
+# ---------------------------------------------------------------- by name only
+
+
+def test_costly_tables_run_by_name_only() -> None:
+    for name in ("time_to_accuracy", "time_to_accuracy_curves", "learning_rates", "frontier"):
+        assert load_table(name).grid.by_name, name
+    assert not load_table("lns_table2").grid.by_name
+
+
+def test_has_runs_once_one_has_finished(
+    write_tables: Write, grid_text: str, planned: Plan, write_run: Write, results_dir: Path
+) -> None:
+    grid = load(write_tables, "speed", grid_text).grid
+    runs = planned(grid, "small")
+    write_run(runs[0], [0.1], status="failed")
+    assert not has_runs(grid, "small", results_dir)
+    write_run(runs[1], [0.1])
+    assert has_runs(grid, "small", results_dir)
