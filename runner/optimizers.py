@@ -44,6 +44,12 @@ class AdamConfig:
 OPTIMIZERS: dict[str, type] = {"adam": AdamConfig}
 
 
+def _powers(beta: float) -> np.ndarray:
+    """beta ** 0, 1, 2, ... (G,) float32, until nothing is left of it or 2^17 are listed; kernels compute the rest."""
+    length = int(np.ceil(np.log(1e-37) / np.log(max(beta, 1e-37))))
+    return (np.float64(beta) ** np.arange(1 + min(length, 1 << 17))).astype(np.float32)
+
+
 class Drift:
     """What the zero-gradient Adam steps s+1..t do to a row last updated at step s.
 
@@ -60,10 +66,16 @@ class Drift:
         ratio = config.beta1 / config.beta2**0.5  # how the drift of missed steps shrinks from one to the next
         self.window = max(1, int(np.ceil(np.log(_NEGLIGIBLE) / np.log(ratio)))) if config.beta1 > 0 else 1
         self.step = 0
-        self.drift = np.zeros(1024)
-        self.damping = np.zeros(1024)
+        self.drift = np.zeros(1024, dtype=np.float32)
+        self.damping = np.zeros(1024, dtype=np.float32)
         self._weight = np.zeros(1024)  # A
         self._scaled = np.zeros(1024)  # D
+        self.powers = (_powers(config.beta1), _powers(config.beta2))
+
+    def until(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Coefficients (drift_S, damping_S) by last step, for all missed steps up to and including ``step``."""
+        self.advance(step)
+        return self.drift, self.damping
 
     def advance(self, step: int) -> None:
         """Extend the sums so that they cover missed steps up to and including ``step``."""
@@ -72,7 +84,7 @@ class Drift:
             grow = max(2 * len(self.drift), step + 1)
             for name in ("drift", "damping", "_weight", "_scaled"):
                 old = getattr(self, name)
-                new = np.zeros(grow)
+                new = np.zeros(grow, dtype=old.dtype)
                 new[: len(old)] = old
                 setattr(self, name, new)
         while self.step < step:
@@ -92,7 +104,7 @@ class Drift:
 class RowTable:
     """A (rows, columns) float32 matrix with an optional bias per row, its Adam moments, and who was updated when.
 
-    Legend: R rows, D columns, N pairs, U distinct rows.
+    Legend: R rows, D columns, N pairs, U distinct rows, C rows of a block, B sources.
     """
 
     def __init__(self, config: AdamConfig, weights_RD: np.ndarray, *, bias: bool) -> None:
@@ -102,25 +114,29 @@ class RowTable:
         self.first = np.zeros_like(self.weights)
         self.second = np.zeros_like(self.weights)
         self.last_step = np.zeros(rows, dtype=np.int32)
-        # A bias is a one-column matrix, so that the same kernels serve it.
-        self.bias = np.zeros((rows, 1), dtype=np.float32) if bias else None
-        self.bias_first = np.zeros_like(self.bias) if bias else None
-        self.bias_second = np.zeros_like(self.bias) if bias else None
+        # A bias is a one-column matrix, so that the same code serves it; without one its arrays are empty.
+        self.bias, self.bias_first, self.bias_second = (
+            np.zeros((rows if bias else 0, 1), dtype=np.float32) for _ in range(3)
+        )
         self.drift = Drift(config)
 
     @property
     def bias_view(self) -> np.ndarray:
         """Biases (R,), a view."""
-        assert self.bias is not None
         return self.bias[:, 0]
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        names = ["weights", "first", "second", "last_step", "bias", "bias_first", "bias_second"]
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        names = ["weights", "first", "second", "last_step"]
+        names += ["bias", "bias_first", "bias_second"] if len(self.bias) else []
+        return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         for name, target in self.state_dict().items():
             target[...] = state[name]
+
+    @property
+    def _arrays(self) -> tuple[np.ndarray, ...]:
+        return self.weights, self.first, self.second, self.bias, self.bias_first, self.bias_second
 
     def _adam_scalars(self, step: int) -> tuple[np.float32, ...]:
         config = self.config
@@ -132,26 +148,70 @@ class RowTable:
             np.float32(config.epsilon),
         )
 
+    def _upto(self, step: int) -> int:
+        """Rows are brought up to this step before they take part in ``step``; 0: they stay as they are."""
+        return 0 if self.config.rows == "touched" else step - 1
+
+    # ------------------------------------------------------------ before a step's gradients
+
     def read(self, rows_U: np.ndarray | None, step: int) -> None:
         """Bring rows (None: all) to their values before ``step``; a no-op unless the policy lets rows lag."""
         from runner.kernels.rows import catch_up_rows
 
-        if self.config.rows == "touched" or step <= 1:
+        upto = self._upto(step)
+        if upto == 0:
             return
         if rows_U is None:
             rows_U = np.arange(self.weights.shape[0], dtype=np.int32)
-        self.drift.advance(step - 1)
-        lag = (self.drift.drift, self.drift.damping, self.config.beta1, self.config.beta2)
-        if self.bias is not None:
-            last = self.last_step[rows_U]
-            catch_up_rows(self.bias, self.bias_first, self.bias_second, rows_U, self.last_step, step - 1, *lag)
-            self.last_step[rows_U] = last  # the weights' turn comes next
-        catch_up_rows(self.weights, self.first, self.second, rows_U, self.last_step, step - 1, *lag)
+        lag = (upto, *self.drift.until(upto))
+        decay = (self.config.beta1, self.config.beta2, *self.drift.powers)
+        catch_up_rows(*self._arrays, rows_U, self.last_step, *lag, *decay)
+
+    def read_for_update(self, rows_U: np.ndarray, step: int) -> None:
+        """``read`` of distinct rows, each of which ``update_groups`` will update at this very step.
+
+        Saves writing the moments twice: they catch up in the update.
+        """
+        from runner.kernels.rows import catch_up_weights
+
+        upto = self._upto(step)
+        if upto > 0:
+            catch_up_weights(*self._arrays, rows_U, self.last_step, upto, *self.drift.until(upto))
+
+    def score_for_update(
+        self,
+        groups: tuple[np.ndarray, np.ndarray, np.ndarray],
+        sources_BD: np.ndarray,
+        pair_source_N: np.ndarray,
+        logits_N: np.ndarray,
+        step: int,
+    ) -> None:
+        """``read_for_update`` of the grouped rows and, in the same pass, the logits of their pairs."""
+        from runner.kernels.rows import score_pairs
+
+        upto = self._upto(step)
+        lag = (self.last_step, upto, *self.drift.until(upto))
+        score_pairs(*self._arrays, *lag, sources_BD, *groups, pair_source_N, logits_N)
+
+    def score(
+        self,
+        groups: tuple[np.ndarray, np.ndarray, np.ndarray],
+        sources_BD: np.ndarray,
+        pair_source_N: np.ndarray,
+        logits_N: np.ndarray,
+    ) -> None:
+        """Logits of pairs whose rows are current."""
+        from runner.kernels.rows import score_pairs
+
+        lag = (self.last_step, 0, *self.drift.until(0))
+        score_pairs(*self._arrays, *lag, sources_BD, *groups, pair_source_N, logits_N)
 
     def before_step(self, step: int) -> None:
         """Under ``dense`` every row takes every step: apply what the previous step left out."""
         if self.config.rows == "dense":
             self.read(None, step)
+
+    # ------------------------------------------------------------ gradients
 
     def update_groups(
         self,
@@ -169,29 +229,18 @@ class RowTable:
         """
         from runner.kernels.rows import update_groups
 
-        order, unique, start = groups
-        scalars = self._adam_scalars(step)
+        bias_grad_N = grad_N if bias_grad_N is None else bias_grad_N
         update_groups(
-            self.weights, self.first, self.second, sources_SD, order, unique, start, pair_source_N, grad_N,
-            self.last_step, step, *scalars, source_grad_BD,
+            *self._arrays, self.last_step, step, self._upto(step), *self._adam_scalars(step), *self.drift.powers,
+            sources_SD, *groups, pair_source_N, grad_N, bias_grad_N, source_grad_BD,
         )  # fmt: skip
-        if self.bias is not None:
-            ones = np.ones((1, 1), dtype=np.float32)
-            update_groups(
-                self.bias, self.bias_first, self.bias_second, ones, order, unique, start,
-                np.zeros_like(pair_source_N), grad_N if bias_grad_N is None else bias_grad_N,
-                self.last_step, step, *scalars, np.zeros((0, 1), dtype=np.float32),
-            )  # fmt: skip
 
-    def update_block(self, first_row: int, grad_BD: np.ndarray, bias_grad_B: np.ndarray, step: int) -> None:
-        """Adam on contiguous rows with dense gradients (full softmax)."""
+    def update_block(self, first_row: int, grad_CD: np.ndarray, bias_grad_C: np.ndarray, step: int) -> None:
+        """Adam on contiguous rows, current as by ``read``, with dense gradients (full softmax)."""
         from runner.kernels.rows import adam_block
 
         scalars = self._adam_scalars(step)
-        where = (first_row, self.last_step, step)
-        adam_block(self.weights, self.first, self.second, grad_BD, *where, *scalars)
-        if self.bias is not None:
-            adam_block(self.bias, self.bias_first, self.bias_second, bias_grad_B.reshape(-1, 1), *where, *scalars)
+        adam_block(*self._arrays, self.last_step, step, *scalars, grad_CD, bias_grad_C.reshape(-1, 1), first_row)
 
 
 def dense_adam(config: AdamConfig, state: dict[str, Any], parameter: np.ndarray, grad: np.ndarray, step: int) -> None:

@@ -19,7 +19,7 @@ import torch
 from runner.kernels import losses as loss_kernels
 from runner.kernels import topk as topk_kernels
 from runner.kernels.groups import group_by_id
-from runner.kernels.rows import gather_rows, score_pairs
+from runner.kernels.rows import gather_rows
 from runner.losses import LossConfig
 from runner.optimizers import RowTable
 from runner.samplers.base import Everything, Proposal, Query
@@ -85,6 +85,7 @@ class _EverythingScores:
 
     def __init__(self, layer: OutputLayer, query: Query, step: int) -> None:
         self.layer, self.query, self.step = layer, query, step
+        layer.table.read(None, step)
         rows = query.num_rows
         self.blocks = layer.blocks(rows)
         keep = rows * layer.num_classes <= _KEPT_ELEMENTS
@@ -103,14 +104,7 @@ class _EverythingScores:
         self.row_P = np.repeat(np.arange(rows, dtype=np.int32), np.diff(query.target_indptr_B1))
         self.groups = group_by_id(query.targets_P, layer.num_classes)
         self.target_logit_P = np.empty(len(query.targets_P), dtype=np.float32)
-        score_pairs(
-            layer.table.weights,
-            layer.table.bias_view,
-            query.hidden_BD,
-            *self.groups,
-            self.row_P,
-            self.target_logit_P,
-        )
+        layer.table.score(self.groups, query.hidden_BD, self.row_P, self.target_logit_P)
 
     def loss(self, loss: LossConfig, target_log_count_P: np.ndarray | None = None) -> np.ndarray:
         """Cross-entropy of each row (B,); with every count 1 there is nothing to correct."""
@@ -164,29 +158,20 @@ class _CandidateScores:
         pair_ids = np.concatenate([query.targets_P, proposal.ids_N])
         self.pair_source = np.concatenate([row_P, source_N])
         self.groups = group_by_id(pair_ids, layer.num_classes)
-        table.read(self.groups[1], step)
-
         self.num_targets = len(query.targets_P)
-        weights, bias = table.weights, table.bias_view
         if proposal.indptr_B1 is None:
+            table.read_for_update(self.groups[1], step)
             self.target = np.empty(self.num_targets, dtype=np.float32)
-            score_pairs(
-                weights,
-                bias,
-                query.hidden_BD,
-                *group_by_id(query.targets_P, layer.num_classes),
-                row_P,
-                self.target,
-            )
+            target_groups = group_by_id(query.targets_P, layer.num_classes)
+            table.score(target_groups, query.hidden_BD, row_P, self.target)
             self.shared_MD = np.empty((len(proposal.ids_N), layer.dim), dtype=np.float32)
-            gather_rows(weights, proposal.ids_N, self.shared_MD)
-            candidate_BM = torch.addmm(
-                _as_tensor(bias[proposal.ids_N]), _as_tensor(query.hidden_BD), _as_tensor(self.shared_MD).t()
-            ).numpy()
+            gather_rows(table.weights, proposal.ids_N, self.shared_MD)
+            bias_M = _as_tensor(table.bias_view[proposal.ids_N])
+            candidate_BM = torch.addmm(bias_M, _as_tensor(query.hidden_BD), _as_tensor(self.shared_MD).t()).numpy()
             self.candidate = candidate_BM.reshape(-1)
         else:
             logits = np.empty(len(pair_ids), dtype=np.float32)
-            score_pairs(weights, bias, query.hidden_BD, *self.groups, self.pair_source, logits)
+            table.score_for_update(self.groups, query.hidden_BD, self.pair_source, logits, step)
             self.logits = logits  # targets and candidates of all pairs; the two views below share it
             self.target = logits[: self.num_targets]
             self.candidate = logits[self.num_targets :]

@@ -67,7 +67,7 @@ class Mlp:
         self.table.before_step(step)
         self._batch = batch
         self._groups = group_by_id(batch.indices, self.table.weights.shape[0])
-        self.table.read(self._groups[1], step)
+        self.table.read_for_update(self._groups[1], step)
         self._hidden = self.encode(batch)
         return self._hidden
 

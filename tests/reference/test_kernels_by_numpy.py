@@ -21,7 +21,7 @@ from runner.hashing import BucketTables, Dwta, SimHash
 from runner.hashing.simhash import _LANES, _hadamard
 from runner.kernels.groups import group_by_id
 from runner.kernels.math import fast_exp
-from runner.kernels.rows import gather_rows, score_pairs
+from runner.kernels.rows import gather_rows
 from runner.optimizers import AdamConfig, RowTable
 from runner.output_layer import OutputLayer
 from runner.samplers import SAMPLERS
@@ -80,7 +80,9 @@ def test_score_pairs(seed: int, rows: int, columns: int, sources: int, pairs: in
     hidden = generator.standard_normal((sources, columns)).astype(np.float32)
     ids, source = random_pairs(generator, rows, sources, pairs)
     logits = np.full(pairs, np.nan, dtype=np.float32)
-    score_pairs(weights, bias[:, 0], hidden, *group_by_id(ids, rows), source, logits)
+    table = RowTable(AdamConfig(), weights, bias=True)
+    table.bias[:] = bias
+    table.score(group_by_id(ids, rows), hidden, source, logits)
     expected = (weights[ids].astype(np.float64) * hidden[source]).sum(1) + bias[ids, 0]
     np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
 
