@@ -81,7 +81,7 @@ class Network:
         with clock.stage("encode"):
             self.encoder.backward(grad_hidden, step)
         with clock.stage("refresh"):
-            self.sampler.refresh(step)
+            self.sampler.refresh(step, scores.touched_U)
         return float(losses.mean(dtype=np.float64)), proposal.candidates_per_row(batch.num_rows)
 
     def read_all(self, step: int) -> None:

@@ -27,11 +27,15 @@ class LossConfig:
         self,
         target_indptr_B1: np.ndarray,
         target_P: np.ndarray,
-        candidate_indptr_B1: np.ndarray,
+        begin_B: np.ndarray,
+        end_B: np.ndarray,
         candidate_N: np.ndarray,
     ) -> np.ndarray:
-        """Per-row losses (B,); logits (already corrected, masked with -inf) are replaced by their gradients."""
-        return kernels.softmax_loss(target_indptr_B1, target_P, candidate_indptr_B1, candidate_N)
+        """Per-row losses (B,); logits (already corrected, masked with -inf) are replaced by their gradients.
+
+        Row b's candidates are ``candidate_N[begin_B[b] : end_B[b]]``.
+        """
+        return kernels.softmax_loss(target_indptr_B1, target_P, begin_B, end_B, candidate_N)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +82,11 @@ class NceLoss(LossConfig):
         self,
         target_indptr_B1: np.ndarray,
         target_P: np.ndarray,
-        candidate_indptr_B1: np.ndarray,
+        begin_B: np.ndarray,
+        end_B: np.ndarray,
         candidate_N: np.ndarray,
     ) -> np.ndarray:
-        return kernels.logistic_loss(target_indptr_B1, target_P, candidate_indptr_B1, candidate_N)
+        return kernels.logistic_loss(target_indptr_B1, target_P, begin_B, end_B, candidate_N)
 
 
 LOSSES: dict[str, type[LossConfig]] = {

@@ -12,6 +12,8 @@ BibTeX: @inproceedings{kingma2015adam, title={Adam: A Method for Stochastic Opti
 author={Kingma, Diederik P. and Ba, Jimmy}, booktitle={ICLR}, year={2015}}
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -152,6 +154,12 @@ class RowTable:
         """Rows are brought up to this step before they take part in ``step``; 0: they stay as they are."""
         return 0 if self.config.rows == "touched" else step - 1
 
+    @property
+    def settling_steps(self) -> int:
+        """Steps after which an untouched row moves a thousand times less than at first."""
+        beta1 = self.config.beta1
+        return 0 if self.config.rows == "touched" or beta1 == 0 else math.ceil(math.log(1e-3) / math.log(beta1))
+
     # ------------------------------------------------------------ before a step's gradients
 
     def read(self, rows_U: np.ndarray | None, step: int) -> None:
@@ -235,12 +243,9 @@ class RowTable:
             sources_SD, *groups, pair_source_N, grad_N, bias_grad_N, source_grad_BD,
         )  # fmt: skip
 
-    def update_block(self, first_row: int, grad_CD: np.ndarray, bias_grad_C: np.ndarray, step: int) -> None:
-        """Adam on contiguous rows, current as by ``read``, with dense gradients (full softmax)."""
-        from runner.kernels.rows import adam_block
-
-        scalars = self._adam_scalars(step)
-        adam_block(*self._arrays, self.last_step, step, *scalars, grad_CD, bias_grad_C.reshape(-1, 1), first_row)
+    def update_all(self, kernel: Callable[..., None], step: int, *arguments: Any) -> None:
+        """Adam on every row by a kernel that makes the gradients itself; rows must be current, as by ``read``."""
+        kernel(*self._arrays, self.last_step, step, *self._adam_scalars(step), *arguments)
 
 
 def dense_adam(config: AdamConfig, state: dict[str, Any], parameter: np.ndarray, grad: np.ndarray, step: int) -> None:

@@ -13,7 +13,7 @@ from runner.errors import ConfigError
 from runner.optimizers import RowTable
 from runner.output_layer import OutputLayer
 from runner.samplers import Query
-from runner.samplers.lsh import LshConfig
+from runner.samplers.lsh import Lsh, LshConfig
 
 # The matrix stays as drawn (a step of Adam takes as long at any rate), so that every repetition of every method
 # meets the same classes, near which hidden states are drawn.
@@ -94,6 +94,9 @@ class RunnerMethod(Contender):
             scores.loss(self.config.loss, log_count)
         with clock.stage("update"):
             scores.update()
+        if isinstance(self.sampler, Lsh):
+            with clock.stage("refresh"):
+                self.sampler.note_touched(scores.touched_U, step)
         return Drawn(per_row=proposal.candidates_per_row(query.num_rows), ids_N=getattr(proposal, "ids_N", None))
 
     @property

@@ -3,9 +3,13 @@
 # 3,351 shared negatives are half a percent of Amazon-670K's classes, a size published comparisons use.
 NUM_SAMPLES = 3351
 
+# Each row's best few, and every row gets them all.
+_SHARED = ["sampler.shared=true", "sampler.max_hits=4"]
+
 # Name -> Hydra overrides. A new method of the runner is one line here.
 METHODS: dict[str, list[str]] = {
     "full": ["sampler=full"],
+    "full_bf16": ["sampler=full", "sampler.products=bf16"],
     "topk": ["sampler=topk"],
     "uniform": ["sampler=uniform", f"sampler.num_samples={NUM_SAMPLES}"],
     "log_uniform": ["sampler=log_uniform", f"sampler.num_samples={NUM_SAMPLES}"],
@@ -13,6 +17,8 @@ METHODS: dict[str, list[str]] = {
     "nce": ["sampler=log_uniform", f"sampler.num_samples={NUM_SAMPLES}", "loss=nce"],
     "lsh_label": ["sampler=lsh_label"],
     "lsh_embedding": ["sampler=lsh_embedding"],
+    "lsh_label_shared": ["sampler=lsh_label", *_SHARED],
+    "lsh_embedding_shared": ["sampler=lsh_embedding", *_SHARED],
 }
 TORCH_METHODS = ("torch_full", "torch_sampled")  # what a user of PyTorch could have instead
 ALL_METHODS = (*METHODS, *TORCH_METHODS)

@@ -89,9 +89,15 @@ class Dwta:
         ]
         self._coordinates = np.concatenate(permutations)[: K * L].astype(np.int32)
 
-    def hash(self, vectors_RD: np.ndarray, rows_U: np.ndarray, shift_D: np.ndarray | None = None) -> np.ndarray:
-        """Codes (L, U) uint32 of the given rows, each minus ``shift_D`` (default 0)."""
+    def hash(
+        self,
+        vectors_RD: np.ndarray,
+        rows_U: np.ndarray,
+        shift_D: np.ndarray | None = None,
+        out: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Codes (L, U) of the given rows, each minus ``shift_D`` (default 0): uint32, or as ``out`` has them."""
         shift = np.zeros(vectors_RD.shape[1], dtype=np.float32) if shift_D is None else shift_D
-        codes = np.empty((self.L, len(rows_U)), dtype=np.uint32)
+        codes = np.empty((self.L, len(rows_U)), dtype=np.uint32) if out is None else out
         _dwta(vectors_RD, rows_U, shift, self._coordinates, self.K, self._bits, self._mask, self._seed, codes)
         return codes

@@ -32,41 +32,61 @@ def _hadamard(x):
         half *= 2
 
 
+# Loops below run over contiguous slices: indexed as lane + 16 k they would not be compiled to vector instructions.
+
+
+@njit(cache=True, inline="always", fastmath=_FAST)
+def _multiply(x, factors):
+    for i in range(x.shape[0]):
+        x[i] *= factors[i]
+
+
+@njit(cache=True, inline="always")
+def _append_bit(projections, code):
+    for lane in range(code.shape[0]):
+        code[lane] = 2 * code[lane] + np.int32(projections[lane] > np.float32(0.0))
+
+
+@njit(cache=True, inline="always")
+def _load(vectors, rows, shift, first, lanes, x):
+    """Rows minus the shift, one to a lane; lanes and coordinates that are not there are zero."""
+    if lanes < _LANES or vectors.shape[1] * _LANES < x.shape[0]:
+        x[:] = np.float32(0.0)
+    for lane in range(lanes):
+        row = rows[first + lane]
+        for k in range(vectors.shape[1]):
+            x[k * _LANES + lane] = vectors[row, k] - shift[k]
+
+
 @njit(cache=True, parallel=True, fastmath=_FAST)
 def _simhash(vectors, rows, shift, signs, bits, codes):
     """codes[t, i] = K sign bits of table t for vectors[rows[i]] - shift.
 
-    Vectors are hashed a few at a time, one to a lane, so that every butterfly is one vector instruction.
+    Vectors are hashed a few at a time, one to a lane, so that every butterfly is one vector instruction; ``signs``
+    (blocks, rounds, width * lanes) are repeated for the lanes.
     """
     tables, num_rows = codes.shape
-    blocks, rounds, width = signs.shape
-    columns = vectors.shape[1]
+    blocks, rounds, size = signs.shape
     groups = (num_rows + _LANES - 1) // _LANES
     for part in prange(CHUNKS):
-        x = np.empty(width * _LANES, dtype=np.float32)
-        projections = np.empty(blocks * width * _LANES, dtype=np.float32)
+        x = np.empty(size, dtype=np.float32)
+        projections = np.empty(blocks * size, dtype=np.float32)
         code_L = np.empty(_LANES, dtype=np.int32)
         for group in range(part * groups // CHUNKS, (part + 1) * groups // CHUNKS):
             first = group * _LANES
             lanes = min(_LANES, num_rows - first)
+            _load(vectors, rows, shift, first, lanes, x)
             for block in range(blocks):
-                x[:] = np.float32(0.0)
-                for lane in range(lanes):
-                    for k in range(columns):
-                        x[k * _LANES + lane] = vectors[rows[first + lane], k] - shift[k]
+                y = projections[block * size : (block + 1) * size]
+                y[:] = x
                 for turn in range(rounds):
-                    for k in range(width):
-                        sign = signs[block, turn, k]
-                        for lane in range(_LANES):
-                            x[k * _LANES + lane] *= sign
-                    _hadamard(x)
-                projections[block * width * _LANES : (block + 1) * width * _LANES] = x
+                    _multiply(y, signs[block, turn])
+                    _hadamard(y)
             position = 0
             for table in range(tables):
                 code_L[:] = 0
                 for _ in range(bits):
-                    for lane in range(_LANES):
-                        code_L[lane] = 2 * code_L[lane] + (1 if projections[position + lane] > np.float32(0.0) else 0)
+                    _append_bit(projections[position : position + _LANES], code_L)
                     position += _LANES
                 for lane in range(lanes):
                     codes[table, first + lane] = code_L[lane]
@@ -87,11 +107,17 @@ class SimHash:
         width = 1 << max(3, (dim - 1).bit_length())
         blocks = -(-K * L // width)
         flips = rng.generator(seed, rng.HASH).integers(0, 2, size=(blocks, _ROUNDS, width))
-        self._signs = (2 * flips - 1).astype(np.float32)
+        self._signs = np.repeat((2 * flips - 1).astype(np.float32), _LANES, axis=2)
 
-    def hash(self, vectors_RD: np.ndarray, rows_U: np.ndarray, shift_D: np.ndarray | None = None) -> np.ndarray:
-        """Codes of the given rows, each minus ``shift_D`` (default 0)."""
+    def hash(
+        self,
+        vectors_RD: np.ndarray,
+        rows_U: np.ndarray,
+        shift_D: np.ndarray | None = None,
+        out: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Codes (L, U) of the given rows, each minus ``shift_D`` (default 0): uint32, or as ``out`` has them."""
         shift = np.zeros(vectors_RD.shape[1], dtype=np.float32) if shift_D is None else shift_D
-        codes = np.empty((self.L, len(rows_U)), dtype=np.uint32)
+        codes = np.empty((self.L, len(rows_U)), dtype=np.uint32) if out is None else out
         _simhash(vectors_RD, rows_U, shift, self._signs, self.K, codes)
         return codes

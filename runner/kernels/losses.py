@@ -11,16 +11,53 @@ from numba import njit, prange
 from runner.kernels.math import fast_exp
 from runner.kernels.rows import FAST
 
+_LANES = 32
+
+
+@njit(cache=True)
+def _largest(values, begin, end):
+    """Maximum of values[begin:end], lane by lane so that the compiler needs no licence to ignore NaN."""
+    top_W = np.full(_LANES, -np.inf, dtype=np.float32)
+    whole = begin + (end - begin) // _LANES * _LANES
+    for i in range(begin, whole, _LANES):
+        for lane in range(_LANES):
+            top_W[lane] = max(top_W[lane], values[i + lane])
+    top = np.float32(-np.inf)
+    for lane in range(_LANES):
+        top = max(top, top_W[lane])
+    for i in range(whole, end):
+        top = max(top, values[i])
+    return top
+
+
+# Loops over contiguous slices, apart from the parallel loop: only so are they compiled to vector instructions.
+
+
+@njit(cache=True, fastmath=FAST)
+def _exponentials(values, top):
+    """In place: exp(value - top); returns their sum."""
+    total = np.float32(0.0)
+    for i in range(values.shape[0]):
+        values[i] = fast_exp(values[i] - top)
+        total += values[i]
+    return total
+
+
+@njit(cache=True, fastmath=FAST)
+def _scale(values, factor):
+    for i in range(values.shape[0]):
+        values[i] *= factor
+
 
 @njit(cache=True, parallel=True, fastmath=FAST)
-def softmax_loss(target_indptr, target_P, candidate_indptr, candidate_N):
+def softmax_loss(target_indptr, target_P, begin_B, end_B, candidate_N):
     """-mean over targets of log softmax, over the row's active set {targets} + {candidates}."""
     rows = target_indptr.shape[0] - 1
     losses = np.zeros(rows, dtype=np.float32)
     scale = np.float32(1.0 / rows)
     for row in prange(rows):
         t0, t1 = target_indptr[row], target_indptr[row + 1]
-        c0, c1 = candidate_indptr[row], candidate_indptr[row + 1]
+        c0, c1 = begin_B[row], end_B[row]
         if t0 == t1:  # no target: no loss, no gradient
             for i in range(c0, c1):
                 candidate_N[i] = np.float32(0.0)
@@ -31,26 +68,22 @@ def softmax_loss(target_indptr, target_P, candidate_indptr, candidate_N):
         for i in range(t0, t1):
             top = max(top, target_P[i])
             mean += target_P[i] * share
-        for i in range(c0, c1):
-            top = max(top, candidate_N[i])
+        top = max(top, _largest(candidate_N, c0, c1))
         total = np.float32(0.0)
         for i in range(t0, t1):
             target_P[i] = fast_exp(target_P[i] - top)
             total += target_P[i]
-        for i in range(c0, c1):
-            candidate_N[i] = fast_exp(candidate_N[i] - top)
-            total += candidate_N[i]
+        total += _exponentials(candidate_N[c0:c1], top)
         losses[row] = top + np.log(total) - mean
         inverse = scale / total
         for i in range(t0, t1):
             target_P[i] = target_P[i] * inverse - scale * share
-        for i in range(c0, c1):
-            candidate_N[i] *= inverse
+        _scale(candidate_N[c0:c1], inverse)
     return losses
 
 
 @njit(cache=True, parallel=True, fastmath=FAST)
-def logistic_loss(target_indptr, target_P, candidate_indptr, candidate_N):
+def logistic_loss(target_indptr, target_P, begin_B, end_B, candidate_N):
     """mean over targets of softplus(-logit) + sum over candidates of softplus(logit) (NCE's binary problems)."""
     rows = target_indptr.shape[0] - 1
     losses = np.zeros(rows, dtype=np.float32)
@@ -66,7 +99,7 @@ def logistic_loss(target_indptr, target_P, candidate_indptr, candidate_N):
             loss += share * (max(-x, np.float32(0.0)) + np.log(one + small))
             sigmoid_of_minus = small / (one + small) if x > 0 else one / (one + small)
             target_P[i] = -scale * share * sigmoid_of_minus
-        for i in range(candidate_indptr[row], candidate_indptr[row + 1]):
+        for i in range(begin_B[row], end_B[row]):
             x = candidate_N[i]
             if x == np.float32(-np.inf) or t0 == t1:
                 candidate_N[i] = np.float32(0.0)
@@ -79,36 +112,16 @@ def logistic_loss(target_indptr, target_P, candidate_indptr, candidate_N):
     return losses
 
 
-@njit(cache=True, parallel=True, fastmath=FAST)
-def streaming_log_sum_exp(logits_BC, top_B, total_B):
-    """Fold a block of logits into running maxima and sums: log Z = top + log(total). Start: -inf and 0."""
-    for row in prange(logits_BC.shape[0]):
-        top = top_B[row]
-        for i in range(logits_BC.shape[1]):
-            top = max(top, logits_BC[row, i])
-        total = np.float32(0.0)
-        for i in range(logits_BC.shape[1]):
-            total += fast_exp(logits_BC[row, i] - top)
-        if total_B[row] > 0.0:
-            total_B[row] *= fast_exp(top_B[row] - top)
-        total_B[row] += total
-        top_B[row] = top
-
-
-@njit(cache=True, parallel=True, fastmath=FAST)
-def softmax_block(logits_BC, log_partition_B, scale):
-    """In place: scale * exp(logit - log partition)."""
-    for row in prange(logits_BC.shape[0]):
-        for i in range(logits_BC.shape[1]):
-            logits_BC[row, i] = scale * fast_exp(logits_BC[row, i] - log_partition_B[row])
-
-
 @njit(cache=True, parallel=True)
-def correct_shared(logits_BM, log_count_M, ids_M, target_indptr, targets_P):
-    """In place, for shared ascending ids: subtract log counts and mask accidental hits with -inf."""
+def correct_and_mask_shared(logits_BM, log_count_M, ids_M, target_indptr, targets_P):
+    """In place, for shared ascending ids: subtract log counts (None: do not) and mask accidental hits with -inf.
+
+    Rows of ``logits_BM`` may be longer than the ids.
+    """
     for row in prange(logits_BM.shape[0]):
-        for i in range(logits_BM.shape[1]):
-            logits_BM[row, i] -= log_count_M[i]
+        if log_count_M is not None:
+            for i in range(ids_M.shape[0]):
+                logits_BM[row, i] -= log_count_M[i]
         for t in range(target_indptr[row], target_indptr[row + 1]):
             i = np.searchsorted(ids_M, targets_P[t])
             while i < ids_M.shape[0] and ids_M[i] == targets_P[t]:
@@ -117,12 +130,11 @@ def correct_shared(logits_BM, log_count_M, ids_M, target_indptr, targets_P):
 
 
 @njit(cache=True, parallel=True)
-def correct_per_row(logits_N, log_count_N, ids_N, indptr, target_indptr, targets_P):
-    """In place, for each row's own candidates: subtract log counts and mask accidental hits with -inf."""
-    for row in prange(indptr.shape[0] - 1):
-        t0, t1 = target_indptr[row], target_indptr[row + 1]
-        for i in range(indptr[row], indptr[row + 1]):
-            logits_N[i] -= log_count_N[i]
-            for t in range(t0, t1):
-                if targets_P[t] == ids_N[i]:
+def mask_pairs(logits_N, ids_N, begin_B, end_B, target_indptr, targets_P):
+    """In place, for each row's own candidates: mask accidental hits with -inf."""
+    for row in prange(begin_B.shape[0]):
+        for t in range(target_indptr[row], target_indptr[row + 1]):
+            target = targets_P[t]
+            for i in range(begin_B[row], end_B[row]):
+                if ids_N[i] == target:
                     logits_N[i] = np.float32(-np.inf)

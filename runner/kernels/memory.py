@@ -31,3 +31,9 @@ def prefetch_row(matrix, row):
     address = matrix.ctypes.data + row * size
     for offset in range(0, size, _CACHE_LINE):
         _prefetch(address + offset)
+
+
+@njit(cache=True, inline="always")
+def prefetch_element(matrix, row, column):
+    """Ask for the cache line of one element of a C-contiguous matrix of 4-byte elements."""
+    _prefetch(matrix.ctypes.data + 4 * (row * matrix.shape[1] + column))

@@ -156,19 +156,11 @@ def score_pairs(
                 logits_N[pair] = total + bias_R1[row, 0]
 
 
-@njit(cache=True, parallel=True)
-def gather_rows(matrix_RD, rows_U, out_UD):
-    """out[i] = matrix[rows[i]]."""
-    for part in prange(CHUNKS):
-        for i in range(part * rows_U.shape[0] // CHUNKS, (part + 1) * rows_U.shape[0] // CHUNKS):
-            out_UD[i, :] = matrix_RD[rows_U[i], :]
-
-
 # ---------------------------------------------------------------- updates
 
 
 @njit(cache=True, inline="always", fastmath=FAST)
-def _adam_row(weights_RD, first_RD, second_RD, row, grad_D, step_size, keep1, keep2, beta1, beta2, root, epsilon):
+def adam_row(weights_RD, first_RD, second_RD, row, grad_D, step_size, keep1, keep2, beta1, beta2, root, epsilon):
     """keep1, keep2: the betas times the decay of the steps that the row's moments missed."""
     for k in range(grad_D.shape[0]):
         grad = grad_D[k]
@@ -223,11 +215,9 @@ def update_groups(
             missed = max(0, upto - last_step_R[row])
             keep1 = beta1 * _power(powers1_G, beta1, missed)
             keep2 = beta2 * _power(powers2_G, beta2, missed)
-            _adam_row(
-                weights_RD, first_RD, second_RD, row, grad_D, step_size, keep1, keep2, beta1, beta2, root, epsilon
-            )
+            adam_row(weights_RD, first_RD, second_RD, row, grad_D, step_size, keep1, keep2, beta1, beta2, root, epsilon)
             if bias_R1.shape[0] > 0:
-                _adam_row(
+                adam_row(
                     bias_R1, bias_first_R1, bias_second_R1, row, bias_grad, step_size, keep1, keep2, beta1, beta2,
                     root, epsilon,
                 )  # fmt: skip
@@ -236,23 +226,3 @@ def update_groups(
         for part in range(CHUNKS):
             for k in range(columns):
                 source_grad_BD[source, k] += partial[part, source, k]
-
-
-@njit(cache=True, parallel=True)
-def adam_block(
-    weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, last_step_R, step,
-    step_size, beta1, beta2, root, epsilon, grad_CD, bias_grad_C1, first_row,
-):  # fmt: skip
-    """Adam on the contiguous, current rows first_row.. with one dense gradient row each."""
-    for part in prange(CHUNKS):
-        for i in range(part * grad_CD.shape[0] // CHUNKS, (part + 1) * grad_CD.shape[0] // CHUNKS):
-            row = first_row + i
-            _adam_row(
-                weights_RD, first_RD, second_RD, row, grad_CD[i], step_size, beta1, beta2, beta1, beta2, root, epsilon
-            )
-            if bias_R1.shape[0] > 0:
-                _adam_row(
-                    bias_R1, bias_first_R1, bias_second_R1, row, bias_grad_C1[i], step_size, beta1, beta2, beta1, beta2,
-                    root, epsilon,
-                )  # fmt: skip
-            last_step_R[row] = step

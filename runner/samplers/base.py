@@ -9,7 +9,8 @@ stand in the row's proposal. Weighting by exp(logit - log expected count) estima
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -33,6 +34,11 @@ class Query:
     @property
     def num_rows(self) -> int:
         return len(self.target_indptr_B1) - 1
+
+    @cached_property
+    def row_P(self) -> np.ndarray:
+        """(P,) int32: the row of each target."""
+        return np.repeat(np.arange(self.num_rows, dtype=np.int32), np.diff(self.target_indptr_B1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +64,13 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Everything:
-    """The proposal of full softmax: every class once, so nothing needs to be listed."""
+    """The proposal of full softmax: every class once, so nothing needs to be listed.
+
+    ``products``: precision of the operands of its products.
+    """
 
     num_classes: int
+    products: Literal["float32", "bf16"] = "float32"
 
     def candidates_per_row(self, num_rows: int) -> float:
         return float(self.num_classes)
@@ -80,11 +90,14 @@ class Sampler(ABC):
     def log_expected_count_of_targets(self, query: Query, step: int) -> np.ndarray:
         """(P,) log expected counts of the batch's targets, each for its own row."""
         unique, position = np.unique(query.targets_P, return_inverse=True)
-        row = np.repeat(np.arange(query.num_rows), np.diff(query.target_indptr_B1))
-        return np.ascontiguousarray(self.log_expected_count(query, unique, step)[row, position], dtype=np.float32)
+        log_count = self.log_expected_count(query, unique, step)[query.row_P, position]
+        return np.ascontiguousarray(log_count, dtype=np.float32)
 
-    def refresh(self, step: int) -> bool:
-        """Follow the class vectors as of the end of ``step``; returns whether any work was due."""
+    def refresh(self, step: int, touched_U: np.ndarray) -> bool:
+        """Follow the class vectors as of the end of ``step``, which updated the classes ``touched_U`` (distinct).
+
+        Returns whether any work was due.
+        """
         return False
 
     @property

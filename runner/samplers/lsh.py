@@ -24,10 +24,14 @@ from numba import get_num_threads, njit, prange
 from runner import rng
 from runner.errors import require
 from runner.hashing import HASH_FAMILIES, BucketTables, Dwta, SimHash
+from runner.kernels.dense import column_sums
+from runner.kernels.memory import prefetch_element
 from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig
 
 if TYPE_CHECKING:
     from runner.output_layer import OutputLayer
+
+_CENTER_TOLERANCE = 0.1  # how far the mean may leave the hashing's centre, as a share of the vectors' distance from it
 
 
 @njit(cache=True)
@@ -74,6 +78,10 @@ def _retrieve(
         for row in range(worker * rows // workers, (worker + 1) * rows // workers):
             key = rng.stream(seed, rng.SAMPLE, step, row)
             length = 0
+            # Buckets lie anywhere in memory: ask for all of them before the first is needed.
+            for table in range(num_tables):
+                for query in range(query_indptr_B1[row], query_indptr_B1[row + 1]):
+                    prefetch_element(members, table, np.int64(start[table, codes_LQ[table, query]]))
             # Start anywhere, so that what the budget or ties cut off is not always from the same tables.
             first = rng.below(rng.word(key, -1 - num_tables), num_tables)
             for turn in range(num_tables):
@@ -226,7 +234,10 @@ class Lsh(Sampler):
         self.rehashed_rows = 0
         self.last_refresh = 0
         self.next_refresh = float(config.refresh_period)
-        self._rehash(np.arange(num_classes, dtype=np.int32), step=0)
+        self._center_D = np.zeros(layer.dim, dtype=np.float32)
+        self._touched_step = np.zeros(num_classes, dtype=np.int32)
+        self._rehash_all()
+        self.tables.build(seed, 0)
 
     # ------------------------------------------------------------ drawing
 
@@ -241,8 +252,8 @@ class Lsh(Sampler):
         codes_LQ, query_indptr = self._query_codes(query)
         budget = int(config.sparsity_budget * self.num_classes)
         # The last table read may overshoot the budget by one bucket for each of the row's queries.
-        most_queries = int(np.diff(query_indptr).max(initial=1))
-        union = min(self.num_classes, budget + 1 + config.bucket_cap * most_queries)
+        most_of_a_table = config.bucket_cap * int(np.diff(query_indptr).max(initial=1))
+        union = min(self.num_classes, budget + 1 + most_of_a_table, config.L * most_of_a_table)
         width = min(self.num_classes, max(union + config.tail_candidates, config.min_candidates))
         ids_BM = np.empty((query.num_rows, width), dtype=np.int32)
         num_hits, lengths = _retrieve(
@@ -288,15 +299,13 @@ class Lsh(Sampler):
 
     # ------------------------------------------------------------ following the weights
 
-    def _rehash(self, rows_U: np.ndarray, step: int) -> None:
-        weights = self.layer.table.weights
-        mean_D = weights.mean(axis=0, dtype=np.float64).astype(np.float32) if self.config.center else None
-        self.tables.codes[:, rows_U] = self.family.hash(weights, rows_U, mean_D)
-        self.tables.build(self.seed, step)
-        self.rehashed_rows += len(rows_U)
+    def note_touched(self, rows_U: np.ndarray, step: int) -> None:
+        """Remember that a step updated these classes."""
+        self._touched_step[rows_U] = step
 
-    def refresh(self, step: int) -> bool:
+    def refresh(self, step: int, touched_U: np.ndarray) -> bool:
         """Rebuild when the schedule says so."""
+        self.note_touched(touched_U, step)
         if step < self.next_refresh:
             return False
         self.rebuild(step)
@@ -306,13 +315,42 @@ class Lsh(Sampler):
         return True
 
     def rebuild(self, step: int) -> None:
-        """Re-hash the rows that moved since the last rebuild and sort all rows into buckets anew."""
-        self.layer.table.read(None, step + 1)
-        rows = np.arange(self.num_classes, dtype=np.int32)
-        if not self.config.center:  # with the mean every centred row moves
-            rows = rows[self.layer.table.last_step > self.last_refresh]
-        self._rehash(rows, step)
+        """Hash the classes that moved since the last rebuild, or all of them, and sort all into buckets anew.
+
+        A class moves while its momentum lasts. All are hashed when most have moved, which is cheaper in bulk, and when
+        the mean has moved away from the centre that codes were made with.
+        """
+        table = self.layer.table
+        table.read(None, step + 1)
+        moved = np.flatnonzero(self._touched_step > self.last_refresh - table.settling_steps).astype(np.int32)
+        if 2 * len(moved) > self.num_classes or not self._center_holds():
+            self._rehash_all()
+        elif len(moved):
+            self.tables.codes[:, moved] = self.family.hash(table.weights, moved, self._center_D)
+            self.rehashed_rows += len(moved)
+        self.tables.build(self.seed, step)
         self.last_refresh = step
+
+    def _rehash_all(self) -> None:
+        weights = self.layer.table.weights
+        if self.config.center:
+            column_sums(weights, self._center_D)
+            self._center_D /= np.float32(self.num_classes)
+        rows = np.arange(self.num_classes, dtype=np.int32)
+        self.family.hash(weights, rows, self._center_D, out=self.tables.codes)
+        self.rehashed_rows += self.num_classes
+
+    def _center_holds(self) -> bool:
+        """Whether the mean is still near the centre of the last full hashing, in units of the vectors' spread."""
+        if not self.config.center:
+            return True
+        weights = self.layer.table.weights
+        mean_D = np.empty_like(self._center_D)
+        column_sums(weights, mean_D)
+        mean_D /= np.float32(self.num_classes)
+        some = weights[:: max(1, self.num_classes // 1000)]
+        spread = np.square(some - mean_D).sum(axis=1).mean()
+        return bool(np.square(mean_D - self._center_D).sum() <= _CENTER_TOLERANCE**2 * spread)
 
     @property
     def statistics(self) -> dict[str, float]:
@@ -324,10 +362,17 @@ class Lsh(Sampler):
 
     def state_dict(self) -> dict[str, np.ndarray]:
         schedule = [self.refreshes, self.rehashed_rows, self.last_refresh, self.next_refresh]
-        return {"codes": self.tables.codes, "schedule": np.array(schedule, dtype=np.float64)}
+        return {
+            "codes": self.tables.codes,
+            "center": self._center_D,
+            "touched_step": self._touched_step,
+            "schedule": np.array(schedule, dtype=np.float64),
+        }
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         self.tables.codes[...] = state["codes"]
+        self._center_D[...] = state["center"]
+        self._touched_step[...] = state["touched_step"]
         refreshes, rehashed, last, self.next_refresh = state["schedule"].tolist()
         self.refreshes, self.rehashed_rows, self.last_refresh = int(refreshes), int(rehashed), int(last)
         # Members are a function of the codes and the step of the last build.

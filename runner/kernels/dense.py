@@ -1,0 +1,130 @@
+"""The three products of candidates that the whole batch shares, from register tiles.
+
+Legend: B rows of the batch, D hidden size, M shared candidates, W columns of a tile. Capital letters with a prime in
+comments are padded to whole tiles with zeros. Every element is summed in one fixed order: same bits for any number of
+threads.
+"""
+
+import numpy as np
+from numba import njit, prange
+
+from runner.kernels.groups import CHUNKS
+from runner.kernels.products import COLUMNS, ROWS, round_up, tile_float32
+from runner.kernels.rows import FAST
+
+_TILES = max(ROWS, COLUMNS)
+_DEPTH = 128  # summed at a time, so that one factor stays in the cache while the other passes by
+_SLACK = COLUMNS  # keeps rows from lying a power of two apart, where they share a few sets of the cache
+
+
+def padded_size(size: int) -> int:
+    """The size in whole tiles, by rows or columns."""
+    return round_up(size, _TILES)
+
+
+def pitch(num_candidates: int) -> int:
+    """Distance between rows of a (B', M') matrix of logits or gradients."""
+    return padded_size(num_candidates) + _SLACK
+
+
+def padded_rows(values_XD: np.ndarray) -> np.ndarray:
+    """The matrix padded with zeros to (X', D')."""
+    out = np.zeros((padded_size(values_XD.shape[0]), padded_size(values_XD.shape[1])), dtype=np.float32)
+    out[: values_XD.shape[0], : values_XD.shape[1]] = values_XD
+    return out
+
+
+@njit(cache=True, parallel=True)
+def gather_candidates(weights_ND, ids_M, rows_MD, panels):
+    """Class vectors of the candidates as rows (M', D') and as panels of columns (M' / W, D', W), zeros where padded."""
+    num_panels, dim, width = panels.shape
+    for panel in prange(num_panels):
+        for w in range(width):
+            m = panel * width + w
+            rows_MD[m, :] = np.float32(0.0)
+            if m < ids_M.shape[0]:
+                for k in range(weights_ND.shape[1]):
+                    rows_MD[m, k] = weights_ND[ids_M[m], k]
+        for k in range(dim):
+            for w in range(width):
+                panels[panel, k, w] = rows_MD[panel * width + w, k]
+
+
+@njit(cache=True, parallel=True)
+def logits(hidden_BD, panels, bias_M, logits_BM):
+    """logits[b, m] = hidden[b] . candidate[m] + bias[m], for (B', M')."""
+    batch, dim = hidden_BD.shape
+    num_panels, _, width = panels.shape
+    pitch = logits_BM.shape[1]
+    at_hidden, at_panels, at_logits = hidden_BD.ctypes.data, panels.ctypes.data, logits_BM.ctypes.data
+    padded_bias = np.zeros(num_panels * width, dtype=np.float32)
+    padded_bias[: bias_M.shape[0]] = bias_M
+    for panel in prange(num_panels):
+        at_panel = at_panels + 4 * panel * dim * width
+        for b in range(0, batch, ROWS):
+            for row in range(b, b + ROWS):
+                for w in range(COLUMNS):
+                    logits_BM[row, panel * COLUMNS + w] = padded_bias[panel * COLUMNS + w]
+            tile_float32(
+                at_hidden + 4 * b * dim, dim, 1, at_panel, width, dim, at_logits + 4 * (b * pitch + panel * width),
+                pitch, True,
+            )  # fmt: skip
+
+
+@njit(cache=True, parallel=True)
+def grad_candidates(grad_BM, hidden_BD, grad_MD):
+    """grad[m] = sum_b grad[b, m] hidden[b], for (M', D')."""
+    candidates, dim = grad_MD.shape
+    batch, pitch = hidden_BD.shape[0], grad_BM.shape[1]
+    at_grad, at_hidden, at_out = grad_BM.ctypes.data, hidden_BD.ctypes.data, grad_MD.ctypes.data
+    for panel in prange(candidates // COLUMNS):
+        for b in range(0, batch, _DEPTH):
+            for m in range(panel * COLUMNS, (panel + 1) * COLUMNS, ROWS):
+                for k in range(0, dim, COLUMNS):
+                    tile_float32(
+                        at_grad + 4 * (b * pitch + m), 1, pitch, at_hidden + 4 * (b * dim + k), dim,
+                        min(_DEPTH, batch - b), at_out + 4 * (m * dim + k), dim, b > 0,
+                    )  # fmt: skip
+
+
+@njit(cache=True, parallel=True)
+def grad_hidden(grad_BM, rows_MD, grad_BD):
+    """grad[b] = sum_m grad[b, m] candidate[m], for (B', D')."""
+    batch, dim = grad_BD.shape
+    candidates, pitch = rows_MD.shape[0], grad_BM.shape[1]
+    at_grad, at_rows, at_out = grad_BM.ctypes.data, rows_MD.ctypes.data, grad_BD.ctypes.data
+    for panel in prange(batch // COLUMNS):
+        for m in range(0, candidates, _DEPTH):
+            for b in range(panel * COLUMNS, (panel + 1) * COLUMNS, ROWS):
+                for k in range(0, dim, COLUMNS):
+                    tile_float32(
+                        at_grad + 4 * (b * pitch + m), pitch, 1, at_rows + 4 * (m * dim + k), dim,
+                        min(_DEPTH, candidates - m), at_out + 4 * (b * dim + k), dim, m > 0,
+                    )  # fmt: skip
+
+
+@njit(cache=True, parallel=True)
+def clear_padding(grad_BM, batch, candidates, end):
+    """Zeros in rows from ``batch`` on and in columns ``candidates`` to ``end`` of a matrix of gradients."""
+    for row in prange(grad_BM.shape[0]):
+        for m in range(candidates if row < batch else 0, end):
+            grad_BM[row, m] = np.float32(0.0)
+
+
+@njit(cache=True, fastmath=FAST)
+def _add(values, sums):
+    for i in range(sums.shape[0]):
+        sums[i] += values[i]
+
+
+@njit(cache=True, parallel=True)
+def column_sums(grad_BM, sums_M):
+    """sums[m] = sum_b grad[b, m] over the first columns, in a fixed order."""
+    batch = grad_BM.shape[0]
+    partial_XM = np.zeros((CHUNKS, sums_M.shape[0]), dtype=np.float32)
+    for part in prange(CHUNKS):
+        for b in range(part * batch // CHUNKS, (part + 1) * batch // CHUNKS):
+            _add(grad_BM[b], partial_XM[part])
+    sums_M[:] = np.float32(0.0)
+    for part in range(CHUNKS):
+        _add(partial_XM[part], sums_M)

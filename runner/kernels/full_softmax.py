@@ -1,0 +1,187 @@
+"""Softmax over all classes without a matrix of logits: two passes over blocks of classes, each block in cache.
+
+Pass 1 (``log_partition``): logits of a block, folded into running maxima and sums. Pass 2 (``gradients_and_adam``): the
+logits again, probabilities, both gradients, and Adam on the block's rows while they are at hand. Four products of
+2 B N D operations instead of the three of a stored logit matrix, in exchange for B N floats of memory.
+
+Legend: B rows of the batch (padded to whole tiles), D hidden size (padded), N classes, C classes of a block,
+W columns of a tile, P (row, target) pairs sorted by class.
+Work is split into a fixed number of parts whose results are added in order: same bits for any number of threads.
+"""
+
+import numpy as np
+from numba import njit, prange
+
+from runner.kernels.groups import CHUNKS
+from runner.kernels.math import fast_exp
+from runner.kernels.products import COLUMNS, ROWS, round_up, tile_float32
+from runner.kernels.rows import FAST, adam_row
+
+BLOCK = 64  # classes at a time: their probabilities (256 KB for 1,024 rows) stay in the second-level cache
+DEPTH = 256  # rows of the batch summed at a time, for the same reason
+
+
+def padded(hidden_BD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Hidden states padded with zeros to whole tiles, (B, D), and the same as panels of columns (B / W, D, W)."""
+    rows, dim = hidden_BD.shape
+    # Tiles are ROWS x COLUMNS, and rows of the batch serve as either.
+    out = np.zeros((round_up(rows, max(ROWS, COLUMNS)), round_up(dim, COLUMNS)), dtype=np.float32)
+    out[:rows, :dim] = hidden_BD
+    panels = np.ascontiguousarray(out.reshape(-1, COLUMNS, out.shape[1]).transpose(0, 2, 1))
+    return out, panels
+
+
+@njit(cache=True, inline="always")
+def load_block(weights_ND, lo, hi, block_CD):
+    """Copy rows lo..hi into a block padded with zeros."""
+    for i in range(hi - lo):
+        for k in range(weights_ND.shape[1]):
+            block_CD[i, k] = weights_ND[lo + i, k]
+    block_CD[hi - lo :] = np.float32(0.0)
+
+
+@njit(cache=True, parallel=True, fastmath=FAST)
+def log_partition(weights_ND, bias_N1, panels):
+    """log sum_c exp(w_c . h_b + bias_c) for every (padded) row of the batch."""
+    num_panels, dim, width = panels.shape
+    classes = weights_ND.shape[0]
+    top_XB = np.full((CHUNKS, num_panels * width), -np.inf, dtype=np.float32)
+    total_XB = np.zeros((CHUNKS, num_panels * width), dtype=np.float32)
+    for part in prange(CHUNKS):
+        block = np.zeros((BLOCK, dim), dtype=np.float32)
+        logits = np.empty((BLOCK, width), dtype=np.float32)
+        at_block, at_panels, at_logits = block.ctypes.data, panels.ctypes.data, logits.ctypes.data
+        first, last = part * classes // CHUNKS, (part + 1) * classes // CHUNKS
+        for lo in range(first, last, BLOCK):
+            hi = min(lo + BLOCK, last)
+            load_block(weights_ND, lo, hi, block)
+            for panel in range(num_panels):
+                for i in range(0, hi - lo, ROWS):
+                    tile_float32(
+                        at_block + 4 * i * dim, dim, 1, at_panels + 4 * panel * dim * width, width, dim,
+                        at_logits + 4 * i * width, width, False,
+                    )  # fmt: skip
+                top, total = top_XB[part, panel * width :], total_XB[part, panel * width :]
+                fold(logits, bias_N1, lo, hi, top, total)
+    return combine(top_XB, total_XB)
+
+
+@njit(cache=True)
+def combine(top_XB, total_XB):
+    """log partitions from the maxima and sums of X parts, added in order."""
+    log_partition_B = np.empty(top_XB.shape[1], dtype=np.float32)
+    for b in range(log_partition_B.shape[0]):
+        top = top_XB[:, b].max()
+        total = np.float32(0.0)
+        for part in range(top_XB.shape[0]):
+            if total_XB[part, b] > 0:
+                total += total_XB[part, b] * fast_exp(top_XB[part, b] - top)
+        log_partition_B[b] = top + np.log(total)
+    return log_partition_B
+
+
+@njit(cache=True, fastmath=FAST)
+def fold(logits_CW, bias_N1, lo, hi, top_W, total_W):
+    """Fold a block's logits (without biases yet) into maxima and sums of exp(logit - maximum)."""
+    higher_W = np.empty(COLUMNS, dtype=np.float32)
+    for w in range(COLUMNS):
+        higher_W[w] = top_W[w]
+    for i in range(hi - lo):
+        bias = bias_N1[lo + i, 0]
+        for w in range(COLUMNS):
+            logits_CW[i, w] += bias
+            higher_W[w] = max(higher_W[w], logits_CW[i, w])
+    for w in range(COLUMNS):
+        total_W[w] *= fast_exp(top_W[w] - higher_W[w])
+        top_W[w] = higher_W[w]
+    for i in range(hi - lo):
+        for w in range(COLUMNS):
+            total_W[w] += fast_exp(logits_CW[i, w] - higher_W[w])
+
+
+@njit(cache=True, parallel=True, fastmath=FAST)
+def gradients_and_adam(
+    weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
+    step_size, beta1, beta2, root, epsilon,
+    hidden_BD, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD,
+):  # fmt: skip
+    """Adam on every class, and the gradient of the hidden states (as they met the weights before the step).
+
+    The gradient of logit (b, c) is scale * exp(logit - log_partition[b]), less share[p] where pair p is (b, c).
+    ``class_P`` ascends. Rows that only pad the batch have log_partition +inf, so their gradient is 0.
+    """
+    num_panels, dim, width = panels.shape
+    batch = num_panels * width
+    classes = weights_ND.shape[0]
+    partial = np.zeros((CHUNKS, batch, dim), dtype=np.float32)
+    for part in prange(CHUNKS):
+        block = np.zeros((BLOCK, dim), dtype=np.float32)
+        # Rows a power of two apart would share a few sets of the first-level cache: one tile of slack.
+        pitch = batch + COLUMNS
+        grad = np.empty((BLOCK, pitch), dtype=np.float32)
+        grad_block = np.empty((BLOCK, dim), dtype=np.float32)
+        bias_grad = np.empty(1, dtype=np.float32)
+        # Addresses, because slicing an array counts a reference, which all threads would wait for.
+        at_block, at_panels, at_hidden = block.ctypes.data, panels.ctypes.data, hidden_BD.ctypes.data
+        at_grad, at_grad_block, at_partial = grad.ctypes.data, grad_block.ctypes.data, partial[part].ctypes.data
+        first, last = part * classes // CHUNKS, (part + 1) * classes // CHUNKS
+        pair = np.searchsorted(class_P, first)
+        for lo in range(first, last, BLOCK):
+            hi = min(lo + BLOCK, last)
+            size = (hi - lo + ROWS - 1) // ROWS * ROWS
+            load_block(weights_ND, lo, hi, block)
+            for panel in range(num_panels):
+                for i in range(0, size, ROWS):
+                    tile_float32(
+                        at_block + 4 * i * dim, dim, 1, at_panels + 4 * panel * dim * width, width, dim,
+                        at_grad + 4 * (i * pitch + panel * width), pitch, False,
+                    )  # fmt: skip
+            for i in range(hi - lo):
+                probabilities(grad[i, :batch], bias_N1[lo + i, 0], log_partition_B, scale)
+            grad[hi - lo : size] = np.float32(0.0)
+            while pair < class_P.shape[0] and class_P[pair] < hi:
+                grad[class_P[pair] - lo, row_P[pair]] -= share_P[pair]
+                pair += 1
+            for b in range(0, batch, DEPTH):
+                for k in range(0, dim, COLUMNS):
+                    for i in range(0, size, ROWS):
+                        tile_float32(
+                            at_grad + 4 * (i * pitch + b), pitch, 1, at_hidden + 4 * (b * dim + k), dim,
+                            min(DEPTH, batch - b), at_grad_block + 4 * (i * dim + k), dim, b > 0,
+                        )  # fmt: skip
+            for b in range(0, batch, ROWS):
+                for k in range(0, dim, COLUMNS):
+                    tile_float32(
+                        at_grad + 4 * b, 1, pitch, at_block + 4 * k, dim, size,
+                        at_partial + 4 * (b * dim + k), dim, True,
+                    )  # fmt: skip
+            for i in range(hi - lo):
+                adam_row(
+                    weights_ND, first_ND, second_ND, lo + i, grad_block[i, : weights_ND.shape[1]], step_size,
+                    beta1, beta2, beta1, beta2, root, epsilon,
+                )  # fmt: skip
+                bias_grad[0] = sum_of(grad[i, :batch])
+                adam_row(
+                    bias_N1, bias_first_N1, bias_second_N1, lo + i, bias_grad, step_size, beta1, beta2, beta1, beta2,
+                    root, epsilon,
+                )  # fmt: skip
+                last_step_N[lo + i] = step
+    for b in prange(grad_hidden_BD.shape[0]):
+        for part in range(CHUNKS):
+            for k in range(grad_hidden_BD.shape[1]):
+                grad_hidden_BD[b, k] += partial[part, b, k]
+
+
+@njit(cache=True, fastmath=FAST)
+def probabilities(logits_B, bias, log_partition_B, scale):
+    """Logits (without bias yet) of one class to scaled probabilities, in place."""
+    for b in range(logits_B.shape[0]):
+        logits_B[b] = scale * fast_exp(logits_B[b] + bias - log_partition_B[b])
+
+
+@njit(cache=True, fastmath=FAST)
+def sum_of(values):
+    total = np.float32(0.0)
+    for i in range(values.shape[0]):
+        total += values[i]
+    return total

@@ -1,0 +1,161 @@
+"""``full_softmax`` with bfloat16 products: operands rounded to 8 bits, sums, exponentials and Adam in float32.
+
+Pairs along the summed dimension stand in one 32-bit word, as the processor's dot product wants them, so each product
+has its own packing of the same block. Legend as in ``full_softmax``.
+"""
+
+import numpy as np
+from numba import njit, prange
+
+from runner.kernels.full_softmax import BLOCK, DEPTH, combine, fold, load_block, probabilities, sum_of
+from runner.kernels.groups import CHUNKS
+from runner.kernels.products import COLUMNS, ROWS, tile_bf16, to_bf16
+from runner.kernels.rows import FAST, adam_row
+
+
+@njit(cache=True, fastmath=FAST)
+def _pack_rows(values_XY, words_XZ):
+    """Words of neighbours along the second dimension: words[x, z] = (values[x, 2 z], values[x, 2 z + 1])."""
+    for x in range(words_XZ.shape[0]):
+        for z in range(words_XZ.shape[1]):
+            words_XZ[x, z] = to_bf16(values_XY[x, 2 * z]) | (to_bf16(values_XY[x, 2 * z + 1]) << np.uint32(16))
+
+
+@njit(cache=True, fastmath=FAST)
+def _pack_columns(values_XY, words_ZY):
+    """Words of neighbours along the first dimension: words[z, y] = (values[2 z, y], values[2 z + 1, y])."""
+    for z in range(words_ZY.shape[0]):
+        for y in range(words_ZY.shape[1]):
+            words_ZY[z, y] = to_bf16(values_XY[2 * z, y]) | (to_bf16(values_XY[2 * z + 1, y]) << np.uint32(16))
+
+
+def _packed(hidden_BD: np.ndarray, panels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Padded hidden states in words along b, (B / 2, D), and panels in words along d, (B / W, D / 2, W)."""
+    num_panels, dim, width = panels.shape
+    hidden_words = np.empty((hidden_BD.shape[0] // 2, dim), dtype=np.uint32)
+    _pack_columns(hidden_BD, hidden_words)
+    panel_words = np.empty((num_panels, dim // 2, width), dtype=np.uint32)
+    _pack_columns(panels.reshape(-1, width), panel_words.reshape(-1, width))
+    return hidden_words, panel_words
+
+
+def log_partition(weights_ND: np.ndarray, bias_N1: np.ndarray, hidden_BD: np.ndarray, panels: np.ndarray) -> np.ndarray:
+    """As ``full_softmax.log_partition``."""
+    return _log_partition(weights_ND, bias_N1, _packed(hidden_BD, panels)[1])
+
+
+@njit(cache=True, parallel=True, fastmath=FAST)
+def _log_partition(weights_ND, bias_N1, panels):
+    num_panels, half_dim, width = panels.shape
+    classes = weights_ND.shape[0]
+    top_XB = np.full((CHUNKS, num_panels * width), -np.inf, dtype=np.float32)
+    total_XB = np.zeros((CHUNKS, num_panels * width), dtype=np.float32)
+    for part in prange(CHUNKS):
+        block = np.zeros((BLOCK, 2 * half_dim), dtype=np.float32)
+        words = np.empty((BLOCK, half_dim), dtype=np.uint32)
+        logits = np.empty((BLOCK, width), dtype=np.float32)
+        at_words, at_panels, at_logits = words.ctypes.data, panels.ctypes.data, logits.ctypes.data
+        first, last = part * classes // CHUNKS, (part + 1) * classes // CHUNKS
+        for lo in range(first, last, BLOCK):
+            hi = min(lo + BLOCK, last)
+            load_block(weights_ND, lo, hi, block)
+            _pack_rows(block, words)
+            for panel in range(num_panels):
+                for i in range(0, hi - lo, ROWS):
+                    tile_bf16(
+                        at_words + 4 * i * half_dim, half_dim, 1, at_panels + 4 * panel * half_dim * width, width,
+                        half_dim, at_logits + 4 * i * width, width, False,
+                    )  # fmt: skip
+                top, total = top_XB[part, panel * width :], total_XB[part, panel * width :]
+                fold(logits, bias_N1, lo, hi, top, total)
+    return combine(top_XB, total_XB)
+
+
+def gradients_and_adam(
+    weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
+    step_size, beta1, beta2, root, epsilon,
+    hidden_BD, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD,
+):  # fmt: skip
+    """As ``full_softmax.gradients_and_adam``."""
+    _gradients_and_adam(
+        weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
+        step_size, beta1, beta2, root, epsilon,
+        *_packed(hidden_BD, panels), log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD,
+    )  # fmt: skip
+
+
+@njit(cache=True, parallel=True, fastmath=FAST)
+def _gradients_and_adam(
+    weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
+    step_size, beta1, beta2, root, epsilon,
+    hidden_words, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD,
+):  # fmt: skip
+    num_panels, half_dim, width = panels.shape
+    dim, batch = 2 * half_dim, num_panels * width
+    classes = weights_ND.shape[0]
+    partial = np.zeros((CHUNKS, batch, dim), dtype=np.float32)
+    for part in prange(CHUNKS):
+        block = np.zeros((BLOCK, dim), dtype=np.float32)
+        block_along_d = np.empty((BLOCK, half_dim), dtype=np.uint32)
+        block_along_c = np.empty((BLOCK // 2, dim), dtype=np.uint32)
+        pitch = batch + COLUMNS
+        grad = np.zeros((BLOCK, pitch), dtype=np.float32)
+        grad_along_b = np.empty((BLOCK, pitch // 2), dtype=np.uint32)
+        grad_along_c = np.empty((BLOCK // 2, pitch), dtype=np.uint32)
+        grad_block = np.empty((BLOCK, dim), dtype=np.float32)
+        bias_grad = np.empty(1, dtype=np.float32)
+        at_panels, at_hidden, at_partial = panels.ctypes.data, hidden_words.ctypes.data, partial[part].ctypes.data
+        at_block_along_d, at_block_along_c = block_along_d.ctypes.data, block_along_c.ctypes.data
+        at_grad_along_b, at_grad_along_c = grad_along_b.ctypes.data, grad_along_c.ctypes.data
+        at_grad, at_grad_block = grad.ctypes.data, grad_block.ctypes.data
+        first, last = part * classes // CHUNKS, (part + 1) * classes // CHUNKS
+        pair = np.searchsorted(class_P, first)
+        for lo in range(first, last, BLOCK):
+            hi = min(lo + BLOCK, last)
+            size = (hi - lo + ROWS - 1) // ROWS * ROWS
+            load_block(weights_ND, lo, hi, block)
+            _pack_rows(block, block_along_d)
+            _pack_columns(block, block_along_c)
+            for panel in range(num_panels):
+                for i in range(0, size, ROWS):
+                    tile_bf16(
+                        at_block_along_d + 4 * i * half_dim, half_dim, 1, at_panels + 4 * panel * half_dim * width,
+                        width, half_dim, at_grad + 4 * (i * pitch + panel * width), pitch, False,
+                    )  # fmt: skip
+            for i in range(hi - lo):
+                probabilities(grad[i, :batch], bias_N1[lo + i, 0], log_partition_B, scale)
+            grad[hi - lo : size] = np.float32(0.0)
+            while pair < class_P.shape[0] and class_P[pair] < hi:
+                grad[class_P[pair] - lo, row_P[pair]] -= share_P[pair]
+                pair += 1
+            _pack_rows(grad[:size], grad_along_b[:size])
+            _pack_columns(grad[:size], grad_along_c[: size // 2])
+            for b in range(0, batch, DEPTH):
+                for k in range(0, dim, COLUMNS):
+                    for i in range(0, size, ROWS):
+                        tile_bf16(
+                            at_grad_along_b + 4 * (i * pitch + b) // 2, pitch // 2, 1,
+                            at_hidden + 4 * (b // 2 * dim + k), dim, min(DEPTH, batch - b) // 2,
+                            at_grad_block + 4 * (i * dim + k), dim, b > 0,
+                        )  # fmt: skip
+            for b in range(0, batch, ROWS):
+                for k in range(0, dim, COLUMNS):
+                    tile_bf16(
+                        at_grad_along_c + 4 * b, 1, pitch, at_block_along_c + 4 * k, dim, size // 2,
+                        at_partial + 4 * (b * dim + k), dim, True,
+                    )  # fmt: skip
+            for i in range(hi - lo):
+                adam_row(
+                    weights_ND, first_ND, second_ND, lo + i, grad_block[i, : weights_ND.shape[1]], step_size,
+                    beta1, beta2, beta1, beta2, root, epsilon,
+                )  # fmt: skip
+                bias_grad[0] = sum_of(grad[i, :batch])
+                adam_row(
+                    bias_N1, bias_first_N1, bias_second_N1, lo + i, bias_grad, step_size, beta1, beta2, beta1, beta2,
+                    root, epsilon,
+                )  # fmt: skip
+                last_step_N[lo + i] = step
+    for b in prange(grad_hidden_BD.shape[0]):
+        for part in range(CHUNKS):
+            for k in range(grad_hidden_BD.shape[1]):
+                grad_hidden_BD[b, k] += partial[part, b, k]
