@@ -27,6 +27,7 @@ from runner.hashing import HASH_FAMILIES, BucketTables, Dwta, SimHash
 from runner.kernels.dense import column_sums
 from runner.kernels.memory import prefetch_element
 from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig
+from runner.samplers.static import LogUniformConfig, Static, UnigramConfig
 
 if TYPE_CHECKING:
     from runner.output_layer import OutputLayer
@@ -171,6 +172,7 @@ class LshConfig(SamplerConfig):
     max_hits: int | None = None
     min_candidates: int = 500
     tail_candidates: int = 0
+    tail: Literal["uniform", "log_uniform", "unigram"] = "uniform"
     shared: bool = False
     center: bool = True
     refresh_period: int = 50
@@ -185,6 +187,10 @@ class LshConfig(SamplerConfig):
         require(0 < self.sparsity_budget <= 1, "sampler.sparsity_budget must lie in (0, 1]")
         require(self.min_candidates >= 1, "sampler.min_candidates must be at least 1")
         require(self.tail_candidates >= 0, "sampler.tail_candidates must be 0 or more")
+        require(self.max_hits is None or self.max_hits >= 1, "sampler.max_hits must be null or at least 1")
+        if self.tail != "uniform":
+            require(self.shared, f"sampler.tail={self.tail} needs sampler.shared=true: a tail of each row is uniform")
+            require(self.tail_candidates >= 1, f"sampler.tail={self.tail} needs sampler.tail_candidates of at least 1")
         require(self.refresh_period >= 1, "sampler.refresh_period must be at least 1 step")
         require(self.refresh_growth >= 1, "sampler.refresh_growth must be at least 1")
 
@@ -198,7 +204,13 @@ class LshConfig(SamplerConfig):
         """Whether the query is the true class's vector (LSH Label) or the hidden state (LSH Embedding)."""
 
     def build(self, *, num_classes: int, label_counts_N: np.ndarray, layer: "OutputLayer", seed: int) -> Sampler:
-        return Lsh(self, layer, num_classes, seed)
+        tail = None
+        if self.tail != "uniform":
+            config = {"log_uniform": LogUniformConfig, "unigram": UnigramConfig}[self.tail](
+                name=self.tail, num_samples=self.tail_candidates
+            )
+            tail = Static(config, config.distribution(label_counts_N), seed)
+        return Lsh(self, layer, num_classes, seed, tail)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,8 +230,11 @@ class LshLabelConfig(LshConfig):
 class Lsh(Sampler):
     """Bucket union plus uniform tail over hash tables that follow the class matrix."""
 
-    def __init__(self, config: LshConfig, layer: "OutputLayer", num_classes: int, seed: int) -> None:
+    def __init__(
+        self, config: LshConfig, layer: "OutputLayer", num_classes: int, seed: int, tail: Static | None = None
+    ) -> None:
         self.config = config
+        self._tail = tail
         self.layer = layer
         self.num_classes = num_classes
         self.seed = seed
@@ -270,23 +285,42 @@ class Lsh(Sampler):
         return Proposal(ids_N=ids_N, log_expected_count_N=log_count_N, indptr_B1=indptr)
 
     def _share(self, ids_BM: np.ndarray, num_hits_B: np.ndarray, step: int) -> Proposal:
-        """One proposal for all rows: the union of what they retrieved, and a uniform tail outside of it."""
-        config = self.config
+        """One proposal for all rows: the union of what they retrieved, and a tail drawn outside of it."""
         hits = np.unique(np.concatenate([ids[:length] for ids, length in zip(ids_BM, num_hits_B, strict=True)]))
+        if self._tail is None:
+            tail, tail_log_count = self._uniform_outside(hits, step)
+        else:
+            drawn = self._tail.draw(step)
+            tail = np.setdiff1d(drawn, hits, assume_unique=True)
+            tail_log_count = self._tail.log_count_N[tail]
+        ids = np.concatenate([hits, tail]).astype(np.int32)
+        log_count = np.concatenate([np.zeros(len(hits), dtype=np.float32), tail_log_count])
+        order = np.argsort(ids, kind="stable")
+        return Proposal(ids_N=ids[order], log_expected_count_N=log_count[order])
+
+    def _shared_log_count(self, proposal: Proposal, ids_M: np.ndarray) -> np.ndarray:
+        retrieved = proposal.ids_N[proposal.log_expected_count_N == 0]
+        if self._tail is not None:
+            others = self._tail.log_count_N[ids_M]
+        else:
+            tail = proposal.log_expected_count_N[proposal.log_expected_count_N != 0]
+            others = np.full(len(ids_M), tail[0] if len(tail) else -np.inf, dtype=np.float32)
+        return np.where(np.isin(ids_M, retrieved), np.float32(0), others)
+
+    def _uniform_outside(self, hits: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Classes drawn without replacement from outside ``hits`` (ascending), and their log expected counts."""
+        config = self.config
         outside = self.num_classes - len(hits)
         wanted = min(max(config.tail_candidates, config.min_candidates - len(hits)), outside)
         # Positions among the classes outside, then the classes themselves: shift by the hits below.
         position = np.sort(rng.generator(self.seed, rng.SAMPLE, step).choice(outside, wanted, replace=False))
         tail = position + np.searchsorted(hits - np.arange(len(hits)), position, side="right")
-        ids = np.concatenate([hits, tail]).astype(np.int32)
-        log_count = np.zeros(len(ids), dtype=np.float32)
-        if wanted:
-            log_count[len(hits) :] = np.log(wanted / outside)
-        order = np.argsort(ids, kind="stable")
-        return Proposal(ids_N=ids[order], log_expected_count_N=log_count[order])
+        return tail, np.full(wanted, np.log(max(wanted, 1) / max(outside, 1)), dtype=np.float32)
 
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
         proposal = self.sample(query, step)
+        if proposal.indptr_B1 is None:
+            return np.broadcast_to(self._shared_log_count(proposal, ids_M), (query.num_rows, len(ids_M)))
         assert proposal.indptr_B1 is not None
         out = np.empty((query.num_rows, len(ids_M)), dtype=np.float32)
         for row in range(query.num_rows):

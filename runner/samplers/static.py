@@ -152,16 +152,23 @@ class Static(Sampler):
         self._accept, self._alias = alias_table(q_N)
         self._stamp = np.zeros((get_num_threads(), len(q_N)), dtype=np.int8)
 
-    def sample(self, query: Query, step: int) -> Proposal:
-        rows = 1 if self.config.shared else query.num_rows
+    def _draw(self, num_rows: int, step: int) -> tuple[np.ndarray, np.ndarray]:
         config = self.config
-        ids, lengths = _draw(
-            self._accept, self._alias, rows, config.num_samples, config.unique, self.seed, step, self._stamp
+        return _draw(
+            self._accept, self._alias, num_rows, config.num_samples, config.unique, self.seed, step, self._stamp
         )
+
+    def draw(self, step: int) -> np.ndarray:
+        """Ascending ids of one draw for the whole batch."""
+        ids, lengths = self._draw(1, step)
+        return np.sort(ids[0, : lengths[0]])
+
+    def sample(self, query: Query, step: int) -> Proposal:
+        config = self.config
         if config.shared:
-            # Ascending ids turn the gather of class rows into a forward scan.
-            chosen = np.sort(ids[0, : lengths[0]])
+            chosen = self.draw(step)
             return Proposal(ids_N=chosen, log_expected_count_N=self.log_count_N[chosen])
+        ids, lengths = self._draw(query.num_rows, step)
         indptr = np.concatenate([[0], np.cumsum(lengths)])
         chosen = ids[np.arange(config.num_samples) < lengths[:, None]]
         return Proposal(ids_N=chosen, log_expected_count_N=self.log_count_N[chosen], indptr_B1=indptr)
