@@ -183,6 +183,7 @@ class LshConfig(SamplerConfig):
         require(1 <= self.L <= 4096, "sampler.L must lie in [1, 4096]")
         require(self.bucket_cap >= 1, "sampler.bucket_cap must be at least 1")
         require(0 < self.sparsity_budget <= 1, "sampler.sparsity_budget must lie in (0, 1]")
+        require(self.max_hits is None or self.max_hits >= 1, "sampler.max_hits must be null or at least 1")
         require(self.min_candidates >= 1, "sampler.min_candidates must be at least 1")
         require(self.tail_candidates >= 0, "sampler.tail_candidates must be 0 or more")
         require(self.refresh_period >= 1, "sampler.refresh_period must be at least 1 step")
