@@ -288,15 +288,15 @@ class Lsh(Sampler):
 
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
         proposal = self.sample(query, step)
-        assert proposal.indptr_B1 is not None
-        out = np.empty((query.num_rows, len(ids_M)), dtype=np.float32)
-        for row in range(query.num_rows):
-            here = slice(proposal.indptr_B1[row], proposal.indptr_B1[row + 1])
+        indptr = np.array([0, len(proposal.ids_N)]) if proposal.indptr_B1 is None else proposal.indptr_B1
+        out = np.empty((len(indptr) - 1, len(ids_M)), dtype=np.float32)
+        for row in range(len(out)):
+            here = slice(indptr[row], indptr[row + 1])
             ids, log_count = proposal.ids_N[here], proposal.log_expected_count_N[here]
             retrieved = ids[log_count == 0]
             tail = log_count[log_count != 0]
             out[row] = np.where(np.isin(ids_M, retrieved), 0.0, tail[0] if len(tail) else -np.inf)
-        return out
+        return np.broadcast_to(out, (query.num_rows, len(ids_M)))
 
     # ------------------------------------------------------------ following the weights
 
@@ -323,7 +323,8 @@ class Lsh(Sampler):
         """
         table = self.layer.table
         table.read(None, step + 1)
-        moved = np.flatnonzero(self._touched_step > self.last_refresh - table.settling_steps).astype(np.int32)
+        settled = max(0, self.last_refresh - table.settling_steps)  # 0 stands for never touched, so never moved
+        moved = np.flatnonzero(self._touched_step > settled).astype(np.int32)
         if 2 * len(moved) > self.num_classes or not self._center_holds():
             self._rehash_all()
         elif len(moved):
