@@ -1,9 +1,9 @@
 """Both full softmax kernels against autograd in double precision.
 
 Legend: B rows of a batch, D hidden size, N classes, P targets. Sizes lie around those of tiles (8 to 32), blocks (64
-classes) and parts (16); rows have none to three targets. bfloat16 kernels are held against rounded operands, so that what
-is left is the rounding of their probabilities (2^-9 of each). Under Adam with beta1 = 0 and beta2 near 1, first and second
-moments after the first step are the gradient and a share of its square, so moments show the gradient.
+classes) and parts (16); rows have none to three targets. bfloat16 kernels are held against rounded operands, so that
+what is left is the rounding of their probabilities (2^-9 of each). Under Adam with beta1 = 0 the first moment after the
+first step is the gradient.
 """
 
 from types import ModuleType

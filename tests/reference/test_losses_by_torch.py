@@ -84,9 +84,7 @@ def test_large_logits_do_not_overflow(kernel: Kernel, size: float) -> None:
 @few
 @given(seed=seeds, rows=st.integers(1, 5), size=st.integers(0, 12), repeats=st.booleans(), slack=st.integers(0, 3),
        corrects=st.booleans())  # fmt: skip
-def test_corrections_and_masks(
-    seed: int, rows: int, size: int, repeats: bool, slack: int, corrects: bool
-) -> None:
+def test_corrections_and_masks(seed: int, rows: int, size: int, repeats: bool, slack: int, corrects: bool) -> None:
     """Shared candidates' rows may be longer than the ids; what is behind them must stay as it is."""
     generator = np.random.default_rng(seed)
     ids = np.sort(generator.choice(15, size, replace=repeats)).astype(np.int32)
