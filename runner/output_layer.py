@@ -105,7 +105,7 @@ class _EverythingScores:
         table.read(None, step)
         rows = query.num_rows
         self.padded_BD, self.panels = full_softmax.padded(query.hidden_BD)
-        log_partition = self.kernels.log_partition(table.weights, table.bias, self.padded_BD, self.panels)
+        log_partition = self.kernels.log_partition(table.weights, table.bias, self.panels)
         log_partition[rows:] = np.inf  # rows that only pad the batch get no gradient
         self.log_partition_B = log_partition
         self.groups = group_by_id(query.targets_P, layer.num_classes)

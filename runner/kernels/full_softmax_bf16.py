@@ -29,19 +29,24 @@ def _pack_columns(values_XY, words_ZY):
             words_ZY[z, y] = to_bf16(values_XY[2 * z, y]) | (to_bf16(values_XY[2 * z + 1, y]) << np.uint32(16))
 
 
-def _packed(hidden_BD: np.ndarray, panels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Padded hidden states in words along b, (B / 2, D), and panels in words along d, (B / W, D / 2, W)."""
+def _hidden_words(hidden_BD: np.ndarray) -> np.ndarray:
+    """Padded hidden states in words along b, (B / 2, D)."""
+    words = np.empty((hidden_BD.shape[0] // 2, hidden_BD.shape[1]), dtype=np.uint32)
+    _pack_columns(hidden_BD, words)
+    return words
+
+
+def _panel_words(panels: np.ndarray) -> np.ndarray:
+    """Panels in words along d, (B / W, D / 2, W)."""
     num_panels, dim, width = panels.shape
-    hidden_words = np.empty((hidden_BD.shape[0] // 2, dim), dtype=np.uint32)
-    _pack_columns(hidden_BD, hidden_words)
-    panel_words = np.empty((num_panels, dim // 2, width), dtype=np.uint32)
-    _pack_columns(panels.reshape(-1, width), panel_words.reshape(-1, width))
-    return hidden_words, panel_words
+    words = np.empty((num_panels, dim // 2, width), dtype=np.uint32)
+    _pack_columns(panels.reshape(-1, width), words.reshape(-1, width))
+    return words
 
 
-def log_partition(weights_ND: np.ndarray, bias_N1: np.ndarray, hidden_BD: np.ndarray, panels: np.ndarray) -> np.ndarray:
+def log_partition(weights_ND: np.ndarray, bias_N1: np.ndarray, panels: np.ndarray) -> np.ndarray:
     """As ``full_softmax.log_partition``."""
-    return _log_partition(weights_ND, bias_N1, _packed(hidden_BD, panels)[1])
+    return _log_partition(weights_ND, bias_N1, _panel_words(panels))
 
 
 @njit(cache=True, parallel=True, fastmath=FAST)
@@ -80,7 +85,7 @@ def gradients_and_adam(
     _gradients_and_adam(
         weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
         step_size, beta1, beta2, root, epsilon,
-        *_packed(hidden_BD, panels), log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD,
+        _hidden_words(hidden_BD), _panel_words(panels), log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD,
     )  # fmt: skip
 
 

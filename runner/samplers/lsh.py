@@ -16,7 +16,7 @@ Zhao, Mengnan and Shrivastava, Anshumali}, booktitle={ICML}, year={2021}}
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numba import get_num_threads, njit, prange
@@ -156,8 +156,11 @@ class LshConfig(SamplerConfig):
 
     hash: ``simhash`` (K sign bits) or ``dwta`` (K winners among ``bin_size`` coordinates).
     bucket_cap: most ids read from one bucket. sparsity_budget: stop reading tables when |S| / n exceeds it.
+    max_hits: of what a row retrieved, keep only so many classes, those met in most buckets.
     min_candidates: rows with fewer retrieved classes are topped up uniformly. tail_candidates: always add at
-    least so many uniform ones. center: hash class vectors minus their mean. The mean adds the same to every logit, so
+    least so many uniform ones. shared: one proposal for the batch, the union of what its rows retrieved and one tail;
+    every row then meets the others' hard classes too, in dense products. tail: what a shared tail is drawn from;
+    other than uniform it has tail_candidates draws with their own expected counts. center: hash class vectors minus their mean. The mean adds the same to every logit, so
     the softmax does not see it, but training makes it large and then all vectors look alike to a hash of angles.
     refresh_period: steps until the tables are first rebuilt; each following
     interval is refresh_growth times longer.
@@ -185,9 +188,9 @@ class LshConfig(SamplerConfig):
         require(1 <= self.L <= 4096, "sampler.L must lie in [1, 4096]")
         require(self.bucket_cap >= 1, "sampler.bucket_cap must be at least 1")
         require(0 < self.sparsity_budget <= 1, "sampler.sparsity_budget must lie in (0, 1]")
+        require(self.max_hits is None or self.max_hits >= 1, "sampler.max_hits must be null or at least 1")
         require(self.min_candidates >= 1, "sampler.min_candidates must be at least 1")
         require(self.tail_candidates >= 0, "sampler.tail_candidates must be 0 or more")
-        require(self.max_hits is None or self.max_hits >= 1, "sampler.max_hits must be null or at least 1")
         if self.tail != "uniform":
             require(self.shared, f"sampler.tail={self.tail} needs sampler.shared=true: a tail of each row is uniform")
             require(self.tail_candidates >= 1, f"sampler.tail={self.tail} needs sampler.tail_candidates of at least 1")
@@ -298,15 +301,6 @@ class Lsh(Sampler):
         order = np.argsort(ids, kind="stable")
         return Proposal(ids_N=ids[order], log_expected_count_N=log_count[order])
 
-    def _shared_log_count(self, proposal: Proposal, ids_M: np.ndarray) -> np.ndarray:
-        retrieved = proposal.ids_N[proposal.log_expected_count_N == 0]
-        if self._tail is not None:
-            others = self._tail.log_count_N[ids_M]
-        else:
-            tail = proposal.log_expected_count_N[proposal.log_expected_count_N != 0]
-            others = np.full(len(ids_M), tail[0] if len(tail) else -np.inf, dtype=np.float32)
-        return np.where(np.isin(ids_M, retrieved), np.float32(0), others)
-
     def _uniform_outside(self, hits: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Classes drawn without replacement from outside ``hits`` (ascending), and their log expected counts."""
         config = self.config
@@ -319,17 +313,19 @@ class Lsh(Sampler):
 
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
         proposal = self.sample(query, step)
-        if proposal.indptr_B1 is None:
-            return np.broadcast_to(self._shared_log_count(proposal, ids_M), (query.num_rows, len(ids_M)))
-        assert proposal.indptr_B1 is not None
-        out = np.empty((query.num_rows, len(ids_M)), dtype=np.float32)
-        for row in range(query.num_rows):
-            here = slice(proposal.indptr_B1[row], proposal.indptr_B1[row + 1])
+        indptr = np.array([0, len(proposal.ids_N)]) if proposal.indptr_B1 is None else proposal.indptr_B1
+        out = np.empty((len(indptr) - 1, len(ids_M)), dtype=np.float32)
+        for row in range(len(out)):
+            here = slice(indptr[row], indptr[row + 1])
             ids, log_count = proposal.ids_N[here], proposal.log_expected_count_N[here]
             retrieved = ids[log_count == 0]
-            tail = log_count[log_count != 0]
-            out[row] = np.where(np.isin(ids_M, retrieved), 0.0, tail[0] if len(tail) else -np.inf)
-        return out
+            if self._tail is None:
+                tail = log_count[log_count != 0]
+                others: Any = tail[0] if len(tail) else -np.inf
+            else:
+                others = self._tail.log_count_N[ids_M]
+            out[row] = np.where(np.isin(ids_M, retrieved), 0.0, others)
+        return np.broadcast_to(out, (query.num_rows, len(ids_M)))
 
     # ------------------------------------------------------------ following the weights
 
@@ -356,7 +352,8 @@ class Lsh(Sampler):
         """
         table = self.layer.table
         table.read(None, step + 1)
-        moved = np.flatnonzero(self._touched_step > self.last_refresh - table.settling_steps).astype(np.int32)
+        settled = max(0, self.last_refresh - table.settling_steps)  # 0 stands for never touched, so never moved
+        moved = np.flatnonzero(self._touched_step > settled).astype(np.int32)
         if 2 * len(moved) > self.num_classes or not self._center_holds():
             self._rehash_all()
         elif len(moved):

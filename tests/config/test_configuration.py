@@ -197,6 +197,7 @@ MISTAKES = [
     ("sampler.sparsity_budget=nan", "sampler.sparsity_budget must lie in (0, 1]", []),
     ("sampler.bucket_cap=0", "sampler.bucket_cap must be at least 1", []),
     ("sampler.min_candidates=0", "sampler.min_candidates must be at least 1", []),
+    ("sampler.max_hits=0", "sampler.max_hits must be null or at least 1", []),
     ("sampler.tail_candidates=-1", "sampler.tail_candidates must be 0 or more", []),
     ("sampler.refresh_period=0", "sampler.refresh_period must be at least 1", []),
     ("sampler.refresh_growth=0.5", "sampler.refresh_growth must be at least 1", []),

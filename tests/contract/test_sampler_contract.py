@@ -44,6 +44,23 @@ _LSH: dict[str, dict[str, Any]] = {
         "hash": "dwta", "K": 6, "L": 5, "bin_size": 8, "bucket_cap": 2, "sparsity_budget": 0.1,
         "min_candidates": 1, "tail_candidates": 90, "refresh_period": 3,
     },
+    "shared": {
+        "hash": "simhash", "K": 5, "L": 2, "bucket_cap": N, "sparsity_budget": 1.0, "min_candidates": 1,
+        "tail_candidates": 15, "shared": True, "refresh_period": 3,
+    },
+    # A tail only because little is retrieved.
+    "shared_topped_up": {
+        "hash": "simhash", "K": 7, "L": 1, "bucket_cap": 4, "sparsity_budget": 0.1, "min_candidates": 60,
+        "tail_candidates": 0, "shared": True, "refresh_period": 3,
+    },
+    "max_hits": {
+        "hash": "simhash", "K": 3, "L": 6, "bucket_cap": N, "sparsity_budget": 1.0, "max_hits": 10,
+        "min_candidates": 1, "tail_candidates": 15, "refresh_period": 3,
+    },
+    "shared_max_hits": {
+        "hash": "dwta", "K": 2, "L": 6, "bin_size": 4, "bucket_cap": N, "sparsity_budget": 1.0, "max_hits": 4,
+        "min_candidates": 1, "tail_candidates": 15, "shared": True, "refresh_period": 3,
+    },
 }  # fmt: skip
 CASES: dict[str, dict[str, dict[str, Any]]] = {
     "full": {"full": {}},
@@ -60,6 +77,7 @@ TRUNCATING = {"topk"}
 ALL = [pytest.param(name, case, id=f"{name}-{case}") for name, cases in CASES.items() for case in cases]
 RANDOM = [param for param in ALL if param.values[0] not in ("full", "topk")]
 LSH = [param for param in ALL if param.values[0].startswith("lsh")]
+NOBODY = np.zeros(0, dtype=np.int32)
 
 
 def label_counts(n: int) -> np.ndarray:
@@ -298,7 +316,7 @@ def test_retrieved_classes_count_once_and_tail_classes_their_share(
         tail = len(ids) - retrieved
         assert 0 < tail < N - retrieved, f"row {row}: this case must leave something undrawn"
         assert tail >= CASES[name][case]["tail_candidates"]
-        np.testing.assert_allclose(np.exp(log_counts[retrieved:]), tail / (N - retrieved), rtol=1e-5)
+        np.testing.assert_allclose(np.exp(log_counts[log_counts != 0]), tail / (N - retrieved), rtol=1e-5)
 
 
 def test_lsh_label_retrieves_the_target_itself(layer: OutputLayer, query: Query) -> None:
@@ -338,11 +356,120 @@ def test_caps_and_budgets_hold(layer: OutputLayer, query: Query) -> None:
             assert 1 <= len(ids) <= int(0.05 * N) + 4 * queries_B[row]
 
 
+# ---------------------------------------------------------------- LSH: fewest and shared candidates
+
+MODES = ["lsh_label", "lsh_embedding"]
+
+
+def collisions(sampler: Any, layer: OutputLayer, query: Query) -> np.ndarray:
+    """(B, N): how many of the row's buckets hold a class, one for each table and query."""
+    code_LN = full_hashing(sampler, layer)
+    if sampler.config.queries_with_label:
+        asked_LP, row_P = code_LN[:, query.targets_P], query.row_P
+    else:
+        asked_LP = sampler.family.hash(query.hidden_BD, np.arange(ROWS, dtype=np.int32))
+        row_P = np.arange(ROWS)
+    met_BN = np.zeros((ROWS, N), dtype=np.int64)
+    np.add.at(met_BN, row_P, (code_LN[:, :, None] == asked_LP[:, None, :]).sum(0).T)
+    return met_BN
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("tail", [0, 15])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("max_hits", [1, 7, 30])
+def test_max_hits_keeps_the_classes_met_most(
+    mode: str, tail: int, shared: bool, max_hits: int, layer: OutputLayer, query: Query
+) -> None:
+    """Every class above the least count kept, none below it; ties at it fill up, at random."""
+    sampler = build(mode, "max_hits", layer, max_hits=max_hits, shared=shared, tail_candidates=tail)
+    met_BN = collisions(sampler, layer, query)
+    least_B1 = np.maximum(np.sort(met_BN, axis=1)[:, [-max_hits]], 1)
+    size_B = np.minimum((met_BN > 0).sum(1), max_hits)
+    assert (size_B == max_hits).any(), "the limit must bite"
+    chosen = []
+    for step in (1, 2, 3, 4):
+        rows = rows_of(sampler.sample(query, step), ROWS)
+        if shared:
+            ids, log_counts = rows[0]
+            kept = ids[log_counts == 0]
+            assert set(np.flatnonzero((met_BN > least_B1).any(0))) <= set(kept)
+            assert set(kept) <= set(np.flatnonzero((met_BN >= least_B1).any(0)))
+            assert size_B.max() <= len(kept) <= size_B.sum()
+        for row, (ids, log_counts) in enumerate([] if shared else rows):
+            kept = ids[log_counts == 0]
+            assert len(np.unique(kept)) == len(kept) == size_B[row]
+            assert set(np.flatnonzero(met_BN[row] > least_B1[row])) <= set(kept)
+            assert (met_BN[row, kept] >= least_B1[row]).all()
+        chosen.append(rows[0][0])
+        if not tail:
+            assert all((log_counts == 0).all() for _, log_counts in rows)
+            stated = stated_counts(sampler, query, step)
+            assert ((stated == 0) | (stated == 1)).all(), "without a tail nothing else can be drawn"
+    if max_hits == 7 and not tail:
+        assert any(not np.array_equal(np.sort(chosen[0]), np.sort(other)) for other in chosen), "ties fall by step"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("shared", [False, True])
+def test_max_hits_beyond_what_is_met_changes_nothing(mode: str, shared: bool, layer: OutputLayer, query: Query) -> None:
+    sampler = build(mode, "max_hits", layer, max_hits=None, shared=shared)
+    most = int((collisions(sampler, layer, query) > 0).sum(1).max())
+    assert most < N
+    for max_hits in (most, 10 * N):
+        limited = build(mode, "max_hits", layer, max_hits=max_hits, shared=shared)
+        assert all(same(limited.sample(query, step), sampler.sample(query, step)) for step in (1, 2, 3))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_more_collisions_than_a_byte_counts_are_a_tie(mode: str, layer: OutputLayer, query: Query) -> None:
+    layer.table.weights[:] = layer.table.weights[0]
+    query.hidden_BD[:] = layer.table.weights[0]
+    sampler = build(mode, "max_hits", layer, L=300, tail_candidates=0, center=False)
+    assert (collisions(sampler, layer, query) >= 300).all()
+    for ids, _ in rows_of(sampler.sample(query, 1), ROWS):
+        assert len(np.unique(ids)) == len(ids) == 10
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("tail", [0, 15])
+def test_shared_is_the_union_of_what_rows_retrieve(mode: str, tail: int, layer: OutputLayer, query: Query) -> None:
+    sampler = build(mode, "shared", layer, tail_candidates=tail)
+    union = np.flatnonzero(collisions(sampler, layer, query).any(0))
+    proposal = sampler.sample(query, 1)
+    assert isinstance(proposal, Proposal)
+    assert proposal.is_shared
+    assert (np.diff(proposal.ids_N) > 0).all()
+    np.testing.assert_array_equal(proposal.ids_N[proposal.log_expected_count_N == 0], union)
+    assert len(proposal.ids_N) == len(union) + tail
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", ["shared", "shared_topped_up"])
+def test_shared_tail_is_uniform_outside_the_union(mode: str, case: str, layer: OutputLayer, query: Query) -> None:
+    """Chi-square of draws without replacement, corrected for what a draw excludes; false alarm 1e-6 of seeds."""
+    from scipy.stats import chi2
+
+    sampler = build(mode, case, layer, bucket_cap=N, sparsity_budget=1.0)
+    outside = np.flatnonzero(~collisions(sampler, layer, query).any(0))
+    steps, drawn = 3000, np.zeros(N)
+    for step in range(1, steps + 1):
+        ids, log_counts = rows_of(sampler.sample(query, step), 1)[0]
+        tail = ids[log_counts != 0]
+        np.testing.assert_allclose(log_counts[log_counts != 0], np.log(len(tail) / len(outside)), rtol=1e-5)
+        drawn[tail] += 1
+    assert drawn.sum() == drawn[outside].sum()
+    share = len(tail) / len(outside)
+    assert 0 < share < 1
+    squares = np.square(drawn[outside] - steps * share).sum() / (steps * share * (1 - share))
+    assert chi2.sf(squares * (1 - 1 / len(outside)), len(outside) - 1) > 1e-6
+
+
 # ---------------------------------------------------------------- following the weights
 
 
-def move_rows(layer: OutputLayer, ids: list[int], step: int, seed: int) -> None:
-    """One real optimizer step on some class rows, large enough to change their codes."""
+def move_rows(layer: OutputLayer, ids: list[int], step: int, seed: int) -> np.ndarray:
+    """One real optimizer step on some class rows, large enough to change their codes; returns their ids."""
     from runner.kernels.groups import group_by_id
 
     chosen = np.array(ids, dtype=np.int32)
@@ -354,44 +481,96 @@ def move_rows(layer: OutputLayer, ids: list[int], step: int, seed: int) -> None:
     ones = np.ones(len(ids), dtype=np.float32)
     nobody = np.zeros((0, layer.dim), dtype=np.float32)
     layer.table.update_groups(groups, grad, pairs, ones, nobody, step)
+    return groups[1]
 
 
-def buckets(sampler: Any) -> list[np.ndarray]:
-    """Members of every bucket, sorted: their order within a bucket is arbitrary."""
-    tables = sampler.tables
-    return [
-        np.sort(tables.members[table, begin:end])
-        for table in range(len(tables.start))
-        for begin, end in zip(tables.start[table, :-1], tables.start[table, 1:], strict=True)
-    ]
+def full_hashing(sampler: Any, layer: OutputLayer) -> np.ndarray:
+    """Codes of all class vectors around the centre that the sampler's codes stand around."""
+    return sampler.family.hash(layer.table.weights, np.arange(layer.num_classes, dtype=np.int32), sampler._center_D)
 
 
 @pytest.mark.parametrize(("name", "case"), LSH)
 @pytest.mark.parametrize("rows", ["dense", "touched", "catch_up"])
-def test_refresh_is_a_rebuild(name: str, case: str, rows: str, make_layer: Callable[..., OutputLayer]) -> None:
+@pytest.mark.parametrize("center", [False, True])
+def test_refresh_is_a_rebuild(
+    name: str, case: str, rows: str, center: bool, make_layer: Callable[..., OutputLayer]
+) -> None:
+    """Whether some or all classes are hashed: with a centre, vectors so short leave it and all are."""
     layer = make_layer(N, DIM, norm=0.05, rows=rows)
-    sampler: Any = build(name, case, layer)
+    sampler: Any = build(name, case, layer, center=center)
     before = sampler.tables.codes.copy()
     rounds = 0
     for step in range(1, 15):
-        move_rows(layer, [step, 40 + step, 80 + (step % 3)], step, seed=step)
+        touched = move_rows(layer, [step, 40 + step, 80 + (step % 3)], step, seed=step)
         stale = sampler.tables.codes.copy()
-        if not sampler.refresh(step):
+        if not sampler.refresh(step, touched):
             np.testing.assert_array_equal(sampler.tables.codes, stale)
             continue
         rounds += 1
         layer.table.read(None, step + 1)
-        fresh: Any = build(name, case, layer)
-        np.testing.assert_array_equal(sampler.tables.codes, fresh.tables.codes)
-        assert all(np.array_equal(a, b) for a, b in zip(buckets(sampler), buckets(fresh), strict=True))
+        codes = full_hashing(sampler, layer)
+        np.testing.assert_array_equal(sampler.tables.codes, codes)
+        for table, members in enumerate(np.split(sampler.tables.members, len(codes))):
+            np.testing.assert_array_equal(np.sort(members[0]), np.arange(N))
+            np.testing.assert_array_equal(codes[table, members[0]], np.sort(codes[table]))
     assert rounds >= 3
     assert not np.array_equal(sampler.tables.codes, before), "the steps must have moved some code"
+    if not center:
+        assert sampler.rehashed_rows < 2 * N, "the steps touched 31 classes"
+
+
+@pytest.mark.parametrize("rows", ["dense", "touched", "catch_up"])
+def test_only_classes_that_moved_are_hashed_again(rows: str, make_layer: Callable[..., OutputLayer]) -> None:
+    """Ten classes touched once, refreshes every ten steps: hashed again until their momentum is spent.
+
+    By then 0.1 % of the first step's speed is left, so a later code may differ from a full hashing's only where the
+    vector stands at a bucket's very border: at most 1 in 1,000 (here none).
+    """
+    layer = make_layer(N, DIM, norm=2.0, rows=rows)
+    sampler: Any = build("lsh_embedding", "simhash", layer, refresh_period=10, refresh_growth=1.0)
+    moved = move_rows(layer, list(range(10)), 1, seed=1)
+    sampler.note_touched(moved, 1)
+    for step in range(2, 201):
+        layer.table.before_step(step)
+        if sampler.refresh(step, NOBODY):
+            layer.table.read(None, step + 1)
+            assert (sampler.tables.codes == full_hashing(sampler, layer)).mean() > 0.999
+    settling = layer.table.settling_steps
+    assert settling == (0 if rows == "touched" else 66)
+    # Refreshes at 10, 20, ...: those whose predecessor came before the class had settled.
+    hashed = sum(previous < 1 + settling for previous in range(0, 200, 10))
+    assert sampler.statistics["rehashed_rows"] == N + 10 * hashed
+    assert sampler.refreshes == 20
+
+
+def test_many_moved_classes_are_hashed_in_bulk(make_layer: Callable[..., OutputLayer]) -> None:
+    layer = make_layer(N, DIM, norm=2.0)
+    sampler: Any = build("lsh_embedding", "simhash", layer)
+    sampler.note_touched(move_rows(layer, list(range(N // 2 + 1)), 1, seed=1), 1)
+    sampler.rebuild(1)
+    assert sampler.rehashed_rows == 2 * N
+    np.testing.assert_allclose(sampler._center_D, layer.table.weights.mean(0), atol=1e-6)
+
+
+@pytest.mark.parametrize(("share", "center", "bulk"), [(0.05, True, False), (0.2, True, True), (0.2, False, False)])
+def test_a_mean_that_left_the_centre_moves_it(
+    share: float, center: bool, bulk: bool, make_layer: Callable[..., OutputLayer]
+) -> None:
+    """``share``: how far the mean moves, in units of the vectors' distance from it; the tolerance is 0.1."""
+    layer = make_layer(N, DIM, norm=2.0)
+    sampler: Any = build("lsh_label", "simhash", layer, center=center)
+    weights, start = layer.table.weights, sampler._center_D.copy()
+    spread = np.sqrt(np.square(weights - weights.mean(0)).sum(1).mean())
+    weights += np.float32(share * spread / np.sqrt(DIM))
+    sampler.rebuild(1)
+    assert sampler.rehashed_rows == (2 * N if bulk else N)
+    np.testing.assert_allclose(sampler._center_D, weights.mean(0) if bulk else start, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["lsh_label", "lsh_embedding"])
 def test_refreshes_come_at_growing_intervals(name: str, make_layer: Callable[..., OutputLayer]) -> None:
     sampler = build(name, "simhash", make_layer(N, DIM), refresh_period=4, refresh_growth=2.0)
-    due = [step for step in range(1, 61) if sampler.refresh(step)]
+    due = [step for step in range(1, 61) if sampler.refresh(step, NOBODY)]
     assert due == [4, 12, 28, 60]
 
 
@@ -400,9 +579,9 @@ def test_state_round_trip(name: str, case: str, make_layer: Callable[..., Output
     layer = make_layer(N, DIM, norm=0.05)
     sampler = build(name, case, layer)
     for step in range(1, 5):
-        move_rows(layer, [step, 50 + step], step, seed=step)
-        sampler.refresh(step)
-    move_rows(layer, list(range(0, N, 2)), 5, seed=99)  # the tables are now behind the weights
+        sampler.refresh(step, move_rows(layer, [step, 50 + step], step, seed=step))
+    # The tables are now behind the weights.
+    sampler.refresh(5, move_rows(layer, list(range(0, N, 2)), 5, seed=99))
     state = {key: value.copy() for key, value in sampler.state_dict().items()}
     other = build(name, case, layer)
     if name.startswith("lsh"):
@@ -411,7 +590,7 @@ def test_state_round_trip(name: str, case: str, make_layer: Callable[..., Output
     for step in range(6, 12):
         if name != "topk":  # its proposals follow the weights, which are the layer's state
             assert same(other.sample(query, step), sampler.sample(query, step))
-        assert other.refresh(step) == sampler.refresh(step)
+        assert other.refresh(step, NOBODY) == sampler.refresh(step, NOBODY)
         assert other.statistics == sampler.statistics
 
 
@@ -435,7 +614,7 @@ def test_very_few_classes(
             assert np.isfinite(log_counts).all()
         stated = sampler.log_expected_count(query, np.arange(n, dtype=np.int32), step)
         assert stated.shape == (4, n)
-        sampler.refresh(step)
+        sampler.refresh(step, NOBODY)
 
 
 @pytest.mark.parametrize("name", ["uniform", "log_uniform", "unigram"])
@@ -475,7 +654,7 @@ def test_degenerate_vectors(name: str, case: str, vectors: str, layer: OutputLay
             assert np.isfinite(log_counts).all()
             if CASES[name][case].get("unique", True):
                 assert len(np.unique(ids)) == len(ids)
-        assert not sampler.refresh(step)
+        assert not sampler.refresh(step, NOBODY)
 
 
 @pytest.mark.parametrize("hash_case", ["simhash_capped", "dwta_folded"])

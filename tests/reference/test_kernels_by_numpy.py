@@ -21,7 +21,6 @@ from runner.hashing import BucketTables, Dwta, SimHash
 from runner.hashing.simhash import _LANES, _hadamard
 from runner.kernels.groups import group_by_id
 from runner.kernels.math import fast_exp
-from runner.kernels.rows import gather_rows
 from runner.optimizers import AdamConfig, RowTable
 from runner.output_layer import OutputLayer
 from runner.samplers import SAMPLERS
@@ -85,17 +84,6 @@ def test_score_pairs(seed: int, rows: int, columns: int, sources: int, pairs: in
     table.score(group_by_id(ids, rows), hidden, source, logits)
     expected = (weights[ids].astype(np.float64) * hidden[source]).sum(1) + bias[ids, 0]
     np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
-
-
-@few
-@given(seed=seeds, rows=st.integers(1, 90), columns=st.integers(1, 20), listed=st.integers(0, 100))
-def test_gather_rows(seed: int, rows: int, columns: int, listed: int) -> None:
-    generator = np.random.default_rng(seed)
-    matrix = generator.standard_normal((rows, columns)).astype(np.float32)
-    chosen = generator.integers(0, rows, listed).astype(np.int32)
-    out = np.empty((listed, columns), dtype=np.float32)
-    gather_rows(matrix, chosen, out)
-    np.testing.assert_array_equal(out, matrix[chosen])
 
 
 @few
@@ -371,13 +359,14 @@ def test_simhash_bits_are_signs_of_three_rounds(dim: int) -> None:
     codes = family.hash(vectors, rows)
     assert codes.shape == (7, 4)
     assert codes.dtype == np.uint32
-    width = family._signs.shape[2]
+    all_signs = family._signs[:, :, ::_LANES]  # they stand once for each lane
+    width = all_signs.shape[2]
     matrix = hadamard(width).astype(np.float64)
     for column, row in enumerate(rows):
         padded = np.zeros(width)
         padded[:dim] = vectors[row]
         projections = []
-        for block in family._signs:
+        for block in all_signs:
             x = padded
             for signs in block:
                 x = matrix @ (signs * x)

@@ -1,0 +1,81 @@
+"""What a step and a sampler hold beside the class matrix and its moments."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.output_layer import OutputLayer
+from runner.samplers import SAMPLERS
+
+# A process of its own: a page that an earlier test freed would be taken again without the peak rising.
+STEP = """
+import sys
+import numba, numpy as np
+from runner.losses import FullLoss
+from runner.memory import peak_mb, reset_peak
+from runner.optimizers import AdamConfig, RowTable
+from runner.output_layer import OutputLayer
+from runner.samplers import Everything, Query
+
+numba.set_num_threads(2)
+
+def layer_of(n, dim):
+    table = RowTable(AdamConfig(), np.random.default_rng(0).standard_normal((n, dim)), bias=True)
+    for array in table.state_dict().values():
+        array += 0  # memory that was only promised must be there before the step
+    return OutputLayer(table)
+
+def step(layer, rows):
+    hidden = np.random.default_rng(1).standard_normal((rows, layer.dim)).astype(np.float32)
+    targets = np.arange(rows, dtype=np.int32) % layer.num_classes
+    query = Query(hidden_BD=hidden, target_indptr_B1=np.arange(rows + 1, dtype=np.int64), targets_P=targets)
+    scores = layer.score(query, Everything(layer.num_classes, sys.argv[1]), 1)
+    scores.loss(FullLoss(name="full"))
+    scores.update()
+
+step(layer_of(100, 32), 3)  # compile
+layer = layer_of(20_000, 32)
+reset_peak()
+before = peak_mb()
+step(layer, 256)
+print(peak_mb() - before)
+reset_peak()
+before = peak_mb()
+np.ones((20_000, 256), dtype=np.float32)
+print(peak_mb() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the system can not reset a process's peak")
+@pytest.mark.parametrize("products", ["float32", "bf16"])
+def test_full_softmax_holds_no_matrix_of_logits(products: str) -> None:
+    """20,000 classes of 32 elements: weights and moments are 7.3 MB, a matrix of logits for 256 rows 19.5 MB."""
+    from runner.kernels.products import HAS_BF16
+
+    if products == "bf16" and not HAS_BF16:
+        pytest.skip("the processor has no AVX512_BF16")
+    root = Path(__file__).resolve().parents[2]
+    # Freed blocks go back to the system at once, so that none can be taken again unseen.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+    command = [sys.executable, "-c", STEP, products]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    step_mb, matrix_mb = map(float, done.stdout.split())
+    weights_and_moments_mb = 3 * 20_000 * 32 * 4 / 2**20
+    assert matrix_mb > 19, "or the measurement does not see what it should"
+    assert step_mb < 0.3 * weights_and_moments_mb + 4
+    print(f"{products}: {step_mb:.1f} MB")
+
+
+def test_tables_are_small_beside_the_class_matrix(make_layer: Callable[..., OutputLayer]) -> None:
+    layer = make_layer(20_000, 128)
+    config = SAMPLERS["lsh_label"](name="lsh_label", K=9, L=50)  # type: ignore[call-arg]
+    sampler = config.build(num_classes=20_000, label_counts_N=None, layer=layer, seed=0)  # type: ignore[arg-type]
+    tables = sampler.tables  # type: ignore[attr-defined]
+    assert tables.nbytes == tables.codes.nbytes + tables.start.nbytes + tables.members.nbytes
+    table = layer.table
+    assert tables.nbytes < 0.4 * (table.weights.nbytes + table.first.nbytes + table.second.nbytes)

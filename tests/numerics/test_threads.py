@@ -1,0 +1,93 @@
+"""One thread and two give the same bits: whole steps of every kind of proposal, and what hash tables do.
+
+Legend: B rows, D hidden size, N classes. Sizes leave every one of the 16 parts of the work something to do.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+from runner.kernels.products import HAS_BF16
+from runner.losses import LOSSES
+from runner.output_layer import OutputLayer
+from runner.samplers import SAMPLERS, Query
+
+B, D, N, STEPS = 90, 24, 3000, 4
+_LSH = {"K": 5, "L": 8, "min_candidates": 40, "tail_candidates": 20, "refresh_period": 2, "refresh_growth": 1.0}
+KINDS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "full_float32": ("full", {}, "full"),
+    "full_bf16": ("full", {"products": "bf16"}, "full"),
+    "shared": ("uniform", {"num_samples": 300}, "sampled_softmax"),
+    "per_row": ("uniform", {"num_samples": 50, "shared": False}, "nce"),
+    "lsh_per_row": ("lsh_label", _LSH, "active_set"),
+    "lsh_shared": ("lsh_embedding", {**_LSH, "shared": True, "max_hits": 5}, "sampled_softmax"),
+    "lsh_dwta": ("lsh_embedding", {**_LSH, "hash": "dwta", "K": 3, "max_hits": 30}, "sampled_softmax"),
+}
+
+
+def results(kind: str, layer: OutputLayer, query: Query, threads: int) -> dict[str, np.ndarray]:
+    """Everything a few steps with refreshes leave behind."""
+    numba.set_num_threads(threads)
+    name, options, loss_name = KINDS[kind]
+    config = SAMPLERS[name](name=name, **options)
+    loss = LOSSES[loss_name](name=loss_name)
+    counts_N = np.arange(N, dtype=np.int64)
+    sampler = config.build(num_classes=N, label_counts_N=counts_N, layer=layer, seed=1)
+    kept: dict[str, np.ndarray] = {}
+    refreshes = 0
+    for step in range(1, STEPS + 1):
+        proposal = sampler.sample(query, step)
+        scores = layer.score(query, proposal, step)
+        log_counts = sampler.log_expected_count_of_targets(query, step) if loss.corrects_targets else None
+        kept[f"losses {step}"] = scores.loss(loss, log_counts).copy()
+        kept[f"grad_hidden {step}"] = scores.update()
+        if hasattr(proposal, "ids_N"):
+            kept[f"ids {step}"], kept[f"counts {step}"] = proposal.ids_N, proposal.log_expected_count_N
+        refreshes += sampler.refresh(step, scores.touched_U)
+    assert refreshes == (2 if name.startswith("lsh") else 0)
+    if name.startswith("lsh"):
+        kept["members"] = sampler.tables.members  # type: ignore[attr-defined]
+    layer.table.read(None, STEPS + 1)
+    return {**kept, **layer.table.state_dict(), **sampler.state_dict()}
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_same_bits_with_one_thread_and_two(
+    kind: str, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+) -> None:
+    if kind == "full_bf16" and not HAS_BF16:
+        pytest.skip("the processor has no AVX512_BF16")
+    query = make_query(B, D, N)
+    one, two = (results(kind, make_layer(N, D), query, threads) for threads in (1, 2))
+    assert set(one) == set(two)
+    for name, value in one.items():
+        assert np.isfinite(value).all(), name
+        np.testing.assert_array_equal(value, two[name], err_msg=name)
+
+
+@pytest.mark.parametrize("rows", ["dense", "catch_up"])
+def test_a_refresh_of_few_classes_has_the_same_bits(rows: str, make_layer: Callable[..., OutputLayer]) -> None:
+    """The incremental path: two refreshes with a handful of moved classes each."""
+    states = []
+    for threads in (1, 2):
+        numba.set_num_threads(threads)
+        layer = make_layer(N, D, norm=2.0, rows=rows)
+        config = SAMPLERS["lsh_label"](name="lsh_label", K=5, L=8)  # type: ignore[call-arg]
+        sampler: Any = config.build(num_classes=N, label_counts_N=np.ones(N), layer=layer, seed=1)
+        ids = np.arange(0, N, 50, dtype=np.int32)
+        for step in (1, 2):
+            groups = (np.arange(len(ids), dtype=np.int32), ids, np.arange(len(ids) + 1, dtype=np.int64))
+            grad = np.random.default_rng(step).standard_normal((len(ids), D)).astype(np.float32)
+            layer.table.before_step(step)
+            layer.table.read(ids, step)
+            one, nobody = np.ones(len(ids), np.float32), np.zeros((0, D), np.float32)
+            layer.table.update_groups(groups, grad, groups[0], one, nobody, step)
+            sampler.note_touched(ids, step)
+            sampler.rebuild(step)
+        assert sampler.rehashed_rows == N + 2 * len(ids)
+        states.append((*sampler.state_dict().values(), sampler.tables.start, sampler.tables.members))
+    for a, b in zip(*states, strict=True):
+        np.testing.assert_array_equal(a, b)
