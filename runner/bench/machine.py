@@ -50,6 +50,30 @@ def stream_bandwidth() -> float:
     return 12 * length / best
 
 
+@njit(cache=True, parallel=True)
+def _visit_rows(a, b, c, rows):
+    for i in prange(rows.shape[0]):
+        row = rows[i]
+        for k in range(a.shape[1]):
+            b[row, k] += c[row, k]
+            c[row, k] -= b[row, k]
+            a[row, k] += b[row, k]
+
+
+def row_bandwidth() -> float:
+    """Bytes a second when a random half of the rows of three matrices of 128 columns is read and written, in order.
+
+    What an update of scattered rows could reach at best: less than a stream, which prefetchers follow.
+    """
+    columns = 128
+    length = max(_SMALLEST_ARRAY, 4 * _last_level_cache()) // (4 * columns)
+    matrices = [np.full((length, columns), value, dtype=np.float32) for value in (0, 1, 2)]
+    rows = np.sort(np.random.default_rng(0).permutation(length)[: length // 2]).astype(np.int32)
+    _visit_rows(*matrices, rows[:16])
+    best = min(_seconds(_visit_rows, *matrices, rows) for _ in range(_BEST_OF))
+    return 6 * 4 * columns * len(rows) / best
+
+
 def product_rate() -> float:
     """Floating-point operations a second of a square float32 matrix product in torch, best of several."""
     import torch
@@ -102,11 +126,16 @@ class Limits:
     """Best rates of this machine with the threads in use."""
 
     bytes_per_second: float
+    row_bytes_per_second: float
     flops_per_second: float
 
     @classmethod
     def measure(cls) -> "Limits":
-        return cls(bytes_per_second=stream_bandwidth(), flops_per_second=product_rate())
+        return cls(
+            bytes_per_second=stream_bandwidth(),
+            row_bytes_per_second=row_bandwidth(),
+            flops_per_second=product_rate(),
+        )
 
 
 class Company:

@@ -26,8 +26,10 @@ NOTES = (
     "all of them when that is cheaper.",
     "Times full: against the fastest full softmax of the same run.",
     "Memory % and products %: what the least traffic to and from memory (at the bandwidth of a stream triad) and the "
-    "least products (at the rate of a square float32 product; bf16 can exceed it), each measured in the same run, "
-    "would take of the stage's time. Under catch_up the score reads both moments too.",
+    "least products (at the rate of torch's square float32 product, which our tiles and bf16 can exceed), each "
+    "measured in the same run, would take of the stage's time. Under catch_up the score reads both moments too. "
+    "Scattered rows: the bandwidth at which a random half of the rows of three matrices is read and written, which no update of "
+    "scattered rows can exceed by much.",
     "Peak: growth of resident memory during one step off the clock.",
 )
 
@@ -41,6 +43,7 @@ def limits_before_and_after(work: Callable[[], Any]) -> tuple[Any, Limits, dict[
     second = Limits.measure()
     best = Limits(
         bytes_per_second=max(first.bytes_per_second, second.bytes_per_second),
+        row_bytes_per_second=max(first.row_bytes_per_second, second.row_bytes_per_second),
         flops_per_second=max(first.flops_per_second, second.flops_per_second),
     )
     return (
@@ -50,6 +53,7 @@ def limits_before_and_after(work: Callable[[], Any]) -> tuple[Any, Limits, dict[
             "load_average": [load, os.getloadavg()[0]],
             "cores_busy_with_others": company.cores(),
             "bandwidth_gb_s": [limits.bytes_per_second / 1e9 for limits in (first, second)],
+            "row_bandwidth_gb_s": [limits.row_bytes_per_second / 1e9 for limits in (first, second)],
             "products_gflop_s": [limits.flops_per_second / 1e9 for limits in (first, second)],
         },
     )

@@ -56,6 +56,8 @@ def _head(size: dict[str, Any]) -> list[str]:
     about += f"; load average {before:.2f} before, {after:.2f} after"
     about += f", {others:.2f} cores busy with others" if others is not None else ""
     about += f"; triad {bandwidth[0]:.1f} and {bandwidth[1]:.1f} GB/s before and after"
+    scattered = size["row_bandwidth_gb_s"]
+    about += f", scattered rows {scattered[0]:.1f} and {scattered[1]:.1f} GB/s"
     about += f", products {products[0]:.0f} and {products[1]:.0f} GFLOP/s"
     return [*lines, about]
 

@@ -160,8 +160,9 @@ class LshConfig(SamplerConfig):
     min_candidates: rows with fewer retrieved classes are topped up uniformly. tail_candidates: always add at
     least so many uniform ones. shared: one proposal for the batch, the union of what its rows retrieved and one tail;
     every row then meets the others' hard classes too, in dense products. tail: what a shared tail is drawn from;
-    other than uniform it has tail_candidates draws with their own expected counts. center: hash class vectors minus their mean. The mean adds the same to every logit, so
-    the softmax does not see it, but training makes it large and then all vectors look alike to a hash of angles.
+    other than uniform it has tail_candidates draws with their own expected counts.
+    center: hash class vectors minus their mean. The mean adds the same to every logit, so the softmax does not see it,
+    but training makes it large and then all vectors look alike to a hash of angles.
     refresh_period: steps until the tables are first rebuilt; each following
     interval is refresh_growth times longer.
     """
