@@ -28,8 +28,8 @@ NOTES = (
     "Memory % and products %: what the least traffic to and from memory (at the bandwidth of a stream triad) and the "
     "least products (at the rate of torch's square float32 product, which our tiles and bf16 can exceed), each "
     "measured in the same run, would take of the stage's time. Under catch_up the score reads both moments too. "
-    "Scattered rows: the bandwidth at which a random half of the rows of three matrices is read and written, which no update of "
-    "scattered rows can exceed by much.",
+    "Scattered rows: the bandwidth at which a random half of the rows of three matrices is read and written, which no "
+    "update of scattered rows can exceed by much.",
     "Peak: growth of resident memory during one step off the clock.",
 )
 
