@@ -8,6 +8,7 @@ from numba import njit, prange
 
 CHUNKS = 16  # fixed, so that the work split (and with it every sum's order) never depends on the thread count
 PARTITIONS = 64
+_SPARSE = 64  # ids to a pair from which sorting the pairs beats counting over all ids
 
 
 @njit(cache=True, parallel=True)
@@ -86,8 +87,13 @@ def group_by_id(ids: np.ndarray, num_ids: int) -> tuple[np.ndarray, np.ndarray, 
 
     ids: (N,) int32 in [0, num_ids). Returns ``order`` (N,) int32, positions sorted by id, equal ids in their
     original order; ``unique`` (U,) int32 ascending; ``start`` (U+1,) int64, so that group u is
-    ``order[start[u]:start[u+1]]``. Time O(N + num_ids / cache line), no hashing, same bits for any thread count.
+    ``order[start[u]:start[u+1]]``. Time O(N + num_ids / cache line), or O(N log N) where that is less; no hashing, same
+    bits for any thread count.
     """
+    if len(ids) * _SPARSE < num_ids:
+        order = np.argsort(ids, kind="stable").astype(np.int32)
+        unique, start = np.unique(ids[order], return_index=True)
+        return order, unique, np.append(start, len(ids)).astype(np.int64)
     shift = max(0, int(num_ids - 1).bit_length() - (PARTITIONS - 1).bit_length())
     positions, begin = _partition(ids, shift)
     order, distinct = _sort_partitions(ids, positions, begin, shift)

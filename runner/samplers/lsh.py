@@ -59,6 +59,20 @@ def _keep_most_met(ids, length, keep, count, by_count):
     return kept
 
 
+@njit(cache=True, inline="always")
+def _window(start, table, code, bucket_cap, key):
+    """Begin and size of a bucket, and where in it to start reading.
+
+    A full bucket is read as a window at a random place, so that each member is as likely.
+    """
+    begin = np.int64(start[table, code])
+    size = np.int64(start[table, code + 1]) - begin
+    offset = np.int64(0)
+    if size > bucket_cap:
+        offset = rng.below(rng.word(key, -1 - table), size)
+    return begin, size, offset
+
+
 @njit(cache=True, parallel=True)
 def _retrieve(
     codes_LQ, query_indptr_B1, start, members, bucket_cap, budget, max_hits, min_candidates, tail, seed, step,
@@ -82,7 +96,8 @@ def _retrieve(
             # Buckets lie anywhere in memory: ask for all of them before the first is needed.
             for table in range(num_tables):
                 for query in range(query_indptr_B1[row], query_indptr_B1[row + 1]):
-                    prefetch_element(members, table, np.int64(start[table, codes_LQ[table, query]]))
+                    begin, size, offset = _window(start, table, codes_LQ[table, query], bucket_cap, key)
+                    prefetch_element(members, table, begin + offset)
             # Start anywhere, so that what the budget or ties cut off is not always from the same tables.
             first = rng.below(rng.word(key, -1 - num_tables), num_tables)
             for turn in range(num_tables):
@@ -90,13 +105,7 @@ def _retrieve(
                 if length > budget:
                     break
                 for query in range(query_indptr_B1[row], query_indptr_B1[row + 1]):
-                    code = codes_LQ[table, query]
-                    begin = start[table, code]
-                    size = start[table, code + 1] - begin
-                    # A full bucket is read as a window at a random place, so that each member is as likely.
-                    offset = 0
-                    if size > bucket_cap:
-                        offset = rng.below(rng.word(key, -1 - table), size)
+                    begin, size, offset = _window(start, table, codes_LQ[table, query], bucket_cap, key)
                     for i in range(min(size, bucket_cap)):
                         place = offset + i
                         if place >= size:
@@ -356,8 +365,10 @@ class Lsh(Sampler):
         settled = max(0, self.last_refresh - table.settling_steps)  # 0 stands for never touched, so never moved
         moved = np.flatnonzero(self._touched_step > settled).astype(np.int32)
         if 2 * len(moved) > self.num_classes or not self._center_holds():
+            table.read(None, step + 1)
             self._rehash_all()
         elif len(moved):
+            table.read(moved, step + 1)
             self.tables.codes[:, moved] = self.family.hash(table.weights, moved, self._center_D)
             self.rehashed_rows += len(moved)
         self.tables.build(self.seed, step)
