@@ -60,6 +60,10 @@ class Contender(ABC):
         """Follow the class vectors as of the end of ``step``."""
         raise AssertionError(f"{self.name} keeps no tables")
 
+    def touch(self, query: Query, step: int) -> None:
+        """Note what a step on ``query`` would have touched, without training."""
+        raise AssertionError(f"{self.name} keeps no tables")
+
     @property
     def table_bytes(self) -> int:
         """Memory of what the method keeps beside weights and moments."""
@@ -102,6 +106,11 @@ class RunnerMethod(Contender):
     @property
     def refreshes(self) -> LshConfig | None:
         return self.config.sampler if isinstance(self.config.sampler, LshConfig) else None
+
+    def touch(self, query: Query, step: int) -> None:
+        """Let the sampler believe that a step trained on ``query``: its classes will be due at the next refresh."""
+        proposal = self.sampler.sample(query, step)
+        self.sampler.note_touched(np.union1d(query.targets_P, proposal.ids_N), step)
 
     def refresh(self, step: int) -> None:
         self.sampler.rebuild(step)

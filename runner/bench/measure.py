@@ -75,7 +75,12 @@ class Entrant:
             self.candidates.append(drawn.per_row)
         self.distinct_rows.append(workload.distinct_rows(queries[-1], drawn.ids_N))
         self.stages.append({stage: clock.seconds[stage] for stage in STAGES})
-        if contender.refreshes:
+        if schedule := contender.refreshes:
+            # The rest of the schedule's first interval: drawn but not trained, so that a refresh has as much to do.
+            rest = max(0, schedule.refresh_period - len(queries))
+            for query in workload.queries(rest, plan.batch, seed=1000 + number):
+                workload.step += 1
+                contender.touch(query, workload.step)
             begin = time.perf_counter()
             contender.refresh(workload.step)
             self.refresh_seconds.append(time.perf_counter() - begin)
@@ -118,7 +123,7 @@ class Entrant:
         per_1k = amortised_refresh(seconds.median, number, steps=plan.schedule_steps, batch=plan.batch)
         return {
             "seconds": asdict(seconds),
-            "interval_steps": plan.steps_of(self.contender),
+            "interval_steps": max(plan.steps_of(self.contender), schedule.refresh_period),
             "refreshes_in_schedule": number,
             "schedule_steps": plan.schedule_steps,
             "s_per_1k_rows": per_1k,

@@ -21,9 +21,9 @@ NOTES = (
     "own), take the same batches, and are interleaved repetition by repetition. Targets follow Zipf's law; hidden "
     "states lie near their class's vector. The learning rate is 1e-6, so that the matrix stays as drawn. Compilation "
     "and first touches of memory are excluded.",
-    "Refresh: seconds of one refresh after the steps of a repetition, times the refreshes that the method's schedule "
-    "has in the schedule's steps, spread over their rows. A longer interval touches more classes; a refresh re-hashes "
-    "all of them when that is cheaper.",
+    "Refresh: seconds of one refresh after as many steps as the schedule's first interval has (the repetition's, and "
+    "draws without training for the rest), times the refreshes that the method's schedule has in the schedule's "
+    "steps, spread over their rows. A refresh hashes the classes that moved, or all of them when that is cheaper.",
     "Times full: against the fastest full softmax of the same run.",
     "Memory % and products %: what the least traffic to and from memory (at the bandwidth of a stream triad) and the "
     "least products (at the rate of torch's square float32 product, which our tiles and bf16 can exceed), each "
