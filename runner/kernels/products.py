@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 _FEATURES = dict(llvm.get_host_cpu_features())
 _LANES = 16 if _FEATURES.get("avx512f") else 8 if _FEATURES.get("avx2") else 4
 _VECTORS = 2
-ROWS = 8 if _LANES != 8 else 4  # AVX2 has 16 vector registers, its elders and betters about twice as many in use
+ROWS = 8 if _LANES == 16 else 4  # accumulators: 16 of AVX-512's 32 vector registers, 8 of the 16 of others
 COLUMNS = _LANES * _VECTORS
 HAS_BF16 = bool(_FEATURES.get("avx512bf16"))
 

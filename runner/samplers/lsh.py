@@ -6,7 +6,8 @@ union S of the buckets its query falls into, read table by table until |S| excee
 
 Expected counts, given the tables: 1 for S, |T| / (n - |S|) for every other class. That is exact for any tables,
 bucket cap and budget, because T is drawn independently of how S came about, so with at least one tail class
-the corrected partition estimate is unbiased. The LNS paper uses no correction (``loss=active_set``).
+the corrected partition estimate is unbiased. A tail drawn from a static distribution instead (``tail``) gives each
+class outside S that distribution's own count. The LNS paper uses no correction (``loss=active_set``).
 
 @inproceedings{daghaghi2021tale, title={A Tale of Two Efficient and Informative Negative Sampling
 Distributions}, author={Daghaghi, Shabnam and Medini, Tharun and Meisburger, Nicholas and Chen, Beidi and
@@ -241,7 +242,7 @@ class LshLabelConfig(LshConfig):
 
 
 class Lsh(Sampler):
-    """Bucket union plus uniform tail over hash tables that follow the class matrix."""
+    """Bucket union plus a tail, over hash tables that follow the class matrix."""
 
     def __init__(
         self, config: LshConfig, layer: "OutputLayer", num_classes: int, seed: int, tail: Static | None = None
