@@ -29,7 +29,7 @@ from runner.metrics import RANKS, inverse_propensity, ranking_metrics
 from runner.optimizers import RowTable
 from runner.output_layer import OutputLayer
 from runner.run_folder import RunFolder, provenance
-from runner.samplers import Query
+from runner.samplers import Query, TrainingFacts
 
 _BAR: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.1 if sys.stderr.isatty() else 10}
 _EVALUATION_ROWS = 1024  # rows encoded and ranked at a time
@@ -45,11 +45,11 @@ class Diverged(RunnerError):
 class Network:
     """Encoder, output layer and sampler of one configuration."""
 
-    def __init__(self, config: RunConfig, *, num_features: int, label_counts_N: np.ndarray) -> None:
+    def __init__(self, config: RunConfig, *, num_features: int, training: TrainingFacts) -> None:
         self.config = config
         self.loss = config.loss
         seed = config.seed
-        num_classes = len(label_counts_N)
+        num_classes = len(training.label_counts_N)
         self.encoder = config.model.build(num_features=num_features, optimizer=config.optimizer, seed=seed)
         dim = self.encoder.dim
         weights = rng.generator(seed, rng.CLASS_INIT).standard_normal((num_classes, dim), dtype=np.float32)
@@ -58,9 +58,7 @@ class Network:
         # Softmax does not see a common shift; losses that treat logits as log probabilities (NCE) start at uniform.
         table.bias_view[:] = -np.float32(math.log(num_classes))
         self.layer = OutputLayer(table)
-        self.sampler = config.sampler.build(
-            num_classes=num_classes, label_counts_N=label_counts_N, layer=self.layer, seed=seed
-        )
+        self.sampler = config.sampler.build(layer=self.layer, training=training, seed=seed)
 
     def train_step(self, batch: Batch, step: int, clock: StageClock) -> tuple[float, float]:
         """One step (1-based). Returns the batch's mean loss and its candidates per row."""
@@ -81,7 +79,7 @@ class Network:
         with clock.stage("encode"):
             self.encoder.backward(grad_hidden, step)
         with clock.stage("refresh"):
-            self.sampler.refresh(step, scores.touched_U)
+            self.sampler.refresh(query, step, scores.touched_U)
         return float(losses.mean(dtype=np.float64)), proposal.candidates_per_row(batch.num_rows)
 
     def read_all(self, step: int) -> None:
@@ -153,8 +151,8 @@ def warm_up(config: RunConfig) -> None:
     for array in arrays.values():
         array.flags.writeable = False  # as memory-mapped data are: kernels are compiled for that
     data = LabelledRows(**arrays)
-    counts = np.ones(classes, dtype=np.int64)
-    network = Network(config, num_features=features, label_counts_N=counts)
+    training = TrainingFacts(label_counts_N=np.ones(classes, dtype=np.int64), num_rows=rows, steps_per_epoch=3)
+    network = Network(config, num_features=features, training=training)
     clock = StageClock()
     for step, batch in enumerate(epoch_batches(data, 8, 0, 0), start=1):
         network.train_step(batch, step, clock)
@@ -271,8 +269,11 @@ class _Run:
         self.inverse_propensity_N = inverse_propensity(
             self.label_counts_N, train.num_rows, self.data.propensity_a, self.data.propensity_b
         )
-        self.network = Network(config, num_features=self.data.num_features, label_counts_N=self.label_counts_N)
         self.per_epoch = steps_per_epoch(train.num_rows, config.batch_size)
+        training = TrainingFacts(
+            label_counts_N=self.label_counts_N, num_rows=train.num_rows, steps_per_epoch=self.per_epoch
+        )
+        self.network = Network(config, num_features=self.data.num_features, training=training)
         self.last_step = config.epochs * self.per_epoch
         if config.max_steps is not None:
             self.last_step = min(self.last_step, config.max_steps)

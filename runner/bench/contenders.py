@@ -12,7 +12,7 @@ from runner.config import RunConfig, compose
 from runner.errors import ConfigError
 from runner.optimizers import RowTable
 from runner.output_layer import OutputLayer
-from runner.samplers import Query
+from runner.samplers import Query, TrainingFacts
 from runner.samplers.lsh import Lsh, LshConfig
 
 # The matrix stays as drawn (a step of Adam takes as long at any rate), so that every repetition of every method
@@ -82,9 +82,8 @@ class RunnerMethod(Contender):
         if config.optimizer != table.config:
             raise ConfigError(f"{name} needs its own optimizer settings, but methods of one run share the class matrix")
         self.layer = make_layer(table, config)
-        self.sampler = config.sampler.build(
-            num_classes=len(label_counts_N), label_counts_N=label_counts_N, layer=self.layer, seed=0
-        )
+        training = TrainingFacts.one_label_a_row(label_counts_N)
+        self.sampler = config.sampler.build(layer=self.layer, training=training, seed=0)
 
     def step(self, query: Query, step: int, clock: StageClock) -> Drawn:
         log_count = None

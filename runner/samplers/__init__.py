@@ -1,6 +1,6 @@
 """All samplers by name. A new sampler is one module, one YAML in conf/sampler, one line here."""
 
-from runner.samplers.base import Everything, Proposal, Query, Sampler, SamplerConfig
+from runner.samplers.base import Everything, Proposal, Query, Sampler, SamplerConfig, TrainingFacts
 from runner.samplers.full import FullConfig
 from runner.samplers.lsh import LshEmbeddingConfig, LshLabelConfig
 from runner.samplers.static import LogUniformConfig, UniformConfig, UnigramConfig
@@ -16,4 +16,4 @@ SAMPLERS: dict[str, type[SamplerConfig]] = {
     "lsh_embedding": LshEmbeddingConfig,
 }
 
-__all__ = ["SAMPLERS", "Everything", "Proposal", "Query", "Sampler", "SamplerConfig"]
+__all__ = ["SAMPLERS", "Everything", "Proposal", "Query", "Sampler", "SamplerConfig", "TrainingFacts"]

@@ -42,6 +42,19 @@ class Query:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrainingFacts:
+    """What a sampler may know of the training set: positives per class, rows, and how many steps make an epoch."""
+
+    label_counts_N: np.ndarray
+    num_rows: int
+    steps_per_epoch: int
+
+    @classmethod
+    def one_label_a_row(cls, label_counts_N: np.ndarray, steps_per_epoch: int = 1) -> "TrainingFacts":
+        return cls(label_counts_N=label_counts_N, num_rows=int(label_counts_N.sum()), steps_per_epoch=steps_per_epoch)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Proposal:
     """Candidates and the log of their expected counts (float32).
 
@@ -93,8 +106,10 @@ class Sampler(ABC):
         log_count = self.log_expected_count(query, unique, step)[query.row_P, position]
         return np.ascontiguousarray(log_count, dtype=np.float32)
 
-    def refresh(self, step: int, touched_U: np.ndarray) -> bool:
+    def refresh(self, query: Query, step: int, touched_U: np.ndarray) -> bool:
         """Follow the class vectors as of the end of ``step``, which updated the classes ``touched_U`` (distinct).
+
+        ``query``: the step's, for samplers that learn from hidden states.
 
         Returns whether any work was due.
         """
@@ -138,5 +153,5 @@ class SamplerConfig(ABC):
             )
 
     @abstractmethod
-    def build(self, *, num_classes: int, label_counts_N: np.ndarray, layer: "OutputLayer", seed: int) -> Sampler:
-        """Make the sampler for a class matrix; ``label_counts_N`` are training positives per class."""
+    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+        """Make the sampler for the class matrix of ``layer``."""

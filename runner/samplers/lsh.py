@@ -27,7 +27,7 @@ from runner.errors import require
 from runner.hashing import HASH_FAMILIES, BucketTables, Dwta, SimHash
 from runner.kernels.dense import column_sums
 from runner.kernels.memory import prefetch_element
-from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig
+from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig, TrainingFacts
 from runner.samplers.static import LogUniformConfig, Static, UnigramConfig
 
 if TYPE_CHECKING:
@@ -217,14 +217,14 @@ class LshConfig(SamplerConfig):
     def queries_with_label(self) -> bool:
         """Whether the query is the true class's vector (LSH Label) or the hidden state (LSH Embedding)."""
 
-    def build(self, *, num_classes: int, label_counts_N: np.ndarray, layer: "OutputLayer", seed: int) -> Sampler:
+    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
         tail = None
         if self.tail != "uniform":
             config = {"log_uniform": LogUniformConfig, "unigram": UnigramConfig}[self.tail](
                 name=self.tail, num_samples=self.tail_candidates
             )
-            tail = Static(config, config.distribution(label_counts_N), seed)
-        return Lsh(self, layer, num_classes, seed, tail)
+            tail = Static(config, config.distribution(training.label_counts_N), seed)
+        return Lsh(self, layer, seed, tail)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,13 +244,11 @@ class LshLabelConfig(LshConfig):
 class Lsh(Sampler):
     """Bucket union plus a tail, over hash tables that follow the class matrix."""
 
-    def __init__(
-        self, config: LshConfig, layer: "OutputLayer", num_classes: int, seed: int, tail: Static | None = None
-    ) -> None:
+    def __init__(self, config: LshConfig, layer: "OutputLayer", seed: int, tail: Static | None = None) -> None:
         self.config = config
         self._tail = tail
         self.layer = layer
-        self.num_classes = num_classes
+        self.num_classes = num_classes = layer.num_classes
         self.seed = seed
         # Four buckets a class are plenty; more would be empty and cost memory.
         max_bits = min(18, max(4, int(num_classes).bit_length() + 1))
@@ -344,7 +342,7 @@ class Lsh(Sampler):
         """Remember that a step updated these classes."""
         self._touched_step[rows_U] = step
 
-    def refresh(self, step: int, touched_U: np.ndarray) -> bool:
+    def refresh(self, query: Query, step: int, touched_U: np.ndarray) -> bool:
         """Rebuild when the schedule says so."""
         self.note_touched(touched_U, step)
         if step < self.next_refresh:

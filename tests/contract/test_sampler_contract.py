@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from runner.output_layer import OutputLayer
-from runner.samplers import SAMPLERS, Everything, Proposal, Query, Sampler
+from runner.samplers import SAMPLERS, Everything, Proposal, Query, Sampler, TrainingFacts
 
 N, DIM, ROWS = 120, 16, 6
 BOUND = 5.0
@@ -90,7 +90,7 @@ def label_counts(n: int) -> np.ndarray:
 def build(name: str, case: str, layer: OutputLayer, *, seed: int = 3, **changes: Any) -> Sampler:
     config = SAMPLERS[name](name=name, **{**CASES[name][case], **changes})
     n = layer.num_classes
-    return config.build(num_classes=n, label_counts_N=label_counts(n), layer=layer, seed=seed)
+    return config.build(layer=layer, training=TrainingFacts.one_label_a_row(label_counts(n)), seed=seed)
 
 
 def rows_of(proposal: Proposal | Everything, num_rows: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -493,7 +493,7 @@ def full_hashing(sampler: Any, layer: OutputLayer) -> np.ndarray:
 @pytest.mark.parametrize("rows", ["dense", "touched", "catch_up"])
 @pytest.mark.parametrize("center", [False, True])
 def test_refresh_is_a_rebuild(
-    name: str, case: str, rows: str, center: bool, make_layer: Callable[..., OutputLayer]
+    name: str, case: str, rows: str, center: bool, make_layer: Callable[..., OutputLayer], query: Query
 ) -> None:
     """Whether some or all classes are hashed: with a centre, vectors so short leave it and all are."""
     layer = make_layer(N, DIM, norm=0.05, rows=rows)
@@ -503,7 +503,7 @@ def test_refresh_is_a_rebuild(
     for step in range(1, 15):
         touched = move_rows(layer, [step, 40 + step, 80 + (step % 3)], step, seed=step)
         stale = sampler.tables.codes.copy()
-        if not sampler.refresh(step, touched):
+        if not sampler.refresh(query, step, touched):
             np.testing.assert_array_equal(sampler.tables.codes, stale)
             continue
         rounds += 1
@@ -520,7 +520,9 @@ def test_refresh_is_a_rebuild(
 
 
 @pytest.mark.parametrize("rows", ["dense", "touched", "catch_up"])
-def test_only_classes_that_moved_are_hashed_again(rows: str, make_layer: Callable[..., OutputLayer]) -> None:
+def test_only_classes_that_moved_are_hashed_again(
+    rows: str, make_layer: Callable[..., OutputLayer], query: Query
+) -> None:
     """Ten classes touched once, refreshes every ten steps: hashed again until their momentum is spent.
 
     By then 0.1 % of the first step's speed is left, so a later code may differ from a full hashing's only where the
@@ -532,7 +534,7 @@ def test_only_classes_that_moved_are_hashed_again(rows: str, make_layer: Callabl
     sampler.note_touched(moved, 1)
     for step in range(2, 201):
         layer.table.before_step(step)
-        if sampler.refresh(step, NOBODY):
+        if sampler.refresh(query, step, NOBODY):
             layer.table.read(None, step + 1)
             assert (sampler.tables.codes == full_hashing(sampler, layer)).mean() > 0.999
     settling = layer.table.settling_steps
@@ -568,9 +570,9 @@ def test_a_mean_that_left_the_centre_moves_it(
 
 
 @pytest.mark.parametrize("name", ["lsh_label", "lsh_embedding"])
-def test_refreshes_come_at_growing_intervals(name: str, make_layer: Callable[..., OutputLayer]) -> None:
+def test_refreshes_come_at_growing_intervals(name: str, make_layer: Callable[..., OutputLayer], query: Query) -> None:
     sampler = build(name, "simhash", make_layer(N, DIM), refresh_period=4, refresh_growth=2.0)
-    due = [step for step in range(1, 61) if sampler.refresh(step, NOBODY)]
+    due = [step for step in range(1, 61) if sampler.refresh(query, step, NOBODY)]
     assert due == [4, 12, 28, 60]
 
 
@@ -579,9 +581,9 @@ def test_state_round_trip(name: str, case: str, make_layer: Callable[..., Output
     layer = make_layer(N, DIM, norm=0.05)
     sampler = build(name, case, layer)
     for step in range(1, 5):
-        sampler.refresh(step, move_rows(layer, [step, 50 + step], step, seed=step))
+        sampler.refresh(query, step, move_rows(layer, [step, 50 + step], step, seed=step))
     # The tables are now behind the weights.
-    sampler.refresh(5, move_rows(layer, list(range(0, N, 2)), 5, seed=99))
+    sampler.refresh(query, 5, move_rows(layer, list(range(0, N, 2)), 5, seed=99))
     state = {key: value.copy() for key, value in sampler.state_dict().items()}
     other = build(name, case, layer)
     if name.startswith("lsh"):
@@ -590,7 +592,7 @@ def test_state_round_trip(name: str, case: str, make_layer: Callable[..., Output
     for step in range(6, 12):
         if name != "topk":  # its proposals follow the weights, which are the layer's state
             assert same(other.sample(query, step), sampler.sample(query, step))
-        assert other.refresh(step, NOBODY) == sampler.refresh(step, NOBODY)
+        assert other.refresh(query, step, NOBODY) == sampler.refresh(query, step, NOBODY)
         assert other.statistics == sampler.statistics
 
 
@@ -614,7 +616,7 @@ def test_very_few_classes(
             assert np.isfinite(log_counts).all()
         stated = sampler.log_expected_count(query, np.arange(n, dtype=np.int32), step)
         assert stated.shape == (4, n)
-        sampler.refresh(step, NOBODY)
+        sampler.refresh(query, step, NOBODY)
 
 
 @pytest.mark.parametrize("name", ["uniform", "log_uniform", "unigram"])
@@ -654,7 +656,7 @@ def test_degenerate_vectors(name: str, case: str, vectors: str, layer: OutputLay
             assert np.isfinite(log_counts).all()
             if CASES[name][case].get("unique", True):
                 assert len(np.unique(ids)) == len(ids)
-        assert not sampler.refresh(step, NOBODY)
+        assert not sampler.refresh(query, step, NOBODY)
 
 
 @pytest.mark.parametrize("hash_case", ["simhash_capped", "dwta_folded"])

@@ -14,7 +14,7 @@ from runner.clock import StageClock
 from runner.config import compose
 from runner.experiment import Network
 from runner.output_layer import OutputLayer
-from runner.samplers import Everything, Proposal, Query
+from runner.samplers import Everything, Proposal, Query, TrainingFacts
 
 F, D, B = 30, 12, 8
 
@@ -63,7 +63,7 @@ class PlainModel(torch.nn.Module):
 
 def make_network(num_classes: int, *overrides: str) -> Network:
     config = compose(["sampler=full", f"model.hidden={D}", "optimizer.lr=0.02", *overrides])
-    return Network(config, num_features=F, label_counts_N=np.ones(num_classes, dtype=np.int64))
+    return Network(config, num_features=F, training=TrainingFacts.one_label_a_row(np.ones(num_classes, dtype=np.int64)))
 
 
 @pytest.mark.parametrize("rows", ["dense", "catch_up"])

@@ -13,7 +13,7 @@ import pytest
 from runner.kernels.products import HAS_BF16
 from runner.losses import LOSSES
 from runner.output_layer import OutputLayer
-from runner.samplers import SAMPLERS, Query
+from runner.samplers import SAMPLERS, Query, TrainingFacts
 
 B, D, N, STEPS = 90, 24, 3000, 4
 _LSH = {"K": 5, "L": 8, "min_candidates": 40, "tail_candidates": 20, "refresh_period": 2, "refresh_growth": 1.0}
@@ -35,7 +35,7 @@ def results(kind: str, layer: OutputLayer, query: Query, threads: int) -> dict[s
     config = SAMPLERS[name](name=name, **options)
     loss = LOSSES[loss_name](name=loss_name)
     counts_N = np.arange(N, dtype=np.int64)
-    sampler = config.build(num_classes=N, label_counts_N=counts_N, layer=layer, seed=1)
+    sampler = config.build(layer=layer, training=TrainingFacts.one_label_a_row(counts_N), seed=1)
     kept: dict[str, np.ndarray] = {}
     refreshes = 0
     for step in range(1, STEPS + 1):
@@ -46,7 +46,7 @@ def results(kind: str, layer: OutputLayer, query: Query, threads: int) -> dict[s
         kept[f"grad_hidden {step}"] = scores.update()
         if hasattr(proposal, "ids_N"):
             kept[f"ids {step}"], kept[f"counts {step}"] = proposal.ids_N, proposal.log_expected_count_N
-        refreshes += sampler.refresh(step, scores.touched_U)
+        refreshes += sampler.refresh(query, step, scores.touched_U)
     assert refreshes == (2 if name.startswith("lsh") else 0)
     if name.startswith("lsh"):
         kept["members"] = sampler.tables.members  # type: ignore[attr-defined]
@@ -76,7 +76,7 @@ def test_a_refresh_of_few_classes_has_the_same_bits(rows: str, make_layer: Calla
         numba.set_num_threads(threads)
         layer = make_layer(N, D, norm=2.0, rows=rows)
         config = SAMPLERS["lsh_label"](name="lsh_label", K=5, L=8)  # type: ignore[call-arg]
-        sampler: Any = config.build(num_classes=N, label_counts_N=np.ones(N), layer=layer, seed=1)
+        sampler: Any = config.build(layer=layer, training=TrainingFacts.one_label_a_row(np.ones(N)), seed=1)
         ids = np.arange(0, N, 50, dtype=np.int32)
         for step in (1, 2):
             groups = (np.arange(len(ids), dtype=np.int32), ids, np.arange(len(ids) + 1, dtype=np.int64))

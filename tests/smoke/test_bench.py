@@ -175,7 +175,8 @@ def test_refreshes_are_counted_as_the_sampler_does_them(period: int, growth: flo
     workload = Workload(config.optimizer, num_classes=40, dim=8)
     sampler: Any = RunnerMethod("lsh_label", config, workload.table, workload.label_counts_N).sampler
     sampler.rebuild = lambda step: None
-    done = sum(sampler.refresh(step, np.zeros(0, np.int32)) for step in range(1, steps + 1))
+    (query,) = workload.queries(1, 4, seed=0)
+    done = sum(sampler.refresh(query, step, np.zeros(0, np.int32)) for step in range(1, steps + 1))
     assert refreshes_in_schedule(period, growth, steps) == done
 
 

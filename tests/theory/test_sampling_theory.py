@@ -7,7 +7,7 @@ import pytest
 
 from runner.losses import LOSSES
 from runner.output_layer import OutputLayer
-from runner.samplers import SAMPLERS, Everything, Proposal, Query
+from runner.samplers import SAMPLERS, Everything, Proposal, Query, TrainingFacts
 
 N, DIM = 200, 8
 
@@ -39,7 +39,7 @@ def test_gradient_bias_falls_like_one_over_m(
     for m in samples:
         layer = make_layer(N, DIM, norm=1.5)
         config = SAMPLERS["uniform"](name="uniform", num_samples=m, shared=False, unique=False)  # type: ignore[call-arg]
-        sampler = config.build(num_classes=N, label_counts_N=np.ones(N, dtype=np.int64), layer=layer, seed=1)
+        sampler = config.build(layer=layer, training=TrainingFacts.one_label_a_row(np.ones(N, dtype=np.int64)), seed=1)
         start = {key: value.copy() for key, value in layer.table.state_dict().items()}
         means = []
         for step in range(1, repeats + 1):
@@ -73,7 +73,7 @@ def test_work_of_a_step_does_not_grow_with_the_classes(
             else {"num_samples": 100}
         )
         config = SAMPLERS[name](name=name, **options)  # type: ignore[arg-type]
-        sampler = config.build(num_classes=n, label_counts_N=np.ones(n, dtype=np.int64), layer=layer, seed=0)
+        sampler = config.build(layer=layer, training=TrainingFacts.one_label_a_row(np.ones(n, dtype=np.int64)), seed=0)
         proposal = sampler.sample(query, 1)
         assert isinstance(proposal, Proposal)
         hidden_gradient(layer, query, proposal, "sampled_softmax")
