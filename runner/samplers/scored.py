@@ -58,12 +58,12 @@ def _weights(logits, alpha, top, out):
     return total
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True)
 def _all_finite(logits):
-    total = np.float32(0.0)
+    finite = True
     for i in range(logits.shape[0]):
-        total += logits[i] - logits[i]  # NaN for infinities too
-    return total == np.float32(0.0)
+        finite &= abs(logits[i]) < np.inf
+    return finite
 
 
 @njit(cache=True, parallel=True)
