@@ -195,6 +195,7 @@ class TableSpec:
     kind: Literal[
         "convergence",
         "speed",
+        "precision",
         "time_to_accuracy",
         "learning_rates",
         "distribution",
