@@ -4,11 +4,14 @@ python scripts/bench.py output_layer                                   every met
 python scripts/bench.py output_layer --classes 131072 670091 6700910   and how it grows
 python scripts/bench.py rows --method lsh_embedding                    the row policies of the optimizer
 python scripts/bench.py refresh --classes 670091                       rebuilding hash tables
+python scripts/bench.py sampling --classes 10000 100000 500000         how long drawing takes, and its figure
+python scripts/bench.py sampling --rf-softmax                          RF-softmax Table 2 beside its printed numbers
 
 Each writes results/bench/<what>.json and the same as Markdown beside it. Nothing else should run on the machine.
 """
 
 import argparse
+import json
 import os
 import sys
 from functools import partial
@@ -20,7 +23,7 @@ _QUIET = 0.5  # load average above which timings are doubtful
 
 
 def parser() -> argparse.ArgumentParser:
-    from runner.bench.methods import ALL_METHODS, METHODS
+    from runner.bench.methods import ALL_METHODS, DEFAULT_SAMPLERS, METHODS, SAMPLERS
 
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--classes", type=int, nargs="+", default=[670_091], metavar="N", help="default: 670091")
@@ -51,6 +54,18 @@ def parser() -> argparse.ArgumentParser:
         help=f"of {', '.join(METHODS)} (default: lsh_embedding)",
     )  # fmt: skip
     what.add_parser("refresh", parents=[common], help="rebuilding hash tables")
+    draws = what.add_parser("sampling", parents=[common], help="how long drawing takes, sampler by sampler")
+    draws.add_argument("--batch", type=int, default=256, metavar="N", help="rows of a batch (default: 256)")
+    draws.add_argument("--draws", type=int, default=100, metavar="N", help="draws of each row (default: 100)")
+    draws.add_argument("--dim", type=int, default=64, metavar="N", help="size of a class vector (default: 64)")
+    draws.add_argument(
+        "--methods", nargs="+", choices=tuple(SAMPLERS), default=DEFAULT_SAMPLERS, metavar="SAMPLER",
+        help=f"of {', '.join(SAMPLERS)} (default: all but rff_D...)",
+    )  # fmt: skip
+    draws.add_argument(
+        "--rf-softmax", action="store_true",
+        help="RF-softmax Table 2: 10 rows, 10 draws, 64 dimensions, 10,000 and 500,000 classes, its samplers",
+    )  # fmt: skip
     return front
 
 
@@ -74,7 +89,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def measure(arguments: argparse.Namespace) -> str:
     """Measure what was asked, write the report; returns its Markdown and its path."""
-    from runner.bench import output_layer, refresh, rows
+    from runner.bench import output_layer, refresh, rows, sampling
     from runner.bench.contenders import configuration
     from runner.bench.measure import Plan
     from runner.bench.report import write_report
@@ -85,10 +100,28 @@ def measure(arguments: argparse.Namespace) -> str:
     require(arguments.repetitions >= 1, "--repetitions must be at least 1")
     config = configuration("lsh_embedding" if arguments.what == "refresh" else "full", arguments.overrides)
     threads = set_threads(arguments.threads or config.hardware.threads)
-    head = {"name": arguments.what, "repetitions": arguments.repetitions, "overrides": arguments.overrides}
+    head = {
+        "name": arguments.what,
+        "kind": arguments.what,
+        "repetitions": arguments.repetitions,
+        "overrides": arguments.overrides,
+    }
     if arguments.what == "refresh":
         head["notes"] = refresh.NOTES
         one_size = partial(refresh.one_size, repetitions=arguments.repetitions, overrides=arguments.overrides)
+    elif arguments.what == "sampling":
+        if arguments.rf_softmax:
+            arguments.batch, arguments.draws, arguments.dim = sampling.RF_SOFTMAX_SIZES
+            arguments.classes, arguments.methods = sampling.RF_SOFTMAX_CLASSES, sampling.RF_SOFTMAX_METHODS
+            head["name"] = "rf_softmax_table2"
+        for key in ("batch", "draws", "dim"):
+            require(getattr(arguments, key) >= 1, f"--{key} must be at least 1")
+        head |= {"batch": arguments.batch, "draws": arguments.draws, "notes": sampling.NOTES}
+        one_size = partial(
+            sampling.one_size, methods=arguments.methods, batch=arguments.batch, draws=arguments.draws,
+            dim=arguments.dim, repetitions=arguments.repetitions, overrides=arguments.overrides,
+            published=arguments.rf_softmax,
+        )  # fmt: skip
     else:
         plan = Plan(
             batch=arguments.batch,
@@ -105,8 +138,10 @@ def measure(arguments: argparse.Namespace) -> str:
             one_size = partial(
                 output_layer.one_size, methods=arguments.methods, plan=plan, overrides=arguments.overrides
             )
-    path = arguments.json or Path("results/bench") / f"{arguments.what}.json"
+    path = arguments.json or Path("results/bench") / f"{head['name']}.json"
     text = write_report(path, head, one_size, classes=arguments.classes, config=config, threads=threads)
+    if arguments.what == "sampling" and len(arguments.classes) > 2:
+        text += f"\n{sampling.draw_figure(json.loads(path.read_text()), path.with_suffix(''))}"
     return f"{text}\n{path}"
 
 

@@ -230,6 +230,7 @@ def test_render_says_that_nothing_was_measured() -> None:
     part = {"classes": 10, "dim": 4, "matrix_mb": 1.0, "results": [{"method": "full", "status": "skipped: needs 1 GB"}]}
     report = {
         "name": "output_layer",
+        "kind": "output_layer",
         "provenance": made,
         "overrides": [],
         "classes": [10],
