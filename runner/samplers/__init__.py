@@ -3,6 +3,7 @@
 from runner.samplers.base import Everything, Proposal, Query, Sampler, SamplerConfig, TrainingFacts
 from runner.samplers.full import FullConfig
 from runner.samplers.lsh import LshEmbeddingConfig, LshLabelConfig
+from runner.samplers.rff import RffConfig
 from runner.samplers.static import LogUniformConfig, UniformConfig, UnigramConfig
 from runner.samplers.topk import TopKConfig
 
@@ -14,6 +15,7 @@ SAMPLERS: dict[str, type[SamplerConfig]] = {
     "topk": TopKConfig,
     "lsh_label": LshLabelConfig,
     "lsh_embedding": LshEmbeddingConfig,
+    "rff": RffConfig,
 }
 
 __all__ = ["SAMPLERS", "Everything", "Proposal", "Query", "Sampler", "SamplerConfig", "TrainingFacts"]

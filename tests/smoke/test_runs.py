@@ -37,6 +37,7 @@ OPTIONS: dict[str, list[str]] = {
     "topk": ["sampler.k=15"],
     "lsh_label": LSH,
     "lsh_embedding": [*LSH, "sampler.hash=dwta", "loss=sampled_softmax", "sampler.tail_candidates=3"],
+    "rff": ["sampler.num_samples=20", "sampler.D=32"],
 }
 
 Configure = Callable[..., RunConfig]
