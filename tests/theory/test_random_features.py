@@ -385,6 +385,37 @@ def test_momentum_is_followed_when_it_is_spent(rows: str, make_layer: Callable[.
     assert np.abs(early - rebuilt.tree.features_NF).max() > 20
 
 
+@pytest.mark.parametrize("options", [{"features": "plain"}, {"features": "orthogonal", "shared": True}])
+def test_resumed_training_has_the_same_bits(
+    options: dict[str, Any], make_layer: Callable[..., OutputLayer], query: Query
+) -> None:
+    """Restored at step 7 of 12, between refreshes and with momentum unspent."""
+
+    def go(layer: OutputLayer, sampler: Any, first: int, last: int) -> list[np.ndarray]:
+        seen = []
+        for step in range(first, last + 1):
+            proposal = sampler.sample(query, step)
+            seen += [proposal.ids_N, proposal.log_expected_count_N]
+            touched = np.unique(proposal.ids_N)
+            optimizer_step(layer, touched, step)
+            sampler.refresh(query, step, touched)
+        return seen
+
+    def fresh() -> tuple[OutputLayer, Any]:
+        layer = make_layer(N, DIM, norm=0.5)
+        return layer, rff(layer, D=32, num_samples=10, refresh_period=5, **options)
+
+    layer, sampler = fresh()
+    go(layer, sampler, 1, 7)
+    saved = [{name: array.copy() for name, array in part.state_dict().items()} for part in (layer.table, sampler)]
+    expected = go(layer, sampler, 8, 12)
+    layer, sampler = fresh()
+    layer.table.load_state_dict(saved[0])
+    sampler.load_state_dict(saved[1])
+    for one, other in zip(expected, go(layer, sampler, 8, 12), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_a_refresh_is_no_work_that_nobody_needs(layer: OutputLayer, query: Query) -> None:
     sampler = rff(layer)
     assert [sampler.refresh(query, step, NOBODY) for step in range(1, 5)] == [False] * 4
