@@ -9,7 +9,7 @@ its noise of (2 D)^-1/2 = 0.044 being more than the kernel at right angles, e^-n
 happens then. Here masses are raised to a floor: of a class (2 D)^-1/2, but not above e^-nu, where a typical class
 stands, nor below e^-2 nu, the least the kernel can be; of a subtree that times its classes. Beneath its noise an
 estimate says nothing, yet a class taken for next to impossible carries a huge weight when it is drawn: with e^-2 nu as
-the floor, sum p^2 / q - 1 (p the softmax of 8,192 random directions, d = 64) is 194, with this one 0.7. The counts
+the floor, sum p^2 / q - 1 (p the softmax of 8,192 random directions at nu) is 194, with this one 0.7. The counts
 stated are those of the draws so made, whatever the masses.
 
 @inproceedings{rawat2019sampled, title={Sampled Softmax with Random Fourier Features}, author={Rawat, Ankit Singh
