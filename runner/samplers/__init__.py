@@ -6,6 +6,7 @@ from runner.samplers.in_batch import InBatchConfig
 from runner.samplers.lsh import LshEmbeddingConfig, LshLabelConfig
 from runner.samplers.lsh_bucket import LshBucketConfig
 from runner.samplers.lsh_topk import LshTopKConfig
+from runner.samplers.rff import RffConfig
 from runner.samplers.scored import ExactConfig, QuadraticConfig
 from runner.samplers.static import LogUniformConfig, UniformConfig, UnigramConfig
 from runner.samplers.topk import TopKConfig
@@ -24,6 +25,7 @@ SAMPLERS: dict[str, type[SamplerConfig]] = {
     "lsh_topk": LshTopKConfig,
     "quadratic": QuadraticConfig,
     "sphere": QuadraticConfig,
+    "rff": RffConfig,
 }
 
 __all__ = ["SAMPLERS", "Everything", "Proposal", "Query", "Sampler", "SamplerConfig", "TrainingFacts"]

@@ -64,6 +64,16 @@ _LSH: dict[str, dict[str, Any]] = {
         "min_candidates": 1, "tail_candidates": 15, "shared": True, "refresh_period": 3,
     },
 }  # fmt: skip
+_RFF: dict[str, dict[str, Any]] = {
+    "tree": {"num_samples": 40, "D": 64, "nu": 1.0, "refresh_period": 3},
+    "orthogonal": {"num_samples": 40, "D": 64, "nu": 1.0, "features": "orthogonal", "refresh_period": 3},
+    "flat": {"num_samples": 40, "D": 64, "nu": 1.0, "tree": False, "refresh_period": 3},
+    "shared": {"num_samples": 40, "D": 64, "nu": 1.0, "shared": True, "refresh_period": 3},
+    # So few frequencies that many kernel estimates are negative.
+    "negative": {"num_samples": 40, "D": 5, "nu": 4.0, "refresh_period": 3},
+    "negative_flat": {"num_samples": 40, "D": 5, "nu": 4.0, "tree": False, "refresh_period": 3},
+    "negative_shared": {"num_samples": 40, "D": 5, "nu": 4.0, "shared": True, "refresh_period": 3},
+}
 CASES: dict[str, dict[str, dict[str, Any]]] = {
     "full": {"full": {}},
     "uniform": _STATIC,
@@ -87,6 +97,7 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
     },
     "lsh_label": _LSH,
     "lsh_embedding": _LSH,
+    "rff": _RFF,
 }
 # What can not draw every class estimates the partition of those it can.
 TRUNCATING = {"topk-topk", "lsh-published"}

@@ -37,6 +37,7 @@ OPTIONS: dict[str, list[str]] = {
     "topk": ["sampler.k=15"],
     "lsh_label": LSH,
     "lsh_embedding": [*LSH, "sampler.hash=dwta", "loss=sampled_softmax", "sampler.tail_candidates=3"],
+    "rff": ["sampler.num_samples=20", "sampler.D=32"],
 }
 
 Configure = Callable[..., RunConfig]
@@ -210,7 +211,7 @@ def test_data_that_are_not_there(configure: Configure, own_data_dir: Path, tmp_p
     assert "metrics" not in summary, "a status, never a number"
 
 
-@pytest.mark.parametrize("sampler", ["full", "uniform", "lsh_label", "lsh_embedding", "topk"])
+@pytest.mark.parametrize("sampler", ["full", "uniform", "lsh_label", "lsh_embedding", "topk", "rff"])
 @pytest.mark.parametrize("lr", ["1e30", "3e38"])
 def test_a_run_that_blows_up_is_never_finished(sampler: str, lr: str, configure: Configure) -> None:
     config = configure(f"sampler={sampler}", *OPTIONS[sampler], f"optimizer.lr={lr}", "epochs=3")
