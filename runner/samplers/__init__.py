@@ -3,6 +3,8 @@
 from runner.samplers.base import Everything, Proposal, Query, Sampler, SamplerConfig, TrainingFacts
 from runner.samplers.full import FullConfig
 from runner.samplers.lsh import LshEmbeddingConfig, LshLabelConfig
+from runner.samplers.midx import MidxLearnPqConfig, MidxLearnRqConfig, MidxPqConfig, MidxRqConfig
+from runner.samplers.midx_exact import MidxExactConfig
 from runner.samplers.static import LogUniformConfig, UniformConfig, UnigramConfig
 from runner.samplers.topk import TopKConfig
 
@@ -14,6 +16,11 @@ SAMPLERS: dict[str, type[SamplerConfig]] = {
     "topk": TopKConfig,
     "lsh_label": LshLabelConfig,
     "lsh_embedding": LshEmbeddingConfig,
+    "midx_pq": MidxPqConfig,
+    "midx_rq": MidxRqConfig,
+    "midx_exact": MidxExactConfig,
+    "midx_learn_pq": MidxLearnPqConfig,
+    "midx_learn_rq": MidxLearnRqConfig,
 }
 
 __all__ = ["SAMPLERS", "Everything", "Proposal", "Query", "Sampler", "SamplerConfig", "TrainingFacts"]

@@ -29,6 +29,7 @@ SMALL = [
     "hardware.threads=1",
 ]  # fmt: skip
 LSH = ["sampler.K=4", "sampler.L=6", "sampler.min_candidates=15", "sampler.refresh_period=2"]
+MIDX = ["sampler.num_samples=20", "sampler.codewords=4", "sampler.refresh_period=2"]
 OPTIONS: dict[str, list[str]] = {
     "full": [],
     "uniform": ["sampler.num_samples=20"],
@@ -37,6 +38,11 @@ OPTIONS: dict[str, list[str]] = {
     "topk": ["sampler.k=15"],
     "lsh_label": LSH,
     "lsh_embedding": [*LSH, "sampler.hash=dwta", "loss=sampled_softmax", "sampler.tail_candidates=3"],
+    "midx_pq": MIDX,
+    "midx_rq": [*MIDX, "sampler.within=popularity"],
+    "midx_exact": MIDX,
+    "midx_learn_pq": [*MIDX, "sampler.learn_steps=3"],
+    "midx_learn_rq": [*MIDX, "sampler.learn_steps=3", "sampler.learn_assignment=soft"],
 }
 
 Configure = Callable[..., RunConfig]
