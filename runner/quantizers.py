@@ -37,8 +37,8 @@ class Quantizer:
 
     codewords: C. rows: size of the subsample that k-means sees. iterations: its most passes. beam: how many first
     codewords, the nearest, are tried jointly with all second ones when a row is assigned; 1 is greedy. The gain in
-    distortion is small but cheap: for C = 64, 0.5 % on Gaussian vectors (0.8304 of their square to 0.8265) and on trained
-    ones (.4056 to .4035) with 4, no more with all 64; 64 times 64 pairs for 500,000 classes take 3 s, 4 times 64 0.3 s.
+    distortion is small but cheap: for C = 64, half a percent on Gaussian vectors (.8304 of their square to .8265) and
+    on trained ones (.4056 to .4035) with 4, and hardly more with all 64; for 500,000 classes 4 take 0.3 s, 64 take 3 s.
     Under pq the halves do not see each other, and greedy is exact.
     """
 
