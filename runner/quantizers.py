@@ -213,7 +213,7 @@ def _soft(values_SD: Any, first_CD: Any, second_CD: Any) -> Any:
 
 @contextmanager
 def _one_torch_thread() -> Iterator[None]:
-    """Bits of torch's products depend on the number of threads."""
+    """Bits of torch's sums, those over a codeword's classes above all, depend on the number of threads."""
     import torch
 
     before = torch.get_num_threads()
