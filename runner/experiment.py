@@ -24,7 +24,7 @@ from runner.clock import StageClock
 from runner.config import RunConfig, set_threads
 from runner.data import LabelledRows, XmcDataset
 from runner.diagnostics import proposal_against_truth
-from runner.errors import ConfigError, DataError, DataNotPrepared, RunnerError
+from runner.errors import ConfigError, DataError, DataNotPrepared, Diverged, RunnerError
 from runner.metrics import RANKS, inverse_propensity, ranking_metrics
 from runner.optimizers import RowTable
 from runner.output_layer import OutputLayer
@@ -33,10 +33,6 @@ from runner.samplers import Query, TrainingFacts
 
 _BAR: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.1 if sys.stderr.isatty() else 10}
 _EVALUATION_ROWS = 1024  # rows encoded and ranked at a time
-
-
-class Diverged(RunnerError):
-    """The loss is no longer a finite number."""
 
 
 # ---------------------------------------------------------------- model and one step

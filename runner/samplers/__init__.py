@@ -6,6 +6,8 @@ from runner.samplers.in_batch import InBatchConfig
 from runner.samplers.lsh import LshEmbeddingConfig, LshLabelConfig
 from runner.samplers.lsh_bucket import LshBucketConfig
 from runner.samplers.lsh_topk import LshTopKConfig
+from runner.samplers.midx import MidxLearnPqConfig, MidxLearnRqConfig, MidxPqConfig, MidxRqConfig
+from runner.samplers.midx_exact import MidxExactConfig
 from runner.samplers.rff import RffConfig
 from runner.samplers.scored import ExactConfig, QuadraticConfig
 from runner.samplers.static import LogUniformConfig, UniformConfig, UnigramConfig
@@ -26,6 +28,11 @@ SAMPLERS: dict[str, type[SamplerConfig]] = {
     "quadratic": QuadraticConfig,
     "sphere": QuadraticConfig,
     "rff": RffConfig,
+    "midx_pq": MidxPqConfig,
+    "midx_rq": MidxRqConfig,
+    "midx_exact": MidxExactConfig,
+    "midx_learn_pq": MidxLearnPqConfig,
+    "midx_learn_rq": MidxLearnRqConfig,
 }
 
 __all__ = ["SAMPLERS", "Everything", "Proposal", "Query", "Sampler", "SamplerConfig", "TrainingFacts"]

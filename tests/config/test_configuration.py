@@ -234,6 +234,13 @@ def test_a_mistake_is_one_line(override: str, says: str, offers: list[str]) -> N
 @pytest.mark.parametrize("override", [
     "sampler=topk sampler.k=0", "sampler=uniform sampler.num_samples=0",
     "sampler=unigram sampler.exponent=-1", "sampler=unigram sampler.exponent=nan",
+    "sampler=midx_pq sampler.codewords=0", "sampler=midx_pq sampler.codewords=1025",
+    "sampler=midx_pq sampler.num_samples=0", "sampler=midx_pq sampler.refresh_period=0",
+    "sampler=midx_pq sampler.exponent=nan", "sampler=midx_pq sampler.kmeans_rows=0",
+    "sampler=midx_rq sampler.kmeans_iterations=0", "sampler=midx_rq sampler.beam=0",
+    "sampler=midx_learn_pq sampler.learn_classes=0", "sampler=midx_learn_rq sampler.learn_steps=0",
+    "sampler=midx_learn_rq sampler.learn_lr=0", "sampler=midx_learn_rq sampler.learn_lr=nan",
+    "sampler=midx_learn_rq sampler.beam=0", "sampler=midx_exact sampler.codewords=0",
 ])  # fmt: skip
 def test_other_samplers_check_their_ranges(override: str) -> None:
     with pytest.raises(ConfigError, match=r"sampler\.\w+ must"):

@@ -24,6 +24,8 @@ KINDS: dict[str, tuple[str, dict[str, Any], str]] = {
     "per_row": ("uniform", {"num_samples": 50, "shared": False}, "nce"),
     "lsh_per_row": ("lsh_label", _LSH, "active_set"),
     "lsh_shared": ("lsh_embedding", {**_LSH, "shared": True, "max_hits": 5}, "sampled_softmax"),
+    "midx": ("midx_learn_rq", {"codewords": 9, "learn_steps": 3, "refresh_period": 2}, "sampled_softmax"),
+    "midx_exact": ("midx_exact", {"codewords": 9, "refresh_period": 2}, "nce"),
     "lsh_dwta": ("lsh_embedding", {**_LSH, "hash": "dwta", "K": 3, "max_hits": 30}, "sampled_softmax"),
     "rff": ("rff", {"num_samples": 50, "D": 48, "refresh_period": 2}, "nce"),
     "rff_orthogonal": ("rff", {"D": 48, "features": "orthogonal", "shared": True, "refresh_period": 2}, "nce"),
@@ -49,7 +51,7 @@ def results(kind: str, layer: OutputLayer, query: Query, threads: int) -> dict[s
         if hasattr(proposal, "ids_N"):
             kept[f"ids {step}"], kept[f"counts {step}"] = proposal.ids_N, proposal.log_expected_count_N
         refreshes += sampler.refresh(query, step, scores.touched_U)
-    assert refreshes == (2 if name == "rff" or name.startswith("lsh") else 0)
+    assert refreshes == (2 if name.startswith(("lsh", "rff", "midx")) else 0)
     if name.startswith("lsh"):
         kept["members"] = sampler.tables.members  # type: ignore[attr-defined]
     layer.table.read(None, STEPS + 1)

@@ -54,7 +54,7 @@ def test_gradient_bias_falls_like_one_over_m(
     assert -1.25 < slope < -0.75, (slope, biases)
 
 
-@pytest.mark.parametrize("name", ["uniform", "log_uniform", "unigram", "lsh_label", "lsh_embedding"])
+@pytest.mark.parametrize("name", ["uniform", "log_uniform", "unigram", "lsh_label", "lsh_embedding", "midx_pq"])
 def test_work_of_a_step_does_not_grow_with_the_classes(
     name: str, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
 ) -> None:
