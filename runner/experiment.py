@@ -56,7 +56,8 @@ class Network:
         weights *= np.float32(1 / math.sqrt(dim))
         table = RowTable(config.optimizer, weights, bias=True)
         # Softmax does not see a common shift; losses that treat logits as log probabilities (NCE) start at uniform.
-        table.bias_view[:] = -np.float32(math.log(num_classes))
+        # Magnitudes are symmetric around 0 and start there.
+        table.bias_view[:] = 0 if self.loss.by_magnitude else -np.float32(math.log(num_classes))
         self.layer = OutputLayer(table)
         self.sampler = config.sampler.build(layer=self.layer, training=training, seed=seed)
 
@@ -102,7 +103,7 @@ class Network:
 
     def top(self, batch: Batch, k: int) -> np.ndarray:
         """(B, k) best classes of each row, best first."""
-        return self.layer.largest(self.encoder.encode(batch), k)
+        return self.layer.largest(self.encoder.encode(batch), k, by_magnitude=self.loss.by_magnitude)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         parts = {"encoder": self.encoder, "layer": self.layer.table, "sampler": self.sampler}

@@ -75,8 +75,8 @@ class OutputLayer:
         bias = _as_tensor(self.table.bias_view[lo:hi])
         torch.addmm(bias, _as_tensor(hidden_BD), _as_tensor(self.table.weights[lo:hi]).t(), out=_as_tensor(out_BC))
 
-    def largest(self, hidden_BD: np.ndarray, k: int, *, ranked: bool = True) -> np.ndarray:
-        """(B, k) int32 ids of the k largest logits over all classes, ties by lower id.
+    def largest(self, hidden_BD: np.ndarray, k: int, *, ranked: bool = True, by_magnitude: bool = False) -> np.ndarray:
+        """(B, k) int32 ids of the k largest logits (``by_magnitude``: absolute values), ties by lower id.
 
         Best first, or by ascending id when not ``ranked``. Rows must be current (``table.read``).
         """
@@ -89,6 +89,8 @@ class OutputLayer:
         for lo, hi in self.blocks(rows):
             logits = np.empty((rows, hi - lo), dtype=np.float32)
             self.block_logits(hidden_BD, lo, hi, logits)
+            if by_magnitude:
+                np.abs(logits, out=logits)
             topk_kernels.fold_block(logits, lo, k, values, ids, count, bar)
         out = np.empty((rows, k), dtype=np.int32)
         topk_kernels.finish(values, ids, count, k, ranked, out)
@@ -161,14 +163,20 @@ class _PairScores:
     def loss(self, loss: LossConfig, target_log_count_P: np.ndarray | None = None) -> np.ndarray:
         """Loss of each row (B,); logits become gradients. ``target_log_count_P`` where the loss corrects targets."""
         query, proposal = self.query, self.proposal
+        negative_N = loss_kernels.magnitudes(self.logits_N) if loss.by_magnitude else None
         target, candidate = np.split(self.logits_N, [len(query.targets_P)])  # views
         if loss.corrects_candidates:
             candidate -= proposal.log_expected_count_N
         if target_log_count_P is not None:
             target -= target_log_count_P
-        hits = (query.target_indptr_B1, query.targets_P)
-        loss_kernels.mask_pairs(candidate, proposal.ids_N, self.begin_B, self.end_B, *hits)
-        return loss.apply(query.target_indptr_B1, target, self.begin_B, self.end_B, candidate)
+        target_indptr_B1 = query.target_indptr_B1
+        if loss.masks_hits:
+            own = (self.begin_B, self.end_B)
+            loss_kernels.mask_pairs(candidate, proposal.ids_N, *own, target_indptr_B1, query.targets_P)
+        losses = loss.apply(target_indptr_B1, target, self.begin_B, self.end_B, candidate, self.layer.num_classes)
+        if negative_N is not None:
+            loss_kernels.restore_signs(self.logits_N, negative_N)
+        return losses
 
     def update(self) -> np.ndarray:
         """Apply gradients to the touched classes; returns the gradient of the hidden states (B, D)."""
@@ -210,15 +218,22 @@ class _SharedScores:
         """As ``_PairScores.loss``."""
         query, proposal = self.query, self.proposal
         logits_BM = self.logits_BM[: query.num_rows]
+        logits_N = logits_BM.reshape(-1)  # a view
+        signed = (self.target_P, logits_N) if loss.by_magnitude else ()
+        negative = [loss_kernels.magnitudes(logits) for logits in signed]
         log_count_M = proposal.log_expected_count_N if loss.corrects_candidates else None
-        loss_kernels.correct_and_mask_shared(
-            logits_BM, log_count_M, proposal.ids_N, query.target_indptr_B1, query.targets_P
-        )
+        target_indptr_B1 = query.target_indptr_B1
+        # Rows without targets have no hits.
+        hits_B1 = target_indptr_B1 if loss.masks_hits else np.zeros_like(target_indptr_B1)
+        loss_kernels.correct_and_mask_shared(logits_BM, log_count_M, proposal.ids_N, hits_B1, query.targets_P)
         if target_log_count_P is not None:
             self.target_P -= target_log_count_P
         begin_B = np.arange(query.num_rows, dtype=np.int64) * logits_BM.shape[1]
         end_B = begin_B + len(proposal.ids_N)
-        return loss.apply(query.target_indptr_B1, self.target_P, begin_B, end_B, logits_BM.reshape(-1))
+        losses = loss.apply(target_indptr_B1, self.target_P, begin_B, end_B, logits_N, self.layer.num_classes)
+        for grad, was_negative in zip(signed, negative, strict=True):
+            loss_kernels.restore_signs(grad, was_negative)
+        return losses
 
     def update(self) -> np.ndarray:
         """As ``_PairScores.update``."""

@@ -93,7 +93,7 @@ def test_every_preset_composes(preset: str) -> None:
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 def test_each_pair_of_sampler_and_loss_composes_or_says_what_would(sampler: str, loss: str) -> None:
     choice = [f"sampler={sampler}", f"loss={loss}"]
-    if loss == "nce" and sampler.startswith("lsh"):
+    if loss in ("nce", "blackout") and sampler.startswith("lsh"):
         with pytest.raises(ConfigError, match=r"sampler\.tail_candidates of at least 1"):
             compose(choice)
         choice.append("sampler.tail_candidates=1")
@@ -102,6 +102,18 @@ def test_each_pair_of_sampler_and_loss_composes_or_says_what_would(sampler: str,
     else:
         with pytest.raises(ConfigError, match=f"loss={loss} does not go with sampler={sampler}; valid: "):
             compose(choice)
+
+
+@pytest.mark.parametrize(("preset", "sampler", "loss"), [
+    ("bis", "unigram", "sampled_softmax"), ("ns", "uniform", "sampled_softmax"),
+    ("is", "unigram", "partition_estimate"),
+])  # fmt: skip
+def test_importance_sampling_presets_draw_with_replacement(preset: str, sampler: str, loss: str) -> None:
+    config = compose([f"preset={preset}", "sampler.num_samples=110"])
+    assert (config.sampler.name, config.loss.name) == (sampler, loss)
+    assert not config.sampler.unique
+    assert not config.loss.corrects_targets
+    assert config.sampler.num_samples == 110
 
 
 def test_a_sampler_brings_a_loss_that_goes_with_it() -> None:
@@ -238,6 +250,12 @@ def test_a_mistake_is_one_line(override: str, says: str, offers: list[str]) -> N
 def test_other_samplers_check_their_ranges(override: str) -> None:
     with pytest.raises(ConfigError, match=r"sampler\.\w+ must"):
         compose(override.split())
+
+
+@pytest.mark.parametrize("t", ["-0.1", "1.1", "nan"])
+def test_gbce_checks_its_range(t: str) -> None:
+    with pytest.raises(ConfigError, match=r"loss\.t must lie in \[0, 1\]"):
+        compose(["sampler=uniform", "loss=gbce", f"loss.t={t}"])
 
 
 def test_a_missing_required_key_says_how_to_set_it() -> None:
