@@ -56,9 +56,10 @@ class Network:
         weights *= np.float32(1 / math.sqrt(dim))
         table = RowTable(config.optimizer, weights, bias=True)
         # Softmax does not see a common shift; losses that treat logits as log probabilities (NCE) start at uniform.
-        # Magnitudes are symmetric around 0 and start there.
-        table.bias_view[:] = 0 if self.loss.by_magnitude else -np.float32(math.log(num_classes))
-        self.layer = OutputLayer(table)
+        # Magnitudes are symmetric around 0 and start there; a normalised layer has no biases.
+        if not (self.loss.by_magnitude or config.output.normalize):
+            table.bias_view[:] = -np.float32(math.log(num_classes))
+        self.layer = OutputLayer(table, config.output.scale)
         self.sampler = config.sampler.build(layer=self.layer, training=training, seed=seed)
 
     def train_step(self, batch: Batch, step: int, clock: StageClock) -> tuple[float, float]:

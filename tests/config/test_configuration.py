@@ -77,6 +77,7 @@ def test_top_level_yaml_and_dataclass_have_the_same_keys() -> None:
     assert keys == {field.name for field in dataclasses.fields(RunConfig)}
     evaluation = {field.name for field in dataclasses.fields(configuration.EvaluationConfig)}
     assert set(written["evaluation"]) == evaluation
+    assert set(written["output"]) == {field.name for field in dataclasses.fields(configuration.OutputConfig)}
 
 
 @pytest.mark.parametrize("group", ["model", "loss", "optimizer", "sampler", "hardware"])
@@ -160,7 +161,7 @@ def test_run_id_does_not_depend_on_where_and_how(change: str) -> None:
 @pytest.mark.parametrize("change", [
     "sampler.K=3", "sampler.L=7", "seed=1", "epochs=9", "batch_size=17", "max_steps=5", "optimizer.lr=0.5",
     "optimizer.rows=touched", "model.hidden=9", "sampler=lsh_embedding", "loss=sampled_softmax",
-    "dataset=wordnet_related", "evaluation.rows=3",
+    "dataset=wordnet_related", "evaluation.rows=3", "output.normalize=true", "output.temperature=0.5",
 ])  # fmt: skip
 def test_run_id_changes_with_what_can_change_a_number(change: str) -> None:
     assert compose([*BASE, change]).run_id != compose(BASE).run_id
@@ -223,6 +224,9 @@ MISTAKES = [
     ("seed=-1", "seed must lie in [0, 2147483647]", []),
     ("max_steps=0", "max_steps must be null or at least 1", []),
     ("checkpoint_seconds=0", "checkpoint_seconds must be above 0", []),
+    ("output.temperature=0", "output.temperature must lie in (0, 1e6]", []),
+    ("output.temperature=nan", "output.temperature must lie in (0, 1e6]", []),
+    ("output.normalise=true", "unknown key 'output.normalise'; did you mean 'normalize'?", ["temperature"]),
     ("evaluation.per_epoch=0", "evaluation.per_epoch must be at least 1", []),
     ("evaluation.rows=0", "evaluation.rows must be at least 1", []),
     ("hardware.threads=-1", "hardware.threads must be 0 (all cores) or more", []),

@@ -153,6 +153,13 @@ def test_training_learns_under_every_loss(loss: str, configure: Configure) -> No
     assert summary_of(run(configure(*options)))["metrics"]["test/p@1"] > 0.5
 
 
+@pytest.mark.parametrize("sampler", ["full", "uniform", "unigram", "topk", "lsh_label"])
+def test_a_normalised_output_layer_learns(sampler: str, configure: Configure) -> None:
+    """Shared and own candidates, ranked by the same logits that were trained."""
+    choices = [f"sampler={sampler}", *OPTIONS[sampler], "output.normalize=true", "epochs=12", "evaluation.per_epoch=1"]
+    assert summary_of(run(configure(*choices)))["metrics"]["test/p@1"] > 0.5
+
+
 def test_synthetic_data_through_the_entry_point(own_data_dir: Path, tmp_path: Path) -> None:
     shape = {"num_classes": 90, "num_features": 100, "num_train": 120, "num_test": 30, "features_per_row": 8}
     choices = [f"dataset.{key}={value}" for key, value in shape.items()]
