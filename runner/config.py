@@ -64,6 +64,26 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OutputConfig:
+    """How the output layer scores a class.
+
+    ``normalize``: cos(h, w) / ``temperature`` ** 2 without a bias (RF-softmax, whose temperature T = 1 / sqrt(tau) it
+    is; 0.3 was best for its full softmax) instead of h . w + b.
+    """
+
+    normalize: bool = False
+    temperature: float = 0.3
+
+    def __post_init__(self) -> None:
+        require(0 < self.temperature <= 1e6, "output.temperature must lie in (0, 1e6]")
+
+    @property
+    def scale(self) -> float | None:
+        """Factor of the cosine; None where logits are plain inner products."""
+        return self.temperature**-2 if self.normalize else None
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Everything that decides the numbers of a run, and (``hardware``, ``results_dir``...) where it happens."""
 
@@ -73,6 +93,7 @@ class RunConfig:
     optimizer: Any
     sampler: Any
     hardware: HardwareConfig
+    output: OutputConfig
     evaluation: EvaluationConfig
     seed: int
     epochs: int

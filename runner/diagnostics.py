@@ -31,6 +31,8 @@ def proposal_against_truth(network: "Network", batch: Batch, step: int) -> dict[
     logits = np.empty((1, n), dtype=np.float32)
     for row in range(batch.num_rows):
         layer.block_logits(hidden[row : row + 1], 0, n, logits)
+        if network.loss.by_magnitude:
+            np.abs(logits, out=logits)
         targets = batch.targets[batch.target_indptr[row] : batch.target_indptr[row + 1]]
         weight = np.exp((logits[0] - logits[0].max()).astype(np.float64))
         weight[targets] = 0

@@ -52,8 +52,10 @@ class Network:
         weights *= np.float32(1 / math.sqrt(dim))
         table = RowTable(config.optimizer, weights, bias=True)
         # Softmax does not see a common shift; losses that treat logits as log probabilities (NCE) start at uniform.
-        table.bias_view[:] = -np.float32(math.log(num_classes))
-        self.layer = OutputLayer(table)
+        # Magnitudes are symmetric around 0 and start there; a normalised layer has no biases.
+        if not (self.loss.by_magnitude or config.output.normalize):
+            table.bias_view[:] = -np.float32(math.log(num_classes))
+        self.layer = OutputLayer(table, config.output.scale)
         self.sampler = config.sampler.build(layer=self.layer, training=training, seed=seed)
 
     def train_step(self, batch: Batch, step: int, clock: StageClock) -> tuple[float, float]:
@@ -98,7 +100,7 @@ class Network:
 
     def top(self, batch: Batch, k: int) -> np.ndarray:
         """(B, k) best classes of each row, best first."""
-        return self.layer.largest(self.encoder.encode(batch), k)
+        return self.layer.largest(self.encoder.encode(batch), k, by_magnitude=self.loss.by_magnitude)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         parts = {"encoder": self.encoder, "layer": self.layer.table, "sampler": self.sampler}

@@ -107,6 +107,7 @@ class RowTable:
     """A (rows, columns) float32 matrix with an optional bias per row, its Adam moments, and who was updated when.
 
     Legend: R rows, D columns, N pairs, U distinct rows, C rows of a block, B sources.
+    ``least_norm`` of a method: rows stand for their directions (see ``kernels.rows``).
     """
 
     def __init__(self, config: AdamConfig, weights_RD: np.ndarray, *, bias: bool) -> None:
@@ -193,13 +194,14 @@ class RowTable:
         pair_source_N: np.ndarray,
         logits_N: np.ndarray,
         step: int,
+        least_norm: np.float32 | None = None,
     ) -> None:
         """``read_for_update`` of the grouped rows and, in the same pass, the logits of their pairs."""
         from runner.kernels.rows import score_pairs
 
         upto = self._upto(step)
         lag = (self.last_step, upto, *self.drift.until(upto))
-        score_pairs(*self._arrays, *lag, sources_BD, *groups, pair_source_N, logits_N)
+        score_pairs(*self._arrays, *lag, sources_BD, *groups, pair_source_N, logits_N, least_norm)
 
     def score(
         self,
@@ -207,12 +209,13 @@ class RowTable:
         sources_BD: np.ndarray,
         pair_source_N: np.ndarray,
         logits_N: np.ndarray,
+        least_norm: np.float32 | None = None,
     ) -> None:
         """Logits of pairs whose rows are current."""
         from runner.kernels.rows import score_pairs
 
         lag = (self.last_step, 0, *self.drift.until(0))
-        score_pairs(*self._arrays, *lag, sources_BD, *groups, pair_source_N, logits_N)
+        score_pairs(*self._arrays, *lag, sources_BD, *groups, pair_source_N, logits_N, least_norm)
 
     def before_step(self, step: int) -> None:
         """Under ``dense`` every row takes every step: apply what the previous step left out."""
@@ -230,6 +233,7 @@ class RowTable:
         source_grad_BD: np.ndarray,
         step: int,
         bias_grad_N: np.ndarray | None = None,
+        least_norm: np.float32 | None = None,
     ) -> None:
         """Adam on the grouped rows; see ``kernels.rows.update_groups``. Rows must have been read at this step.
 
@@ -240,7 +244,7 @@ class RowTable:
         bias_grad_N = grad_N if bias_grad_N is None else bias_grad_N
         update_groups(
             *self._arrays, self.last_step, step, self._upto(step), *self._adam_scalars(step), *self.drift.powers,
-            sources_SD, *groups, pair_source_N, grad_N, bias_grad_N, source_grad_BD,
+            sources_SD, *groups, pair_source_N, grad_N, bias_grad_N, source_grad_BD, least_norm,
         )  # fmt: skip
 
     def update_all(self, kernel: Callable[..., None], step: int, *arguments: Any) -> None:

@@ -27,7 +27,7 @@ def configuration(method: str, overrides: list[str]) -> RunConfig:
 
 def make_layer(table: RowTable, config: RunConfig) -> OutputLayer:
     """The output layer as the runner would build it from ``config``, over a table that methods share."""
-    return OutputLayer(table)
+    return OutputLayer(table, config.output.scale)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -133,7 +133,10 @@ class Sampler(ABC):
 class SamplerConfig(ABC):
     """Base of sampler configs; ``losses`` lists the losses that make sense with the sampler."""
 
-    losses: ClassVar[tuple[str, ...]] = ("sampled_softmax", "active_set", "nce")
+    losses: ClassVar[tuple[str, ...]] = (
+        "sampled_softmax", "absolute_softmax", "partition_estimate", "active_set", "nce", "negative_sampling", "gbce",
+        "blackout",
+    )  # fmt: skip
     name: str
 
     @property

@@ -77,6 +77,7 @@ def test_top_level_yaml_and_dataclass_have_the_same_keys() -> None:
     assert keys == {field.name for field in dataclasses.fields(RunConfig)}
     evaluation = {field.name for field in dataclasses.fields(configuration.EvaluationConfig)}
     assert set(written["evaluation"]) == evaluation
+    assert set(written["output"]) == {field.name for field in dataclasses.fields(configuration.OutputConfig)}
 
 
 @pytest.mark.parametrize("group", ["model", "loss", "optimizer", "sampler", "hardware"])
@@ -93,7 +94,7 @@ def test_every_preset_composes(preset: str) -> None:
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 def test_each_pair_of_sampler_and_loss_composes_or_says_what_would(sampler: str, loss: str) -> None:
     choice = [f"sampler={sampler}", f"loss={loss}"]
-    if loss == "nce" and sampler.startswith("lsh"):
+    if loss in ("nce", "blackout") and sampler.startswith("lsh"):
         with pytest.raises(ConfigError, match=r"sampler\.tail_candidates of at least 1"):
             compose(choice)
         choice.append("sampler.tail_candidates=1")
@@ -102,6 +103,18 @@ def test_each_pair_of_sampler_and_loss_composes_or_says_what_would(sampler: str,
     else:
         with pytest.raises(ConfigError, match=f"loss={loss} does not go with sampler={sampler}; valid: "):
             compose(choice)
+
+
+@pytest.mark.parametrize(("preset", "sampler", "loss"), [
+    ("bis", "unigram", "sampled_softmax"), ("ns", "uniform", "sampled_softmax"),
+    ("is", "unigram", "partition_estimate"),
+])  # fmt: skip
+def test_importance_sampling_presets_draw_with_replacement(preset: str, sampler: str, loss: str) -> None:
+    config = compose([f"preset={preset}", "sampler.num_samples=110"])
+    assert (config.sampler.name, config.loss.name) == (sampler, loss)
+    assert not config.sampler.unique
+    assert not config.loss.corrects_targets
+    assert config.sampler.num_samples == 110
 
 
 def test_a_sampler_brings_a_loss_that_goes_with_it() -> None:
@@ -148,7 +161,7 @@ def test_run_id_does_not_depend_on_where_and_how(change: str) -> None:
 @pytest.mark.parametrize("change", [
     "sampler.K=3", "sampler.L=7", "seed=1", "epochs=9", "batch_size=17", "max_steps=5", "optimizer.lr=0.5",
     "optimizer.rows=touched", "model.hidden=9", "sampler=lsh_embedding", "loss=sampled_softmax",
-    "dataset=wordnet_related", "evaluation.rows=3",
+    "dataset=wordnet_related", "evaluation.rows=3", "output.normalize=true", "output.temperature=0.5",
 ])  # fmt: skip
 def test_run_id_changes_with_what_can_change_a_number(change: str) -> None:
     assert compose([*BASE, change]).run_id != compose(BASE).run_id
@@ -211,6 +224,9 @@ MISTAKES = [
     ("seed=-1", "seed must lie in [0, 2147483647]", []),
     ("max_steps=0", "max_steps must be null or at least 1", []),
     ("checkpoint_seconds=0", "checkpoint_seconds must be above 0", []),
+    ("output.temperature=0", "output.temperature must lie in (0, 1e6]", []),
+    ("output.temperature=nan", "output.temperature must lie in (0, 1e6]", []),
+    ("output.normalise=true", "unknown key 'output.normalise'; did you mean 'normalize'?", ["temperature"]),
     ("evaluation.per_epoch=0", "evaluation.per_epoch must be at least 1", []),
     ("evaluation.rows=0", "evaluation.rows must be at least 1", []),
     ("hardware.threads=-1", "hardware.threads must be 0 (all cores) or more", []),
@@ -245,6 +261,12 @@ def test_a_mistake_is_one_line(override: str, says: str, offers: list[str]) -> N
 def test_other_samplers_check_their_ranges(override: str) -> None:
     with pytest.raises(ConfigError, match=r"sampler\.\w+ must"):
         compose(override.split())
+
+
+@pytest.mark.parametrize("t", ["-0.1", "1.1", "nan"])
+def test_gbce_checks_its_range(t: str) -> None:
+    with pytest.raises(ConfigError, match=r"loss\.t must lie in \[0, 1\]"):
+        compose(["sampler=uniform", "loss=gbce", f"loss.t={t}"])
 
 
 def test_a_missing_required_key_says_how_to_set_it() -> None:

@@ -137,7 +137,9 @@ def test_a_few_steps(sampler: str, model: str, configure: Configure, capsys: pyt
 @pytest.mark.parametrize(("sampler", "loss"), [
     ("uniform", "nce"), ("uniform", "active_set"), ("unigram", "nce"), ("lsh_label", "sampled_softmax"),
     ("lsh_embedding", "active_set"), ("topk", "sampled_softmax"), ("midx_rq", "nce"), ("midx_learn_pq", "nce"),
-    ("midx_exact", "active_set"),
+    ("midx_exact", "active_set"), ("uniform", "absolute_softmax"), ("quadratic", "absolute_softmax"),
+    ("unigram", "partition_estimate"), ("lsh_topk", "partition_estimate"), ("uniform", "negative_sampling"),
+    ("uniform", "gbce"), ("unigram", "blackout"),
 ])  # fmt: skip
 @pytest.mark.parametrize("rows", ["dense", "touched"])
 def test_other_losses_and_row_policies(sampler: str, loss: str, rows: str, configure: Configure) -> None:
@@ -154,6 +156,22 @@ def test_training_learns(sampler: str, configure: Configure) -> None:
     assert summary_of(folder)["metrics"]["test/p@1"] > 0.6
     losses = [line["loss"] for line in observations(folder, "evaluation")]
     assert losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.parametrize("loss", [
+    "absolute_softmax", "partition_estimate", "negative_sampling", "gbce", "blackout",
+])  # fmt: skip
+def test_training_learns_under_every_loss(loss: str, configure: Configure) -> None:
+    """As above, with a bar of twice chance: some of these learn more slowly."""
+    options = ["sampler=uniform", f"loss={loss}", *OPTIONS["uniform"], "epochs=12", "evaluation.per_epoch=1"]
+    assert summary_of(run(configure(*options)))["metrics"]["test/p@1"] > 0.5
+
+
+@pytest.mark.parametrize("sampler", ["full", "uniform", "unigram", "topk", "lsh_label"])
+def test_a_normalised_output_layer_learns(sampler: str, configure: Configure) -> None:
+    """Shared and own candidates, ranked by the same logits that were trained."""
+    choices = [f"sampler={sampler}", *OPTIONS[sampler], "output.normalize=true", "epochs=12", "evaluation.per_epoch=1"]
+    assert summary_of(run(configure(*choices)))["metrics"]["test/p@1"] > 0.5
 
 
 def test_synthetic_data_through_the_entry_point(own_data_dir: Path, tmp_path: Path) -> None:
