@@ -14,9 +14,13 @@ from runner.kernels import losses as kernels
 
 @dataclass(frozen=True, kw_only=True)
 class LossConfig:
-    """``corrects_candidates`` / ``corrects_targets``: subtract the log expected count from their logits."""
+    """``corrects_candidates`` / ``corrects_targets``: subtract the log expected count from their logits.
+
+    ``by_magnitude``: logits stand for their absolute values, before corrections and in every ranking.
+    """
 
     corrects_candidates: ClassVar[bool]
+    by_magnitude: ClassVar[bool] = False
     name: str
 
     @property

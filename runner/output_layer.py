@@ -170,6 +170,11 @@ class _PairScores:
         loss_kernels.mask_pairs(candidate, proposal.ids_N, self.begin_B, self.end_B, *hits)
         return loss.apply(query.target_indptr_B1, target, self.begin_B, self.end_B, candidate)
 
+    def logit_gradients(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """After ``loss``: (N,) row, class and gradient of each logit of targets and candidates; a class may repeat."""
+        ids_N = np.concatenate([self.query.targets_P, self.proposal.ids_N])
+        return self.row_N, ids_N, self.logits_N.copy()
+
     def update(self) -> np.ndarray:
         """Apply gradients to the touched classes; returns the gradient of the hidden states (B, D)."""
         query = self.query
@@ -219,6 +224,16 @@ class _SharedScores:
         begin_B = np.arange(query.num_rows, dtype=np.int64) * logits_BM.shape[1]
         end_B = begin_B + len(proposal.ids_N)
         return loss.apply(query.target_indptr_B1, self.target_P, begin_B, end_B, logits_BM.reshape(-1))
+
+    def logit_gradients(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As ``_PairScores.logit_gradients``."""
+        query, ids_M = self.query, self.proposal.ids_N
+        rows, shared = query.num_rows, len(ids_M)
+        return (
+            np.concatenate([query.row_P, np.repeat(np.arange(rows, dtype=np.int32), shared)]),
+            np.concatenate([query.targets_P, np.tile(ids_M, rows)]),
+            np.concatenate([self.target_P, self.logits_BM[:rows, :shared].reshape(-1)]),
+        )
 
     def update(self) -> np.ndarray:
         """As ``_PairScores.update``."""

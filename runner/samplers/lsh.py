@@ -17,7 +17,7 @@ Zhao, Mengnan and Shrivastava, Anshumali}, booktitle={ICML}, year={2021}}
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numba import get_num_threads, njit, prange
@@ -177,6 +177,7 @@ class LshConfig(SamplerConfig):
     interval is refresh_growth times longer.
     """
 
+    random_tables: ClassVar[bool] = True
     K: int = 9
     L: int = 50
     hash: Literal["simhash", "dwta"] = "simhash"
