@@ -76,7 +76,10 @@ def diagnose(arguments: argparse.Namespace) -> Path:
     with folder.locked():
         made, entries = _measure(folder, config, chosen, arguments.rows, arguments.draws)
         origin = provenance(config, threads, str(folder.provenance().get("data_checksum")))
-        done = diagnosis.Diagnosis(made={**origin, **made, "run_id": folder.path.name}, entries=tuple(entries))
+        command = " ".join(["python -m runner.diagnose", *sys.argv[1:]])
+        done = diagnosis.Diagnosis(
+            made={**origin, **made, "run_id": folder.path.name, "command": command}, entries=tuple(entries)
+        )
         diagnosis.write(done, folder.diagnostics_path)
     print(diagnosis.to_markdown(done))
     return folder.diagnostics_path

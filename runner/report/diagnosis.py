@@ -27,8 +27,8 @@ _NOTES = (
     "Effective sample size: (sum w)^2 / sum w^2 of the candidates' weights w = exp(logit) / expected count.",
     "Covered mass: softmax probability of the distinct candidates and targets together.",
     "Gradients: of the loss named, against full softmax's, relative to its norm. Bias: of the mean of all draws, whose "
-    "own noise is the floor; without noise: that taken off, over all rows at once (much smaller than the floor, it may "
-    "well be none). Deviation: of one draw.",
+    "own noise is the floor; without noise: with that taken off, over all rows at once (far below the floor it may "
+    "well be none). Deviation: of one draw. Samplers without random tables have no fresh ones.",
     "Mean ± standard deviation over test rows. Samplers that share candidates between rows saw all rows as one batch.",
 )
 _FRESH_NOTE = "Fresh tables: each draw with hash functions of its own, built on the final weights."
@@ -91,23 +91,22 @@ def proposal_table(entries: Sequence[Entry]) -> pd.DataFrame:
 def gradient_table(entries: Sequence[Entry], what: str) -> pd.DataFrame:
     """``what``: hidden or classes."""
     has_fresh = any(f"fresh_{what}_bias" in entry.measures for entry in entries)
-    bias = "Bias, fixed tables" if has_fresh else "Bias"
     rows = []
     for entry in entries:
         row = {"Sampler": entry.name, "Loss": entry.loss}
-        row |= _bias_cells(entry.measures, what, bias)
+        row |= _bias_cells(entry.measures, what, "Bias, fixed tables" if has_fresh else "Bias", "")
         row["Deviation"] = _cell(entry.measures, f"{what}_std", 3)
         if has_fresh:
-            row |= _bias_cells(entry.measures, f"fresh_{what}", "Bias over fresh tables")
+            row |= _bias_cells(entry.measures, f"fresh_{what}", "Bias over fresh tables", " (fresh)")
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _bias_cells(measures: Mapping[str, Any], prefix: str, title: str) -> dict[str, str]:
+def _bias_cells(measures: Mapping[str, Any], prefix: str, title: str, suffix: str) -> dict[str, str]:
     return {
         title: _cell(measures, f"{prefix}_bias", 3),
-        f"{title}: noise floor": _text(measures.get(f"{prefix}_noise_floor"), 3),
-        f"{title}: without noise": _text(measures.get(f"{prefix}_bias_net"), 3),
+        f"Noise floor{suffix}": _text(measures.get(f"{prefix}_noise_floor"), 3),
+        f"Without noise{suffix}": _text(measures.get(f"{prefix}_bias_net"), 3),
     }
 
 
