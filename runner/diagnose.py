@@ -45,7 +45,7 @@ def main() -> int:
     )  # fmt: skip
     parser.add_argument("--rows", type=int, default=64, help="test rows to measure on; default: 64")
     parser.add_argument("--draws", type=int, default=16, help="draws that gradients are averaged over; default: 16")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()  # settings may stand anywhere
     # Overrides after --sampler NAME are taken for names by argparse.
     arguments.overrides += [word for word in arguments.sampler if "=" in word]
     arguments.sampler = [word for word in arguments.sampler if "=" not in word]
@@ -68,11 +68,12 @@ def diagnose(arguments: argparse.Namespace) -> Path:
     config = _config_of(folder)
     chosen = choose(config, arguments.sampler, changes)
 
-    from runner.config import set_threads
+    from runner.config import HardwareConfig, convert, set_threads
     from runner.report import diagnosis
     from runner.run_folder import provenance
 
-    threads = set_threads(int(changes.get("hardware", {}).get("threads", config.hardware.threads)))
+    hardware = {**dataclasses.asdict(config.hardware), **changes.get("hardware", {})}
+    threads = set_threads(convert(HardwareConfig, hardware, "hardware.").threads)
     with folder.locked():
         made, entries = _measure(folder, config, chosen, arguments.rows, arguments.draws)
         origin = provenance(config, threads, str(folder.provenance().get("data_checksum")))
@@ -171,7 +172,7 @@ def _finished(path: Path) -> "RunFolder":
     from runner.run_folder import RunFolder
 
     folder = RunFolder(path.expanduser().absolute())
-    summary = folder.summary() if path.is_dir() else None
+    summary = folder.summary() if folder.path.is_dir() else None
     if summary is None:
         raise RunnerError(f"{path} is no run folder: it has no summary.json; 'python -m runner' prints the one it made")
     if not folder.is_finished():

@@ -228,8 +228,8 @@ def test_by_default_the_runs_own_sampler_with_its_tables(folder: Path, command: 
 
 def test_settings_of_named_samplers(folder: Path, command: Command) -> None:
     code, _, err = command(
-        folder, "--rows", "6", "--draws", "2", "--sampler", "uniform", "lsh_label", "sampler.K=4",
-        "sampler.num_samples=7", "sampler.unique=false", "loss=sampled_softmax",
+        folder, "--rows", "6", "sampler.unique=false", "loss=sampled_softmax", "--draws", "2",
+        "--sampler", "uniform", "lsh_label", "sampler.K=4", "sampler.num_samples=7",
     )  # fmt: skip
     assert code == 0, err
     uniform, lsh = json.loads((folder / "diagnostics" / "diagnostics.json").read_text())["samplers"]
@@ -260,6 +260,8 @@ def test_a_sampler_that_the_runs_loss_does_not_fit_takes_its_own(folder: Path, c
     (["loss=ful"], "unknown option 'loss=ful'; did you mean 'full'?"),
     (["loss=full"], "loss=full does not go with sampler=lsh_label; valid: "),
     (["loss.t=1"], "unknown key 'loss.t'"),
+    (["hardware.threads=many"], "hardware.threads: expected int, got 'many'"),
+    (["hardware.threads=-1"], "hardware.threads must be 0 (all cores) or more"),
 ])  # fmt: skip
 def test_a_mistake_is_one_line(arguments: list[str], says: str, folder: Path, command: Command) -> None:
     code, out, err = command(folder, *arguments)
