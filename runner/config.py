@@ -29,6 +29,7 @@ PLACE_ONLY = (
     "results_dir",
     "force",
     "checkpoint_seconds",
+    "keep_weights",
 )  # where and how, never what: not in run_id
 
 _TABLE_HINT = "a table is many runs: render one by `make reproduce TABLE=NAME` (names are in conf/table)"
@@ -84,6 +85,27 @@ class OutputConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DiagnosticsConfig:
+    """How far the sampler is from the softmax, measured at the ends of epochs (see ``runner.diagnostics``).
+
+    ``every_epochs``: after every so many epochs and at the end; None: never. ``rows``: test rows of the probe.
+    ``draws``: proposals that gradients are averaged over.
+    """
+
+    every_epochs: int | None = None
+    rows: int = 64
+    draws: int = 16
+
+    def __post_init__(self) -> None:
+        require(
+            self.every_epochs is None or self.every_epochs >= 1,
+            "diagnostics.every_epochs must be null (never) or at least 1",
+        )
+        require(self.rows >= 1, "diagnostics.rows must be at least 1")
+        require(self.draws >= 2, "diagnostics.draws must be at least 2: one has no variance")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Everything that decides the numbers of a run, and (``hardware``, ``results_dir``...) where it happens."""
 
@@ -99,9 +121,11 @@ class RunConfig:
     epochs: int
     batch_size: int
     max_steps: int | None = None
+    diagnostics: DiagnosticsConfig = DiagnosticsConfig()
     results_dir: str = "results"
     force: bool = False
     checkpoint_seconds: float = 60.0
+    keep_weights: bool | None = None
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**31, "seed must lie in [0, 2147483647]")
@@ -113,8 +137,14 @@ class RunConfig:
         self.sampler.check_loss(self.loss)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain nested dict, as written to the run folder's config.yaml."""
-        return dataclasses.asdict(self)
+        """Plain nested dict, as written to the run folder's config.yaml.
+
+        Without diagnostics their section is left out: such a run is the one it was before there were any.
+        """
+        out = dataclasses.asdict(self)
+        if self.diagnostics.every_epochs is None:
+            del out["diagnostics"]
+        return out
 
     @property
     def run_id(self) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit, prange
 
 from runner import rng
+from runner.kernels.rows import LEAST_NORM
 from runner.output_layer import OutputLayer
 from runner.samplers.base import Query
 from runner.samplers.lsh_topk import LshTopK
@@ -47,22 +48,25 @@ def _gumbel(unit):
 
 
 @njit(cache=True, inline="always")
-def _logit(hidden_BD, row, weights_ND, bias_N, class_id):
-    total = np.float64(bias_N[class_id])
-    for k in range(hidden_BD.shape[1]):
-        total += np.float64(hidden_BD[row, k]) * np.float64(weights_ND[class_id, k])
-    return total
+def _logit(query_BD, row, weights_ND, bias_N, normalize, class_id):
+    total, square = 0.0, 0.0
+    for k in range(query_BD.shape[1]):
+        total += np.float64(query_BD[row, k]) * np.float64(weights_ND[class_id, k])
+        square += np.float64(weights_ND[class_id, k]) ** 2
+    return (total / max(math.sqrt(square), LEAST_NORM) if normalize else total) + bias_N[class_id]
 
 
 @njit(cache=True, parallel=True)
-def _argmax_of_perturbed(ids_BW, nearest_B, hidden_BD, weights_ND, bias_N, share, seed, step, out_B):
+def _argmax_of_perturbed(ids_BW, nearest_B, query_BD, weights_ND, bias_N, normalize, share, seed, step, out_B):
     """out = arg-max over S (ids[:nearest], ascending) and over the rest's noise above the threshold."""
     num_classes = weights_ND.shape[0]
     for row in prange(out_B.shape[0]):
         key = rng.stream(seed, rng.GUMBEL, step, row)
         best, best_value = -1, -np.inf
         for i in range(nearest_B[row]):
-            value = _logit(hidden_BD, row, weights_ND, bias_N, ids_BW[row, i]) + _gumbel(rng.unit(rng.word(key, i)))
+            value = _logit(query_BD, row, weights_ND, bias_N, normalize, ids_BW[row, i]) + _gumbel(
+                rng.unit(rng.word(key, i))
+            )
             if value > best_value:
                 best, best_value = ids_BW[row, i], value
         counter = nearest_B[row]
@@ -81,7 +85,7 @@ def _argmax_of_perturbed(ids_BW, nearest_B, hidden_BD, weights_ND, bias_N, share
                 place = np.searchsorted(nearest, class_id)
                 if place < nearest.shape[0] and nearest[place] == class_id:
                     continue
-                value = _logit(hidden_BD, row, weights_ND, bias_N, class_id) + _gumbel(above)
+                value = _logit(query_BD, row, weights_ND, bias_N, normalize, class_id) + _gumbel(above)
                 if value > best_value:
                     best, best_value = class_id, value
             if best >= 0:
@@ -101,7 +105,10 @@ def sample_by_gumbel(sampler: LshTopK, hidden_BD: np.ndarray, *, step: int) -> n
     for ids, nearest in zip(ids_BW, nearest_B, strict=True):
         ids[:nearest].sort()
     out_B = np.empty(len(hidden_BD), dtype=np.int32)
-    table = sampler.layer.table
+    layer, table = sampler.layer, sampler.layer.table
     share = min(1.0, sampler.tail / sampler.num_classes)
-    _argmax_of_perturbed(ids_BW, nearest_B, hidden_BD, table.weights, table.bias_view, share, sampler.seed, step, out_B)
+    _argmax_of_perturbed(
+        ids_BW, nearest_B, layer.query_vectors(hidden_BD), table.weights, table.bias_view, layer.scale is not None, share,
+        sampler.seed, step, out_B,
+    )  # fmt: skip
     return out_B

@@ -13,7 +13,8 @@ author={Kingma, Diederik P. and Ba, Jimmy}, booktitle={ICLR}, year={2015}}
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,6 +22,8 @@ import numpy as np
 
 from runner.errors import require
 
+# Last parts of the names under which ``state_dict`` methods give what only further training needs.
+STATE_OF_TRAINING = ("first", "second", "last_step", "bias_first", "bias_second")
 _NEGLIGIBLE = 1e-12  # missed steps whose momentum has decayed to this share move a row by less than float32 can tell
 
 
@@ -122,6 +125,7 @@ class RowTable:
             np.zeros((rows if bias else 0, 1), dtype=np.float32) for _ in range(3)
         )
         self.drift = Drift(config)
+        self._is_frozen = False
 
     @property
     def bias_view(self) -> np.ndarray:
@@ -153,7 +157,16 @@ class RowTable:
 
     def _upto(self, step: int) -> int:
         """Rows are brought up to this step before they take part in ``step``; 0: they stay as they are."""
-        return 0 if self.config.rows == "touched" else step - 1
+        return 0 if self._is_frozen or self.config.rows == "touched" else step - 1
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Meanwhile no read moves a row, so that steps can be tried that are never taken. Rows must be current."""
+        before, self._is_frozen = self._is_frozen, True
+        try:
+            yield
+        finally:
+            self._is_frozen = before
 
     @property
     def settling_steps(self) -> int:

@@ -108,6 +108,18 @@ class OutputLayer:
         width = max(256, min(self.num_classes, _BLOCK_ELEMENTS // max(1, num_rows)))
         return [(lo, min(lo + width, self.num_classes)) for lo in range(0, self.num_classes, width)]
 
+    def query_vectors(self, hidden_BD: np.ndarray) -> np.ndarray:
+        """(B, D): what ``class_vectors`` are multiplied with to give logits, biases apart."""
+        return hidden_BD if self.scale is None else Directions(hidden_BD, self.scale).scaled_BD
+
+    def class_vectors(self) -> np.ndarray:
+        """(N, D): the rows of the class matrix as logits see them; a copy where they are normalised."""
+        weights = self.table.weights
+        if self.scale is None:
+            return weights
+        norm_N1 = np.sqrt(np.einsum("nd,nd->n", weights, weights))[:, None]
+        return weights / np.maximum(norm_N1, LEAST_NORM)
+
     def block_logits(self, hidden_BD: np.ndarray, lo: int, hi: int, out_BC: np.ndarray) -> None:
         """Logits of the classes lo to hi; rows must be current."""
         bias, weights = _as_tensor(self.table.bias_view[lo:hi]), _as_tensor(self.table.weights[lo:hi])
@@ -154,6 +166,10 @@ class _DirectionScores:
     def loss(self, loss: LossConfig, target_log_count_P: np.ndarray | None = None) -> np.ndarray:
         """As of what it holds."""
         return self.scores.loss(loss, target_log_count_P)
+
+    def logit_gradients(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As of what it holds."""
+        return self.scores.logit_gradients()
 
     def update(self) -> np.ndarray:
         """Apply gradients; returns the gradient of the hidden states (B, D)."""
@@ -241,6 +257,11 @@ class _PairScores:
             loss_kernels.restore_signs(self.logits_N, negative_N)
         return losses
 
+    def logit_gradients(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """After ``loss``: (N,) row, class and gradient of each logit of targets and candidates; a class may repeat."""
+        ids_N = np.concatenate([self.query.targets_P, self.proposal.ids_N])
+        return self.row_N, ids_N, self.logits_N.copy()
+
     def update(self) -> np.ndarray:
         """Apply gradients to the touched classes; returns the gradient of the hidden states (B, D)."""
         query = self.query
@@ -299,6 +320,16 @@ class _SharedScores:
         for grad, was_negative in zip(signed, negative, strict=True):
             loss_kernels.restore_signs(grad, was_negative)
         return losses
+
+    def logit_gradients(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As ``_PairScores.logit_gradients``."""
+        query, ids_M = self.query, self.proposal.ids_N
+        rows, shared = query.num_rows, len(ids_M)
+        return (
+            np.concatenate([query.row_P, np.repeat(np.arange(rows, dtype=np.int32), shared)]),
+            np.concatenate([query.targets_P, np.tile(ids_M, rows)]),
+            np.concatenate([self.target_P, self.logits_BM[:rows, :shared].reshape(-1)]),
+        )
 
     def update(self) -> np.ndarray:
         """As ``_PairScores.update``."""

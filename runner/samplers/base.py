@@ -131,12 +131,17 @@ class Sampler(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class SamplerConfig(ABC):
-    """Base of sampler configs; ``losses`` lists the losses that make sense with the sampler."""
+    """Base of sampler configs; ``losses`` lists the losses that make sense with the sampler.
+
+    ``random_tables``: the sampler draws through tables of random hash functions, so that the error of an estimate
+    under one draw of them differs from that over fresh draws.
+    """
 
     losses: ClassVar[tuple[str, ...]] = (
         "sampled_softmax", "absolute_softmax", "partition_estimate", "active_set", "nce", "negative_sampling", "gbce",
         "blackout",
     )  # fmt: skip
+    random_tables: ClassVar[bool] = False
     name: str
 
     @property

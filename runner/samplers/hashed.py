@@ -8,7 +8,7 @@ Legend: N classes, D hidden size, L tables, U distinct rows.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numba import njit
@@ -76,6 +76,7 @@ class HashedConfig(SamplerConfig):
     refresh_period: steps until the tables are first rebuilt; each following interval is refresh_growth times longer.
     """
 
+    random_tables: ClassVar[bool] = True
     K: int = 9
     L: int = 50
     hash: Literal["simhash", "dwta"] = "simhash"

@@ -23,7 +23,7 @@ from numba import get_num_threads, njit, prange
 
 from runner import rng
 from runner.errors import require
-from runner.kernels.rows import FAST
+from runner.kernels.rows import FAST, LEAST_NORM
 from runner.samplers.base import Proposal, Query, Sampler, TrainingFacts
 from runner.samplers.hashed import Hashed, HashedConfig, draw_outside, window_of_bucket
 
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 
 
 @njit(cache=True, fastmath=FAST)
-def _logit(hidden_D, vector_D):
-    total = np.float32(0.0)
-    for k in range(hidden_D.shape[0]):
-        total += hidden_D[k] * vector_D[k]
-    return total
+def _logit(query_D, vector_D, bias, normalize):
+    total, square = np.float32(0.0), np.float32(0.0)
+    for k in range(query_D.shape[0]):
+        total += query_D[k] * vector_D[k]
+        square += vector_D[k] * vector_D[k]
+    return (total / max(np.sqrt(square), LEAST_NORM) if normalize else total) + bias
 
 
 @njit(cache=True)
@@ -59,7 +60,7 @@ def _keep_largest(ids, logits, length, k, count):
 
 @njit(cache=True, parallel=True)
 def _nearest_and_tail(
-    codes_LB, start, members, bucket_cap, hidden_BD, weights_ND, bias_N, k, tail, seed, step, count, ids_BW
+    codes_LB, start, members, bucket_cap, query_BD, weights_ND, bias_N, normalize, k, tail, seed, step, count, ids_BW
 ):
     """Fill ids_BW with S then T for each row; return |S| and |S| + |T|. count: (workers, n) uint8 zeros, left so."""
     rows = ids_BW.shape[0]
@@ -86,7 +87,7 @@ def _nearest_and_tail(
                         length += 1
             if length > k:
                 for i in range(length):
-                    logits[i] = _logit(hidden_BD[row], weights_ND[ids[i]]) + bias_N[ids[i]]
+                    logits[i] = _logit(query_BD[row], weights_ND[ids[i]], bias_N[ids[i]], normalize)
                 length = _keep_largest(ids, logits, length, k, count[worker])
             num_nearest[row] = length
             goal = length + min(tail, num_classes - length)
@@ -138,8 +139,8 @@ class LshTopK(Hashed):
         width = min(self.num_classes, max(config.L * config.bucket_cap, self.k) + tail)
         ids_BW = np.empty((query.num_rows, width), dtype=np.int32)
         nearest_B, length_B = _nearest_and_tail(
-            self.hidden_codes(query), self.tables.start, self.tables.members, config.bucket_cap, query.hidden_BD,
-            table.weights, table.bias_view, self.k, tail, self.seed, step, self._count, ids_BW,
+            self.hidden_codes(query), self.tables.start, self.tables.members, config.bucket_cap,
+            self.layer.query_vectors(query.hidden_BD), table.weights, table.bias_view, self.layer.scale is not None, self.k, tail, self.seed, step, self._count, ids_BW,
         )  # fmt: skip
         return ids_BW, nearest_B, length_B
 

@@ -347,14 +347,16 @@ class MultiIndex(Sampler):
 
     def rebuild(self, step: int, hidden_BD: np.ndarray | None) -> None:
         """New codebooks, starting from the present ones, and new codes. Diverged when weights are not finite."""
-        weights = self.layer.table.weights
+        weights = self.layer.class_vectors()
         norm_N = squared_norms(weights)
         check_usable(norm_N, f" after step {step}")
         generator = rng.generator(self.seed, rng.QUANTIZE, step)
         codebooks = self.quantizer.fit(weights, generator, self.codebooks_2CD)
         if self.learning is not None and hidden_BD is not None:
             bias_N = self.layer.table.bias_view
-            codebooks = self.learning.train(self.quantizer, codebooks, weights, bias_N, hidden_BD, generator)
+            codebooks = self.learning.train(
+                self.quantizer, codebooks, weights, bias_N, self.layer.query_vectors(hidden_BD), generator
+            )
         codes_2N, error_N = self.quantizer.assign(weights, codebooks)
         self.distortion = float(error_N.sum(dtype=np.float64) / max(norm_N.sum(dtype=np.float64), 1e-30))
         self._set(codebooks, codes_2N)
@@ -384,7 +386,7 @@ class MultiIndex(Sampler):
         from ``second`` on."""
         rows, dim = hidden_BD.shape
         padded_BD = np.zeros((round_up(rows, ROWS), dim), dtype=np.float32)
-        padded_BD[:rows] = hidden_BD
+        padded_BD[:rows] = self.layer.query_vectors(hidden_BD)
         num_panels, _, width = self._panels.shape
         scores_BK = np.empty((len(padded_BD), num_panels * width), dtype=np.float32)
         dense.logits(padded_BD, self._panels, np.zeros(0, dtype=np.float32), scores_BK)

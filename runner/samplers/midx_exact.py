@@ -168,23 +168,20 @@ class MidxExactConfig(IndexConfig):
 class MidxExact(MultiIndex):
     """Draws by Theorem 1, from the weights as they are; the codebooks may be as old as they like."""
 
-    def _panel(self, hidden_BD: np.ndarray, lo: int) -> np.ndarray:
-        """Rows from ``lo`` on as the columns of a tile (D, W), zeros where there are no more rows."""
+    def _listed_logits(self, query: Query, lo: int, ids_M: np.ndarray, vectors_ND: np.ndarray) -> np.ndarray:
+        """(M, W): logits of listed classes for the rows from ``lo`` on, zeros where there are no more rows."""
         panel_DW = np.zeros((self.layer.dim, COLUMNS), dtype=np.float32)
-        rows = hidden_BD[lo : lo + COLUMNS]
+        rows = self.layer.query_vectors(query.hidden_BD[lo : lo + COLUMNS])
         panel_DW[:, : len(rows)] = rows.T
-        return panel_DW
-
-    def _listed_logits(self, panel_DW: np.ndarray, ids_M: np.ndarray) -> np.ndarray:
-        table = self.layer.table
         logits_MW = np.empty((len(ids_M), COLUMNS), dtype=np.float32)
-        _logits(table.weights, table.bias_view, ids_M, panel_DW, logits_MW)
+        _logits(vectors_ND, self.layer.table.bias_view, ids_M, panel_DW, logits_MW)
         return logits_MW
 
     def _draw(self, query: Query, num_samples: int, step: int) -> tuple[np.ndarray, ...]:
         """Scores (B', K); ids (B, X), their log expected counts (B, X) and log Z (B,)."""
         rows, codewords = query.num_rows, self.config.codewords
         self.layer.table.read(None, step)
+        vectors_ND = self.layer.class_vectors()
         scores = self.scores(query.hidden_BD)
         scores_BK = np.zeros((round_up(rows, COLUMNS), scores.shape[1]), dtype=np.float32)
         scores_BK[:rows] = scores[:rows]
@@ -193,7 +190,7 @@ class MidxExact(MultiIndex):
         log_partition_B = np.empty(rows, dtype=np.float64)
         log_mass_WCC = np.empty((COLUMNS, codewords, codewords), dtype=np.float32)
         for lo in range(0, rows, COLUMNS):
-            residual_NW = self._listed_logits(self._panel(query.hidden_BD, lo), self.members_N)
+            residual_NW = self._listed_logits(query, lo, self.members_N, vectors_ND)
             scores_WK = scores_BK[lo : lo + COLUMNS]
             _cell_masses(residual_NW, self.cell_start, scores_WK, self.second, log_mass_WCC)
             _draw(
@@ -214,9 +211,10 @@ class MidxExact(MultiIndex):
         scores_BK, _, _, log_partition_B = self._draw(query, 0, step)
         first, second = self.codes_2N[:, ids_M].astype(np.int64)
         log_count_BM = np.empty((query.num_rows, len(ids_M)), dtype=np.float32)
+        vectors_ND = self.layer.class_vectors()
         for lo in range(0, query.num_rows, COLUMNS):
             hi = min(lo + COLUMNS, query.num_rows)
-            logits_MW = self._listed_logits(self._panel(query.hidden_BD, lo), ids_M)
+            logits_MW = self._listed_logits(query, lo, ids_M, vectors_ND)
             score_1, score_2 = scores_BK[lo:hi, first], scores_BK[lo:hi, self.second + second]
             residual = logits_MW.T[: hi - lo] - (score_1 + score_2)
             log_count = score_1.astype(np.float64) + score_2 + residual

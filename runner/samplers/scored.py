@@ -24,7 +24,7 @@ import numpy as np
 from numba import njit, prange
 
 from runner import rng
-from runner.errors import RunnerError, require
+from runner.errors import Diverged, require
 from runner.kernels.math import fast_exp
 from runner.kernels.rows import FAST
 from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig, TrainingFacts
@@ -189,7 +189,7 @@ class Scored(Sampler):
         for lo, logits_BC in self._blocks(query, step):
             _fold_block(logits_BC, lo, self.config.kernel_alpha, self.seed, step, log_total_B, ids_BM, logit_BM)
         if not np.isfinite(log_total_B).all():
-            raise RunnerError(f"sampler={self.config.name}: a logit is not a finite number, so nothing can be drawn")
+            raise Diverged(f"sampler={self.config.name}: a logit is not a finite number; try a smaller optimizer.lr")
         return ids_BM, logit_BM, log_total_B
 
     def _log_count(self, logit_BM: np.ndarray, log_total_B: np.ndarray) -> np.ndarray:

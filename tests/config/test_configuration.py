@@ -78,6 +78,8 @@ def test_top_level_yaml_and_dataclass_have_the_same_keys() -> None:
     evaluation = {field.name for field in dataclasses.fields(configuration.EvaluationConfig)}
     assert set(written["evaluation"]) == evaluation
     assert set(written["output"]) == {field.name for field in dataclasses.fields(configuration.OutputConfig)}
+    diagnostics = {field.name for field in dataclasses.fields(configuration.DiagnosticsConfig)}
+    assert set(written["diagnostics"]) == diagnostics
 
 
 @pytest.mark.parametrize("group", ["model", "loss", "optimizer", "sampler", "hardware"])
@@ -152,7 +154,8 @@ BASE = ["sampler=lsh_label"]
 
 
 @pytest.mark.parametrize("change", [
-    "hardware.threads=1", "results_dir=elsewhere", "force=true", "checkpoint_seconds=5",
+    "hardware.threads=1", "results_dir=elsewhere", "force=true", "checkpoint_seconds=5", "keep_weights=true",
+    "diagnostics.draws=7",  # of diagnostics that are never made
 ])  # fmt: skip
 def test_run_id_does_not_depend_on_where_and_how(change: str) -> None:
     assert compose([*BASE, change]).run_id == compose(BASE).run_id
@@ -162,15 +165,24 @@ def test_run_id_does_not_depend_on_where_and_how(change: str) -> None:
     "sampler.K=3", "sampler.L=7", "seed=1", "epochs=9", "batch_size=17", "max_steps=5", "optimizer.lr=0.5",
     "optimizer.rows=touched", "model.hidden=9", "sampler=lsh_embedding", "loss=sampled_softmax",
     "dataset=wordnet_related", "evaluation.rows=3", "output.normalize=true", "output.temperature=0.5",
+    "diagnostics.every_epochs=1",
 ])  # fmt: skip
 def test_run_id_changes_with_what_can_change_a_number(change: str) -> None:
     assert compose([*BASE, change]).run_id != compose(BASE).run_id
 
 
+def test_runs_without_diagnostics_are_those_of_before_there_were_any() -> None:
+    """Their section would change the id of every run there is."""
+    assert "diagnostics" not in compose(BASE).as_dict()
+    measured = compose([*BASE, "diagnostics.every_epochs=2"])
+    assert measured.as_dict()["diagnostics"] == {"every_epochs": 2, "rows": 64, "draws": 16}
+    assert to_run_config(measured.as_dict()) == measured
+
+
 def test_every_setting_is_in_the_run_id_unless_it_says_where() -> None:
     fields = {field.name for field in dataclasses.fields(RunConfig)}
     assert set(PLACE_ONLY) < fields
-    assert set(PLACE_ONLY) == {"hardware", "results_dir", "force", "checkpoint_seconds"}
+    assert set(PLACE_ONLY) == {"hardware", "results_dir", "force", "checkpoint_seconds", "keep_weights"}
 
 
 def test_run_dir_is_absolute_and_named_by_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,6 +241,10 @@ MISTAKES = [
     ("output.normalise=true", "unknown key 'output.normalise'; did you mean 'normalize'?", ["temperature"]),
     ("evaluation.per_epoch=0", "evaluation.per_epoch must be at least 1", []),
     ("evaluation.rows=0", "evaluation.rows must be at least 1", []),
+    ("diagnostics.every_epochs=0", "diagnostics.every_epochs must be null (never) or at least 1", []),
+    ("diagnostics.rows=0", "diagnostics.rows must be at least 1", []),
+    ("diagnostics.draws=1", "diagnostics.draws must be at least 2", []),
+    ("keep_weights=some", "keep_weights: expected bool or null, got 'some'", []),
     ("hardware.threads=-1", "hardware.threads must be 0 (all cores) or more", []),
     ("loss=full", "loss=full does not go with sampler=lsh_label; valid: ", ["sampled_softmax", "active_set"]),
     ("dataset.name=nowhere", "nowhere", ["wordnet_hypernym"]),
