@@ -108,7 +108,7 @@ def sample_by_gumbel(sampler: LshTopK, hidden_BD: np.ndarray, *, step: int) -> n
     layer, table = sampler.layer, sampler.layer.table
     share = min(1.0, sampler.tail / sampler.num_classes)
     _argmax_of_perturbed(
-        ids_BW, nearest_B, layer.query_vectors(hidden_BD), table.weights, table.bias_view, layer.scale is not None, share,
-        sampler.seed, step, out_B,
+        ids_BW, nearest_B, layer.query_vectors(hidden_BD), table.weights, table.bias_view, layer.scale is not None,
+        share, sampler.seed, step, out_B,
     )  # fmt: skip
     return out_B

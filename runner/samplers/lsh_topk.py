@@ -135,12 +135,13 @@ class LshTopK(Hashed):
 
     def nearest_and_tail(self, query: Query, step: int, tail: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """ids (B, W), of which row b has S = ids[b, : nearest_B[b]] and T = ids[b, nearest_B[b] : length_B[b]]."""
-        config, table = self.config, self.layer.table
+        config, layer, table = self.config, self.layer, self.layer.table
         width = min(self.num_classes, max(config.L * config.bucket_cap, self.k) + tail)
         ids_BW = np.empty((query.num_rows, width), dtype=np.int32)
         nearest_B, length_B = _nearest_and_tail(
             self.hidden_codes(query), self.tables.start, self.tables.members, config.bucket_cap,
-            self.layer.query_vectors(query.hidden_BD), table.weights, table.bias_view, self.layer.scale is not None, self.k, tail, self.seed, step, self._count, ids_BW,
+            layer.query_vectors(query.hidden_BD), table.weights, table.bias_view, layer.scale is not None,
+            self.k, tail, self.seed, step, self._count, ids_BW,
         )  # fmt: skip
         return ids_BW, nearest_B, length_B
 
