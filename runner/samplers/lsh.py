@@ -362,7 +362,6 @@ class Lsh(Sampler):
         the mean has moved away from the centre that codes were made with.
         """
         table = self.layer.table
-        table.read(None, step + 1)
         settled = max(0, self.last_refresh - table.settling_steps)  # 0 stands for never touched, so never moved
         moved = np.flatnonzero(self._touched_step > settled).astype(np.int32)
         if 2 * len(moved) > self.num_classes or not self._center_holds():
