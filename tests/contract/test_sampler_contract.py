@@ -53,6 +53,14 @@ _LSH: dict[str, dict[str, Any]] = {
         "hash": "simhash", "K": 7, "L": 1, "bucket_cap": 4, "sparsity_budget": 0.1, "min_candidates": 60,
         "tail_candidates": 0, "shared": True, "refresh_period": 3,
     },
+    "shared_log_uniform_tail": {
+        "hash": "simhash", "K": 5, "L": 2, "bucket_cap": N, "sparsity_budget": 1.0, "min_candidates": 1,
+        "tail": "log_uniform", "tail_candidates": 25, "shared": True, "refresh_period": 3,
+    },
+    "shared_unigram_tail": {
+        "hash": "simhash", "K": 4, "L": 2, "bucket_cap": N, "sparsity_budget": 1.0, "max_hits": 3, "min_candidates": 1,
+        "tail": "unigram", "tail_candidates": 25, "shared": True, "refresh_period": 3,
+    },
     "max_hits": {
         "hash": "simhash", "K": 3, "L": 6, "bucket_cap": N, "sparsity_budget": 1.0, "max_hits": 10,
         "min_candidates": 1, "tail_candidates": 15, "refresh_period": 3,
@@ -77,6 +85,7 @@ TRUNCATING = {"topk"}
 ALL = [pytest.param(name, case, id=f"{name}-{case}") for name, cases in CASES.items() for case in cases]
 RANDOM = [param for param in ALL if param.values[0] not in ("full", "topk")]
 LSH = [param for param in ALL if param.values[0].startswith("lsh")]
+UNIFORM_TAIL = [param for param in LSH if "tail" not in CASES[param.values[0]][param.values[1]]]
 NOBODY = np.zeros(0, dtype=np.int32)
 
 
@@ -243,11 +252,23 @@ def test_counts_of_any_id_agree_with_the_proposal(name: str, case: str, layer: O
 
 
 @pytest.mark.parametrize(("name", "case"), ALL)
+def test_counts_of_targets_are_those_of_any_id(name: str, case: str, layer: OutputLayer, query: Query) -> None:
+    sampler = build(name, case, layer)
+    for step in (1, 7):
+        log_count_BN = sampler.log_expected_count(query, np.arange(N, dtype=np.int32), step)
+        log_count_P = sampler.log_expected_count_of_targets(query, sampler.sample(query, step), step)
+        np.testing.assert_array_equal(log_count_P, log_count_BN[query.row_P, query.targets_P])
+
+
+@pytest.mark.parametrize(("name", "case"), ALL)
 def test_mean_number_of_candidates_is_the_sum_of_the_counts(
     name: str, case: str, layer: OutputLayer, query: Query
 ) -> None:
     sampler = build(name, case, layer)
-    if name.startswith("lsh") or name in ("topk", "full"):  # exact at every step: |S| + |T| is what is stated
+    if (name.startswith("lsh") and "tail" not in CASES[name][case]) or name in (
+        "topk",
+        "full",
+    ):  # exact at every step: |S| + |T| is what is stated
         proposal = rows_of(sampler.sample(query, 3), ROWS)
         sizes = [len(ids) for ids, _ in proposal]
         np.testing.assert_allclose(stated_counts(sampler, query, 3).sum(1), sizes, rtol=1e-5)
@@ -306,7 +327,7 @@ def test_partition_estimate_is_unbiased(name: str, case: str, layer: OutputLayer
     assert (np.abs(mean_B - exact_B) < BOUND * error_B).all()
 
 
-@pytest.mark.parametrize(("name", "case"), LSH)
+@pytest.mark.parametrize(("name", "case"), UNIFORM_TAIL)
 def test_retrieved_classes_count_once_and_tail_classes_their_share(
     name: str, case: str, layer: OutputLayer, query: Query
 ) -> None:
