@@ -23,8 +23,8 @@ NOTES = (
     "and first touches of memory are excluded.",
     "Refresh: seconds of one refresh after as many steps as the schedule's first interval has (the repetition's, and "
     "draws without training for the rest), times the refreshes that the method's schedule has in the schedule's "
-    "steps, spread over their rows. A refresh hashes the classes that moved, or all of them when that is cheaper; later "
-    "intervals of a schedule are longer, so that in training more of its refreshes hash all.",
+    "steps, spread over their rows. A refresh hashes the classes that moved, or all of them when that is cheaper; "
+    "later intervals of a schedule are longer, so that more refreshes of a training hash all.",
     "Times full: against the fastest full softmax of the same run.",
     "Memory % and products %: what the least traffic to and from memory (at the bandwidth of a stream triad) and the "
     "least products (at the rate of torch's square float32 product, which our tiles and bf16 can exceed), each "
