@@ -164,8 +164,9 @@ def _flatten(ids_BM, num_hits, indptr, num_classes, ids_N, log_count_N):
 def _target_counts(target_indptr_B1, targets_P, indptr_B1, ids_N, log_count_N, log_tail_P, out_P):
     """out = 0 for targets among the retrieved, the tail's log count for others; one range of ids serves all rows."""
     for row in prange(target_indptr_B1.shape[0] - 1):
-        own = row if indptr_B1.shape[0] > 2 else 0
-        begin, end = indptr_B1[own], indptr_B1[own + 1]
+        begin, end = indptr_B1[0], indptr_B1[1]
+        if indptr_B1.shape[0] > 2:
+            begin, end = indptr_B1[row], indptr_B1[row + 1]
         tail = np.float32(-np.inf)
         for i in range(begin, end):
             if log_count_N[i] != np.float32(0.0):
