@@ -176,7 +176,7 @@ def _draw(sampler: Sampler, truth: Truth, loss: LossConfig, step: int) -> _Draw 
     proposal = sampler.sample(query, step)
     if isinstance(proposal, Everything):
         return None
-    log_count_P = sampler.log_expected_count_of_targets(query, step) if loss.corrects_targets else None
+    log_count_P = sampler.log_expected_count_of_targets(query, proposal, step) if loss.corrects_targets else None
     scores = layer.score(query, proposal, step)
     scores.loss(loss, log_count_P)
     row_N, ids_N, grad_N = scores.logit_gradients()

@@ -69,7 +69,7 @@ class Network:
             proposal = self.sampler.sample(query, step)
             log_count = None
             if self.loss.corrects_targets:
-                log_count = self.sampler.log_expected_count_of_targets(query, step)
+                log_count = self.sampler.log_expected_count_of_targets(query, proposal, step)
         with clock.stage("score"):
             scores = self.layer.score(query, proposal, step)
         with clock.stage("loss"):

@@ -187,7 +187,9 @@ class _EverythingScores:
         rows = query.num_rows
         self.padded_BD, self.panels = full_softmax.padded(query.hidden_BD)
         log_partition = self.kernels.log_partition(table.weights, table.bias, self.panels, layer.least_norm)
-        log_partition[rows:] = np.inf  # rows that only pad the batch get no gradient
+        # Rows that only pad the batch get no gradient, nor do rows without a target.
+        log_partition[rows:] = np.inf
+        log_partition[:rows][np.diff(query.target_indptr_B1) == 0] = np.inf
         self.log_partition_B = log_partition
         self.groups = group_by_id(query.targets_P, layer.num_classes)
         self.target_logit_P = np.empty(len(query.targets_P), dtype=np.float32)
@@ -201,9 +203,10 @@ class _EverythingScores:
     def loss(self, loss: LossConfig, target_log_count_P: np.ndarray | None = None) -> np.ndarray:
         """Cross-entropy of each row (B,); with every count 1 there is nothing to correct."""
         rows = self.query.num_rows
-        counts = np.maximum(np.diff(self.query.target_indptr_B1), 1)
+        counts = np.diff(self.query.target_indptr_B1)
         sums = np.bincount(self.query.row_P, weights=self.target_logit_P, minlength=rows)
-        return self.log_partition_B[:rows] - (sums / counts).astype(np.float32)
+        losses = self.log_partition_B[:rows] - (sums / np.maximum(counts, 1)).astype(np.float32)
+        return np.where(counts > 0, losses, np.float32(0))
 
     def update(self) -> np.ndarray:
         """Apply gradients to every class; returns the gradient of the hidden states (B, D)."""

@@ -67,14 +67,18 @@ class Swept:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileDataset:
-    """How one data set is trained in a profile."""
+    """How one data set is trained in a profile.
+
+    ``tuned``: settings of some methods, which profiles may share; ``lengths``: how long some train in this one.
+    """
 
     name: str
     overrides: tuple[str, ...] = ()
     tuned: tuple[Tuned, ...] = ()
+    lengths: tuple[Tuned, ...] = ()
 
     def overrides_of(self, method: str) -> tuple[str, ...]:
-        tuned = (item.overrides for item in self.tuned if method in item.methods)
+        tuned = (item.overrides for item in (*self.tuned, *self.lengths) if method in item.methods)
         return (*self.overrides, *(override for overrides in tuned for override in overrides))
 
 
@@ -135,9 +139,10 @@ class Grid:
         for profile in PROFILES:
             for dataset in self.profile(profile).datasets:
                 _require_known(f"profiles.{profile}.datasets", dataset.name, datasets)
-                for tuned in dataset.tuned:
-                    for method in tuned.methods:
-                        _require_known(f"profiles.{profile}.{dataset.name}.tuned.methods", method, methods)
+                for key in ("tuned", "lengths"):
+                    for item in getattr(dataset, key):
+                        for method in item.methods:
+                            _require_known(f"profiles.{profile}.{dataset.name}.{key}.methods", method, methods)
 
     def profile(self, name: str) -> Profile:
         require(name in PROFILES, f"unknown profile '{name}'{did_you_mean(name, PROFILES)}")
@@ -262,7 +267,8 @@ def _profile(raw: Mapping[str, Any], where: str) -> Profile:
     datasets = []
     for index, item in enumerate(_items(raw.get("datasets"), f"{where}datasets")):
         place = f"{where}datasets[{index}]."
-        item = {**item, "tuned": _build_all(Tuned, item.get("tuned", []), f"{place}tuned")}
+        lists = {key: _build_all(Tuned, item.get(key, []), f"{place}{key}") for key in ("tuned", "lengths")}
+        item = {**item, **lists}
         datasets.append(_build(ProfileDataset, item, place))
     return _build(Profile, {**raw, "datasets": datasets}, where)
 

@@ -90,7 +90,7 @@ class RunnerMethod(Contender):
         with clock.stage("sample"):
             proposal = self.sampler.sample(query, step)
             if self.config.loss.corrects_targets:
-                log_count = self.sampler.log_expected_count_of_targets(query, step)
+                log_count = self.sampler.log_expected_count_of_targets(query, proposal, step)
         with clock.stage("score"):
             scores = self.layer.score(query, proposal, step)
         with clock.stage("loss"):

@@ -67,7 +67,7 @@ class _Entrant:
         drawn = time.perf_counter()
         counts = None
         if self.config.loss.corrects_targets:
-            counts = self.sampler.log_expected_count_of_targets(query, step)
+            counts = self.sampler.log_expected_count_of_targets(query, proposal, step)
         self.layer.score(query, proposal, step).loss(self.config.loss, counts)
         if record:
             self.draw_ms.append(1000 * (drawn - begin))

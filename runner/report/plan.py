@@ -173,9 +173,9 @@ def _shape(run: PlannedRun) -> Expected | Shape | None:
 def _is_alike(record: RunRecord, run: PlannedRun) -> bool:
     """Same data set, method, batch size and threads asked for; K, L, learning rate and length may differ."""
     theirs, ours = record.config, run.config.as_dict()
-    return all(theirs[group]["name"] == ours[group]["name"] for group in ("model", "sampler", "loss")) and all(
-        theirs[key] == ours[key] for key in ("dataset", "batch_size", "hardware")
-    )
+    alike = all(theirs[group]["name"] == ours[group]["name"] for group in ("model", "sampler", "loss"))
+    alike &= all(theirs["sampler"].get(key) == ours["sampler"].get(key) for key in ("shared", "products"))
+    return alike and all(theirs[key] == ours[key] for key in ("dataset", "batch_size", "hardware"))
 
 
 # ---------------------------------------------------------------- running

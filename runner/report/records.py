@@ -77,9 +77,14 @@ class RunRecord:
 
     @property
     def method_name(self) -> str:
-        """The sampler, or ``nce`` where the loss makes another method of it."""
-        loss = self.config["loss"]["name"]
-        return "nce" if loss == "nce" else str(self.config["sampler"]["name"])
+        """The sampler, told apart by what makes another method of it: ``nce``, ``full_bf16``, ``lsh_label_shared``."""
+        sampler = self.config["sampler"]
+        name = str(sampler["name"])
+        if name == "log_uniform" and self.config["loss"]["name"] == "nce":
+            return "nce"
+        if sampler.get("products") == "bf16":
+            return f"{name}_bf16"
+        return f"{name}_shared" if name.startswith("lsh") and sampler.get("shared") else name
 
     def subset_curve(self, cost: str) -> list[tuple[float, float]]:
         """(``cost``: epoch, train_seconds or step; P@1 on the fixed test subset) of every evaluation."""

@@ -100,8 +100,8 @@ class Sampler(ABC):
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
         """(B, M) log expected counts of arbitrary class ids; -inf for what can not be drawn."""
 
-    def log_expected_count_of_targets(self, query: Query, step: int) -> np.ndarray:
-        """(P,) log expected counts of the batch's targets, each for its own row."""
+    def log_expected_count_of_targets(self, query: Query, proposal: "Proposal | Everything", step: int) -> np.ndarray:
+        """(P,) log expected counts of the batch's targets, each for its own row; ``proposal``: what the step drew."""
         unique, position = np.unique(query.targets_P, return_inverse=True)
         log_count = self.log_expected_count(query, unique, step)[query.row_P, position]
         return np.ascontiguousarray(log_count, dtype=np.float32)

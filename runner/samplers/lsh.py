@@ -124,6 +124,24 @@ def _flatten(ids_BM, num_hits, indptr, num_classes, ids_N, log_count_N):
             log_count_N[begin + i] = np.float32(0.0) if i < hits else tail_count
 
 
+@njit(cache=True, parallel=True)
+def _target_counts(target_indptr_B1, targets_P, indptr_B1, ids_N, log_count_N, log_tail_P, out_P):
+    """out = 0 for targets among the retrieved, the tail's log count for others; one range of ids serves all rows."""
+    for row in prange(target_indptr_B1.shape[0] - 1):
+        begin, end = indptr_B1[0], indptr_B1[1]
+        if indptr_B1.shape[0] > 2:
+            begin, end = indptr_B1[row], indptr_B1[row + 1]
+        tail = np.float32(-np.inf)
+        for i in range(begin, end):
+            if log_count_N[i] != np.float32(0.0):
+                tail = log_count_N[i]
+        for t in range(target_indptr_B1[row], target_indptr_B1[row + 1]):
+            out_P[t] = tail if log_tail_P.shape[0] == 0 else log_tail_P[t]
+            for i in range(begin, end):
+                if ids_N[i] == targets_P[t] and log_count_N[i] == np.float32(0.0):
+                    out_P[t] = np.float32(0.0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LshConfig(HashedConfig):
     """Settings of both LNS samplers; K and L are the paper's.
@@ -250,6 +268,16 @@ class Lsh(Hashed):
         position = np.sort(rng.generator(self.seed, rng.SAMPLE, step).choice(outside, wanted, replace=False))
         tail = position + np.searchsorted(hits - np.arange(len(hits)), position, side="right")
         return tail, np.full(wanted, np.log(max(wanted, 1) / max(outside, 1)), dtype=np.float32)
+
+    def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> np.ndarray:
+        """As of the base class, without retrieving once more what the proposal already tells."""
+        ids_N, log_count_N, indptr_B1 = proposal.ids_N, proposal.log_expected_count_N, proposal.indptr_B1
+        if indptr_B1 is None:
+            indptr_B1 = np.array([0, len(ids_N)], dtype=np.int64)
+        log_tail_P = np.zeros(0, dtype=np.float32) if self._tail is None else self._tail.log_count_N[query.targets_P]
+        out_P = np.empty(len(query.targets_P), dtype=np.float32)
+        _target_counts(query.target_indptr_B1, query.targets_P, indptr_B1, ids_N, log_count_N, log_tail_P, out_P)
+        return out_P
 
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
         proposal = self.sample(query, step)

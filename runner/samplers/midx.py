@@ -466,5 +466,5 @@ class Midx(MultiIndex):
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
         return self._log_count(query, np.arange(query.num_rows)[:, None], ids_M[None, :])
 
-    def log_expected_count_of_targets(self, query: Query, step: int) -> np.ndarray:
+    def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> np.ndarray:
         return self._log_count(query, query.row_P, query.targets_P)

@@ -21,7 +21,7 @@ author={Blanc, Guy and Rendle, Steffen}, booktitle={ICML}, year={2018}}
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -120,9 +120,9 @@ class Rff(Sampler):
         log_count = self._log_count(probability).reshape(rows, len(unique))[:, position]
         return np.broadcast_to(log_count, (query.num_rows, len(ids_M)))
 
-    def log_expected_count_of_targets(self, query: Query, step: int) -> np.ndarray:
+    def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> np.ndarray:
         if self.config.shared:
-            return super().log_expected_count_of_targets(query, step)
+            return super().log_expected_count_of_targets(query, proposal, step)
         queries_BF, floor = self._queries(query)  # only a row's own targets, not every row's
         return self._log_count(self.tree.probability(queries_BF, query.targets_P, query.target_indptr_B1, floor))
 

@@ -55,6 +55,14 @@ _LSH: dict[str, dict[str, Any]] = {
         "hash": "simhash", "K": 7, "L": 1, "bucket_cap": 4, "sparsity_budget": 0.1, "min_candidates": 60,
         "tail_candidates": 0, "shared": True, "refresh_period": 3,
     },
+    "shared_log_uniform_tail": {
+        "hash": "simhash", "K": 5, "L": 2, "bucket_cap": N, "sparsity_budget": 1.0, "min_candidates": 1,
+        "tail": "log_uniform", "tail_candidates": 25, "shared": True, "refresh_period": 3,
+    },
+    "shared_unigram_tail": {
+        "hash": "simhash", "K": 4, "L": 2, "bucket_cap": N, "sparsity_budget": 1.0, "max_hits": 3, "min_candidates": 1,
+        "tail": "unigram", "tail_candidates": 25, "shared": True, "refresh_period": 3,
+    },
     "max_hits": {
         "hash": "simhash", "K": 3, "L": 6, "bucket_cap": N, "sparsity_budget": 1.0, "max_hits": 10,
         "min_candidates": 1, "tail_candidates": 15, "refresh_period": 3,
@@ -122,6 +130,7 @@ RANDOM = [param for param in ALL if param.values[0] not in DETERMINISTIC]
 DRAWN = [param for param in ALL if param.values[0] != "in_batch"]
 HASHED = [param for param in ALL if param.values[0].startswith("lsh")]  # tables that follow the weights
 LNS = [param for param in HASHED if param.values[0] in ("lsh_label", "lsh_embedding")]
+UNIFORM_TAIL = [param for param in LNS if "tail" not in CASES[param.values[0]][param.values[1]]]
 NOBODY = np.zeros(0, dtype=np.int32)
 
 
@@ -292,12 +301,22 @@ def test_counts_of_any_id_agree_with_the_proposal(name: str, case: str, layer: O
         np.testing.assert_array_equal(sampler.log_expected_count(query, some, step), log_count_BN[:, some])
 
 
+@pytest.mark.parametrize(("name", "case"), ALL)
+def test_counts_of_targets_are_those_of_any_id(name: str, case: str, layer: OutputLayer, query: Query) -> None:
+    sampler = build(name, case, layer)
+    for step in (1, 7):
+        log_count_BN = sampler.log_expected_count(query, np.arange(N, dtype=np.int32), step)
+        log_count_P = sampler.log_expected_count_of_targets(query, sampler.sample(query, step), step)
+        np.testing.assert_array_equal(log_count_P, log_count_BN[query.row_P, query.targets_P])
+
+
 @pytest.mark.parametrize(("name", "case"), DRAWN)
 def test_mean_number_of_candidates_is_the_sum_of_the_counts(
     name: str, case: str, layer: OutputLayer, query: Query
 ) -> None:
     sampler = build(name, case, layer)
-    if not repeats(name, case) and name not in _UNIQUE:  # exact at every step: |S| + |T| is what is stated
+    # Exact at every step: |S| + |T| is what is stated.
+    if not repeats(name, case) and name not in _UNIQUE and "tail" not in CASES[name][case]:
         proposal = rows_of(sampler.sample(query, 3), ROWS)
         sizes = [len(ids) for ids, _ in proposal]
         np.testing.assert_allclose(stated_counts(sampler, query, 3).sum(1), sizes, rtol=1e-5)

@@ -50,7 +50,7 @@ def results(kind: str, layer: OutputLayer, query: Query, threads: int) -> dict[s
     for step in range(1, STEPS + 1):
         proposal = sampler.sample(query, step)
         scores = layer.score(query, proposal, step)
-        log_counts = sampler.log_expected_count_of_targets(query, step) if loss.corrects_targets else None
+        log_counts = sampler.log_expected_count_of_targets(query, proposal, step) if loss.corrects_targets else None
         kept[f"losses {step}"] = scores.loss(loss, log_counts).copy()
         kept[f"grad_hidden {step}"] = scores.update()
         if hasattr(proposal, "ids_N"):

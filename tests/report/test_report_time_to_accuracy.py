@@ -140,6 +140,16 @@ def test_tuned_learning_rates_are_of_the_list_and_all_else_is_equal(profile: str
 
 
 @pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("table", ["time_to_accuracy", "learning_rates"])
+def test_cheap_methods_never_train_less_than_full_softmax(table: str, profile: str, tmp_path: Path) -> None:
+    runs = expand(load_table(table).grid, profile, tmp_path)
+    for run in runs:
+        full = next(other for other in runs if other.dataset == run.dataset and other.method == "full")
+        assert run.config.epochs >= full.config.epochs, (run.dataset, run.method)
+        assert (run.config.max_steps or 10**9) >= (full.config.max_steps or 0), (run.dataset, run.method)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
 def test_tuned_learning_rates_are_the_best_of_the_committed_table(profile: str, tmp_path: Path) -> None:
     path = PUBLISHED.parent / "tables" / profile / "learning_rates.csv"
     if not path.exists():

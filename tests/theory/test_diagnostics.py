@@ -185,7 +185,9 @@ def test_logit_gradients_are_those_of_the_update(
     layer, query = make_layer(N, DIM, norm=2.0), make_query(ROWS, DIM, N)
     sampler = build("unigram", layer, num_samples=25, unique=False, shared=shared)
     chosen = LOSSES[loss](name=loss)
-    log_count = sampler.log_expected_count_of_targets(query, 1) if chosen.corrects_targets else None
+    log_count = (
+        sampler.log_expected_count_of_targets(query, sampler.sample(query, 1), 1) if chosen.corrects_targets else None
+    )
     scores = layer.score(query, sampler.sample(query, 1), 1)
     scores.loss(chosen, log_count)
     row_N, ids_N, grad_N = scores.logit_gradients()
