@@ -41,6 +41,7 @@ class LossConfig:
 
     ``masks_hits``: a row's targets among its candidates (accidental hits) take no part as candidates.
     ``by_magnitude``: logits stand for their absolute values, before corrections and in every ranking.
+    ``kernel``: computes losses and gradients, in place.
     """
 
     kernel: ClassVar[Callable[..., np.ndarray]] = staticmethod(kernels.softmax_loss)

@@ -160,11 +160,11 @@ class _DirectionScores:
 
     @property
     def touched_U(self) -> np.ndarray:
-        """As of what it holds."""
+        """As of the scores inside."""
         return self.scores.touched_U
 
     def loss(self, loss: LossConfig, target_log_count_P: np.ndarray | None = None) -> np.ndarray:
-        """As of what it holds."""
+        """As of the scores inside."""
         return self.scores.loss(loss, target_log_count_P)
 
     def logit_gradients(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
