@@ -146,11 +146,13 @@ class Learning:
 
         mean over classes of |w - w_hat|^2  +  mean over queries of KL(p || q_hat),
 
-    p the softmax of the true logits (biases included) and q_hat that of the logits h . w_hat, over ``classes`` classes
-    drawn anew at each step. assignment: what w_hat is made of. ``soft`` is the paper's, codewords averaged by the
-    softmax of their inner products with the vector (of the residual under rq): it learns a q_hat that no sampler draws
-    from, and the codewords it leaves can be worse than k-means' once each class has one pair of them. ``hard``
-    takes the nearest pair, as the sampler will, so that q_hat is the sampler's own distribution.
+    p the softmax of the true logits (biases included) and q_hat that of the logits h . w_hat (plus the log popularity
+    of the class, where the sampler draws by it), over ``classes`` classes drawn anew at each step.
+
+    assignment: what w_hat is made of. ``soft`` is the paper's, codewords averaged by the softmax of their inner
+    products with the vector (of the residual under rq): it learns a q_hat that no sampler draws from, and the
+    codewords it leaves can be worse than k-means' once each class has one pair of them. ``hard`` takes the nearest
+    pair, as the sampler will, so that q_hat is the sampler's own distribution.
     """
 
     assignment: Literal["hard", "soft"]
@@ -163,11 +165,13 @@ class Learning:
         quantizer: Quantizer,
         codebooks_2CD: np.ndarray,
         values_ND: np.ndarray,
-        bias_N: np.ndarray,
         hidden_BD: np.ndarray,
         generator: np.random.Generator,
+        *,
+        bias_N: np.ndarray | None = None,
+        log_weight_N: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Codebooks (2, C, D) that learning makes of the given ones; ``bias_N`` may be empty. Diverged on overflow."""
+        """Codebooks (2, C, D) that learning makes of the given ones. Diverged on overflow."""
         import torch
 
         place = np.zeros_like(codebooks_2CD)
@@ -181,9 +185,10 @@ class Learning:
                 size = min(self.classes, len(values_ND))
                 rows = np.sort(generator.choice(len(values_ND), size, replace=False, shuffle=False))
                 values = torch.from_numpy(values_ND[rows])
-                logits = hidden @ values.T
-                if len(bias_N):
-                    logits += torch.from_numpy(bias_N[rows])
+                bias, log_weight = (
+                    torch.zeros(size) if of_N is None else torch.from_numpy(of_N[rows].astype(np.float32))
+                    for of_N in (bias_N, log_weight_N)
+                )
                 parameter = torch.from_numpy(codebooks).requires_grad_()
                 if self.assignment == "soft":
                     approximation = _soft(values, *parameter)
@@ -192,13 +197,13 @@ class Learning:
                     first, second = torch.from_numpy(codes_2S.astype(np.int64))
                     approximation = parameter[0][first] + parameter[1][second]
                 reconstruction = (values - approximation).square().sum(dim=1).mean()
-                log_q = torch.log_softmax(hidden @ approximation.T, dim=1)
-                log_p = torch.log_softmax(logits, dim=1)
+                log_p = torch.log_softmax(hidden @ values.T + bias, dim=1)
+                log_q = torch.log_softmax(hidden @ approximation.T + log_weight, dim=1)
                 divergence = (log_p.exp() * (log_p - log_q)).sum(dim=1).mean()
                 (grad,) = torch.autograd.grad(reconstruction + divergence, parameter)
                 dense_adam(config, moments, codebooks, grad.numpy() * place, step)
-        if not np.isfinite(codebooks).all():
-            raise Diverged("learning the codebooks diverged; try a smaller sampler.learn_lr")
+                if not (np.abs(codebooks) < _LARGEST**0.5).all():  # false for NaN too
+                    raise Diverged("learning the codebooks diverged; try a smaller sampler.learn_lr")
         return codebooks
 
 

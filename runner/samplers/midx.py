@@ -327,6 +327,8 @@ class MultiIndex(Sampler):
         self.quantizer = config.build_quantizer()
         self.learning = learning
         self._weight_N = weight_N
+        self._log_weight_N = None if weight_N is None else np.log(weight_N)
+        self._popular_N = np.zeros(0, dtype=np.float64)
         self.refreshes = 0
         self.next_refresh = period
         self.distortion = 0.0
@@ -355,8 +357,9 @@ class MultiIndex(Sampler):
         if self.learning is not None and hidden_BD is not None:
             bias_N = self.layer.table.bias_view
             codebooks = self.learning.train(
-                self.quantizer, codebooks, weights, bias_N, self.layer.query_vectors(hidden_BD), generator
-            )
+                self.quantizer, codebooks, weights, self.layer.query_vectors(hidden_BD), generator,
+                bias_N=bias_N if len(bias_N) else None, log_weight_N=self._log_weight_N,
+            )  # fmt: skip
         codes_2N, error_N = self.quantizer.assign(weights, codebooks)
         self.distortion = float(error_N.sum(dtype=np.float64) / max(norm_N.sum(dtype=np.float64), 1e-30))
         self._set(codebooks, codes_2N)
@@ -376,10 +379,8 @@ class MultiIndex(Sampler):
         with np.errstate(divide="ignore"):  # an empty cell has log mass -inf
             log_mass = np.log(mass).astype(np.float32).reshape(codewords, codewords)
         self._log_mass_CC = np.ascontiguousarray(log_mass.T)
-        self._popular_N = self._log_weight_N = np.zeros(0, dtype=np.float64)
         if self._weight_N is not None:
             self._popular_N = _running_sums(self._weight_N, self.cell_start, self.members_N)
-            self._log_weight_N = np.log(self._weight_N)
 
     def scores(self, hidden_BD: np.ndarray) -> np.ndarray:
         """(B', K) products with the codewords, rows padded: the first codebook's in columns from 0, the second's
@@ -401,7 +402,7 @@ class MultiIndex(Sampler):
     @property
     def statistics(self) -> dict[str, float]:
         sizes = np.diff(self.cell_start)
-        held = (self.codes_2N, self.members_N, self.cell_start, self._log_mass_CC, self._popular_N, self._log_weight_N)
+        held = (self.codes_2N, self.members_N, self.cell_start, self._log_mass_CC, self._popular_N)
         return {
             "refreshes": self.refreshes,
             "distortion": self.distortion,
@@ -438,8 +439,8 @@ class Midx(MultiIndex):
         log_partition_B = np.empty(rows, dtype=np.float64)
         _draw(
             scores_BK, self.second, self._log_mass_CC, self.cell_start, self.members_N, self._popular_N,
-            self._log_weight_N, np.log(self.config.num_samples), self.seed, step, ids_BM, log_count_BM,
-            log_partition_B,
+            self._popular_N if self._log_weight_N is None else self._log_weight_N,
+            np.log(self.config.num_samples), self.seed, step, ids_BM, log_count_BM, log_partition_B,
         )  # fmt: skip
         return ids_BM, log_count_BM, log_partition_B
 
@@ -458,7 +459,7 @@ class Midx(MultiIndex):
         _, _, log_partition_B = self._draw(scores_BK, query.num_rows, 0, 0)
         first, second = self.codes_2N[:, ids_X].astype(np.int64)
         log_count = scores_BK[row_X, first].astype(np.float64) + scores_BK[row_X, self.second + second]
-        if len(self._log_weight_N):
+        if self._log_weight_N is not None:
             log_count += self._log_weight_N[ids_X]
         log_count += np.log(self.config.num_samples) - log_partition_B[row_X]
         return log_count.astype(np.float32)

@@ -465,6 +465,26 @@ def test_learning_lowers_the_divergence_on_new_queries(kind: str, make_layer: La
     assert kl[f"midx_learn_{kind}"] < 0.9 * kl[f"midx_{kind}"], kl
 
 
+def test_learning_allows_for_popularity(make_layer: Layers) -> None:
+    """Where classes are drawn by popularity, codewords unlearn what popularity says; uniform learning would not."""
+    layer, seen, fresh = trained_like(make_layer)
+    weight = np.random.default_rng(2).permutation(1000 / np.arange(1, layer.num_classes + 1))
+    layer.table.bias[:, 0] = np.log(weight)
+    made = quantizer("rq", 8)
+    start = made.fit(layer.table.weights, np.random.default_rng(0))
+    kl = []
+    for log_weight in (None, np.log(weight)):
+        learning = Learning(assignment="hard", classes=10_000, steps=60, lr=0.01)
+        first, second = learning.train(
+            made, start, layer.table.weights, seen.hidden_BD, np.random.default_rng(0), bias_N=layer.table.bias_view,
+            log_weight_N=log_weight,
+        )  # fmt: skip
+        k1, k2 = made.assign(layer.table.weights, np.stack([first, second]))[0]
+        logits = fresh.hidden_BD.astype(np.float64) @ (first[k1] + second[k2]).T + np.log(weight)
+        kl.append(divergence(log_softmax(logits_of(layer, fresh)), log_softmax(logits)).mean())
+    assert kl[1] < 0.9 * kl[0], kl
+
+
 @pytest.mark.parametrize("assignment", ["hard", "soft"])
 @pytest.mark.parametrize("kind", ["pq", "rq"])
 def test_learning_lowers_its_own_objective(assignment: Any, kind: Any, make_layer: Layers) -> None:
@@ -492,7 +512,7 @@ def test_learning_lowers_its_own_objective(assignment: Any, kind: Any, make_laye
     values = [objective(start)]
     for steps in (5, 25):
         learning = Learning(assignment=assignment, classes=10_000, steps=steps, lr=0.01)
-        learnt = learning.train(made, start, weights, bias, seen.hidden_BD, np.random.default_rng(0))
+        learnt = learning.train(made, start, weights, seen.hidden_BD, np.random.default_rng(0), bias_N=bias)
         values.append(objective(learnt))
         for codebook, part in zip(learnt, made.parts(16), strict=True):
             outside = np.ones(16, dtype=bool)
@@ -501,11 +521,11 @@ def test_learning_lowers_its_own_objective(assignment: Any, kind: Any, make_laye
     assert values[0] > values[1] > values[2], values
 
 
-def test_learning_that_overflows_says_which_key(make_layer: Layers) -> None:
+@pytest.mark.parametrize("assignment", ["hard", "soft"])
+def test_learning_that_overflows_says_which_key(assignment: Any, make_layer: Layers) -> None:
     layer, seen, _ = trained_like(make_layer)
     made = quantizer("rq", 4)
     start = made.fit(layer.table.weights, np.random.default_rng(0))
-    learning = Learning(assignment="soft", classes=100, steps=5, lr=1e30)
-    table = layer.table
+    learning = Learning(assignment=assignment, classes=100, steps=5, lr=1e30)
     with pytest.raises(Diverged, match=r"sampler\.learn_lr"):
-        learning.train(made, start, table.weights, table.bias_view, seen.hidden_BD, np.random.default_rng(0))
+        learning.train(made, start, layer.table.weights, seen.hidden_BD, np.random.default_rng(0))
