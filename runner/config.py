@@ -115,12 +115,12 @@ class RunConfig:
     optimizer: Any
     sampler: Any
     hardware: HardwareConfig
-    output: OutputConfig
     evaluation: EvaluationConfig
     seed: int
     epochs: int
     batch_size: int
     max_steps: int | None = None
+    output: OutputConfig = OutputConfig()
     diagnostics: DiagnosticsConfig = DiagnosticsConfig()
     results_dir: str = "results"
     force: bool = False
@@ -139,11 +139,14 @@ class RunConfig:
     def as_dict(self) -> dict[str, Any]:
         """Plain nested dict, as written to the run folder's config.yaml.
 
-        Without diagnostics their section is left out: such a run is the one it was before there were any.
+        Sections that change nothing are left out, so that they do not tell runs apart: ``diagnostics`` where there are
+        none, ``output`` where logits are plain inner products.
         """
         out = dataclasses.asdict(self)
         if self.diagnostics.every_epochs is None:
             del out["diagnostics"]
+        if not self.output.normalize:
+            del out["output"]
         return out
 
     @property
