@@ -6,6 +6,7 @@ python scripts/bench.py rows --method lsh_embedding                    the row p
 python scripts/bench.py refresh --classes 670091                       rebuilding hash tables
 python scripts/bench.py sampling --classes 10000 100000 500000         how long drawing takes, and its figure
 python scripts/bench.py sampling --rf-softmax                          RF-softmax Table 2 beside its printed numbers
+python scripts/bench.py kernels                                        RF-softmax Table 1: errors, no times
 
 Each writes results/bench/<what>.json and the same as Markdown beside it. Nothing else should run on the machine.
 """
@@ -66,6 +67,10 @@ def parser() -> argparse.ArgumentParser:
         "--rf-softmax", action="store_true",
         help="RF-softmax Table 2: 10 rows, 10 draws, 64 dimensions, 10,000 and 500,000 classes, its samplers",
     )  # fmt: skip
+    kernels = what.add_parser("kernels", help="error of approximations of the softmax's kernel")
+    kernels.add_argument("--draws", type=int, default=5, metavar="N", help="draws of the features (default: 5)")
+    kernels.add_argument("--threads", type=int, default=0, metavar="N", help="default: all cores of this process")
+    kernels.add_argument("--json", type=Path, metavar="PATH", help="default: results/bench/kernels.json")
     return front
 
 
@@ -74,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
     from runner.errors import RunnerError
 
     load = os.getloadavg()[0]
-    if load > _QUIET:
+    if load > _QUIET and arguments.what != "kernels":
         print(f"warning: load average {load:.2f} before the start: timings will be noisy", file=sys.stderr)
     try:
         print(measure(arguments))
@@ -89,6 +94,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def measure(arguments: argparse.Namespace) -> str:
     """Measure what was asked, write the report; returns its Markdown and its path."""
+    if arguments.what == "kernels":
+        return measure_kernels(arguments)
     from runner.bench import output_layer, refresh, rows, sampling
     from runner.bench.contenders import configuration
     from runner.bench.measure import Plan
@@ -143,6 +150,19 @@ def measure(arguments: argparse.Namespace) -> str:
     if arguments.what == "sampling" and len(arguments.classes) > 2:
         text += f"\n{sampling.draw_figure(json.loads(path.read_text()), path.with_suffix(''))}"
     return f"{text}\n{path}"
+
+
+def measure_kernels(arguments: argparse.Namespace) -> str:
+    from runner.bench.contenders import configuration
+    from runner.bench.kernel_error import write_report
+    from runner.config import set_threads
+    from runner.errors import require
+
+    require(arguments.draws >= 2, "--draws must be at least 2: one has no deviation")
+    config = configuration("full", [])
+    path = arguments.json or Path("results/bench/kernels.json")
+    threads = set_threads(arguments.threads or config.hardware.threads)
+    return f"{write_report(path, config, threads, draws=arguments.draws)}\n{path}"
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import pandas as pd
 from runner.report.figure_style import STYLE, looks_of, new_figure, plain_log_ticks, save
 from runner.report.layout import markdown_table
 from runner.report.plots import distribution_panel
+from runner.run_folder import read_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -110,86 +111,112 @@ def _bias_cells(measures: Mapping[str, Any], prefix: str, title: str, suffix: st
     }
 
 
-def to_markdown(diagnosis: Diagnosis) -> str:
-    made, entries = diagnosis.made, diagnosis.entries
-    notes = [*_NOTES]
+def notes(diagnosis: Diagnosis) -> list[str]:
+    """How to read the tables."""
+    entries = diagnosis.entries
+    out = [*_NOTES]
     if any("fresh_hidden_bias" in entry.measures for entry in entries):
-        notes.append(_FRESH_NOTE)
+        out.append(_FRESH_NOTE)
     # A class of p > 0 out of reach in some rows only makes the mean infinite: say in how many.
     for entry in entries:
-        rows, out = entry.measures["rows"], entry.measures["rows_out_of_reach"]
-        if 0 < out < rows:
-            notes.append(f"{entry.name}: some class is out of reach in {out} of {rows} rows.")
-    settings = [
+        rows, missed = entry.measures["rows"], entry.measures["rows_out_of_reach"]
+        if 0 < missed < rows:
+            out.append(f"{entry.name}: some class is out of reach in {missed} of {rows} rows.")
+    return out
+
+
+def settings(diagnosis: Diagnosis) -> str:
+    """A line for each sampler."""
+    return "\n".join(
         f"- `{entry.name}`: "
         + ", ".join(f"{key}={value}" for key, value in entry.settings.items() if key != "name")
         + "".join(f", loss.{key}={value}" for key, value in entry.loss_settings.items() if key != "name")
         + f" ({entry.tables})"
-        for entry in entries
-    ]
-    parts = [
-        f"# Diagnostics of {made['run_id']}",
-        f"Made by `{made['command']}`  \n{made['started'][:10]}; commit {str(made['commit'])[:10]}"
-        f"{' + changes' if made['patch'] else ''}; {made['cpu']}, {made['threads']} of {made['cores']} cores",
-        f"{made['rows']} test rows of {made['dataset']} ({made['num_classes']:,} classes), weights after step "
-        f"{made['step']:,}, {made['draws']} draws.",
-        "## Proposal",
-        markdown_table(proposal_table(entries)),
-        "## Gradient with regard to the hidden state",
-        markdown_table(gradient_table(entries, "hidden")),
-        "## Gradient with regard to the class vectors",
-        markdown_table(gradient_table(entries, "classes")),
-        "\n".join(f"- {note}" for note in notes),
-        "## Settings",
-        "\n".join(settings),
-    ]
-    return "\n\n".join(parts) + "\n"
+        for entry in diagnosis.entries
+    )
 
 
-def to_csv(entries: Sequence[Entry]) -> str:
-    """A line per sampler: every measure, empty where it does not apply."""
-    frame = pd.DataFrame({"sampler": entry.name, "loss": entry.loss, **entry.measures} for entry in entries)
-    return frame.to_csv(index=False)
+def made_line(diagnosis: Diagnosis) -> str:
+    """Probe, weights, draws; day, commit, machine."""
+    made = diagnosis.made
+    return (
+        f"{made['rows']} test rows of {made['dataset']} ({made['num_classes']:,} classes), weights of "
+        f"{made['run_id']} after step {made['step']:,}, {made['draws']} draws; {made['started'][:10]}; commit "
+        f"{str(made['commit'])[:10]}{' + changes' if made['patch'] else ''}; {made['cpu']}, {made['threads']} of "
+        f"{made['cores']} cores"
+    )
+
+
+def tables(diagnosis: Diagnosis) -> dict[str, pd.DataFrame]:
+    """Caption -> table, text only."""
+    return {
+        "Proposal": proposal_table(diagnosis.entries),
+        "Gradient with regard to the hidden state": gradient_table(diagnosis.entries, "hidden"),
+        "Gradient with regard to the class vectors": gradient_table(diagnosis.entries, "classes"),
+    }
+
+
+def to_markdown(diagnosis: Diagnosis) -> str:
+    parts = [f"# Diagnostics of {diagnosis.made['run_id']}"]
+    parts.append(f"Made by `{diagnosis.made['command']}`  \n{made_line(diagnosis)}")
+    for caption, frame in tables(diagnosis).items():
+        parts += [f"## {caption}", markdown_table(frame)]
+    listed = "\n".join(f"- {note}" for note in notes(diagnosis))
+    return "\n\n".join([*parts, listed, "## Settings", settings(diagnosis)]) + "\n"
+
+
+def as_frame(entries: Sequence[Entry]) -> pd.DataFrame:
+    """A row per sampler: every measure, empty where it does not apply."""
+    return pd.DataFrame({"sampler": entry.name, "loss": entry.loss, **entry.measures} for entry in entries)
 
 
 # ---------------------------------------------------------------- figures
 
 
+def shown_in_figures(diagnosis: Diagnosis) -> list[Entry]:
+    """Samplers that take every class have no curve of their own."""
+    return [entry for entry in diagnosis.entries if entry.measures["kl"] is not None]
+
+
 def draw(diagnosis: Diagnosis, folder: Path) -> list[Path]:
-    """PNG and SVG of both figures; returns the PNGs. Samplers that take every class have no curve of their own."""
+    """PNG and SVG of both figures; returns the PNGs."""
     import matplotlib
 
-    shown = [entry for entry in diagnosis.entries if entry.measures["kl"] is not None]
-    if not shown:
-        return []
     with matplotlib.rc_context(STYLE):
-        return [
-            save(_cumulative(diagnosis, shown), folder / "cumulative"),
-            save(_by_rank(diagnosis, shown), folder / "proposal_by_rank"),
-        ]
+        ranked = by_rank(diagnosis)
+        if ranked is None:
+            return []
+        together = cumulative_of({f"{diagnosis.made['dataset']}: what is proposed beside the softmax": diagnosis})
+        return [save(together, folder / "cumulative"), save(ranked, folder / "proposal_by_rank")]
 
 
-def _cumulative(diagnosis: Diagnosis, shown: Sequence[Entry]) -> "Figure":
-    """Cumulative q against cumulative p over classes by decreasing p (the MIDX paper's comparison of proposals)."""
-    figure, axes = new_figure(1, 1, width=6.4, height=4.4)
-    axis = axes[0, 0]
-    ends_G = np.array(shown[0].cumulative["rank_end"])
-    axis.plot(ends_G, shown[0].cumulative["truth"], color="#000000", linewidth=3, alpha=0.85, label="softmax")
-    for place, (entry, (colour, marker)) in enumerate(zip(shown, _looks(shown), strict=True)):
-        every = max(1, len(ends_G) // 12)
-        axis.plot(
-            ends_G, entry.cumulative["proposal"], color=colour, linewidth=1.6, marker=marker, markersize=5,
-            markevery=(place % every, every), label=entry.name,
-        )  # fmt: skip
-    axis.set(xscale="log", xlim=(1, ends_G[-1]), ylim=(0, 1.02), xlabel="classes, most probable first")
-    axis.set_ylabel("cumulative probability, mean over rows")
-    axis.set_title(f"{diagnosis.made['dataset']}: what is proposed beside the softmax")
-    plain_log_ticks(axis)
-    figure.legend(loc="outside right center")
+def cumulative_of(panels: Mapping[str, Diagnosis]) -> "Figure":
+    """Cumulative q against cumulative p over classes by decreasing p (the MIDX paper's comparison of proposals), a
+    panel for each title."""
+    figure, axes = new_figure(1, len(panels), width=5.4, height=4.4)
+    for axis, (title, diagnosis) in zip(axes[0], panels.items(), strict=True):
+        shown = shown_in_figures(diagnosis)
+        ends_G = np.array(shown[0].cumulative["rank_end"])
+        axis.plot(ends_G, shown[0].cumulative["truth"], color="#000000", linewidth=3, alpha=0.85, label="softmax")
+        for place, (entry, (colour, marker)) in enumerate(zip(shown, _looks(shown), strict=True)):
+            every = max(1, len(ends_G) // 12)
+            axis.plot(
+                ends_G, entry.cumulative["proposal"], color=colour, linewidth=1.6, marker=marker, markersize=5,
+                markevery=(place % every, every), label=entry.name,
+            )  # fmt: skip
+        axis.set(xscale="log", xlim=(1, ends_G[-1]), ylim=(0, 1.02), xlabel="classes, most probable first", title=title)
+        plain_log_ticks(axis)
+    axes[0, 0].set_ylabel("cumulative probability, mean over rows")
+    handles, labels = axes[0, -1].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center")
     return figure
 
 
-def _by_rank(diagnosis: Diagnosis, shown: Sequence[Entry]) -> "Figure":
+def by_rank(diagnosis: Diagnosis) -> "Figure | None":
+    """Probability of a class by its rank, a panel for each sampler; None where no sampler draws."""
+    shown = shown_in_figures(diagnosis)
+    if not shown:
+        return None
     columns = min(4, len(shown))
     rows = -(-len(shown) // columns)
     figure, axes = new_figure(rows, columns, width=2.7, height=2.5)
@@ -217,6 +244,15 @@ def _looks(shown: Sequence[Entry]) -> list[tuple[str, str]]:
 # ---------------------------------------------------------------- the folder
 
 
+def read(folder: Path) -> Diagnosis | None:
+    """What ``write`` left in the folder, or None."""
+    found = read_json(folder / "diagnostics.json")
+    if found is None:
+        return None
+    entries = tuple(Entry(**entry) for entry in found.pop("samplers"))
+    return Diagnosis(made=found, entries=entries)
+
+
 def write(diagnosis: Diagnosis, folder: Path) -> None:
     """Replace ``folder`` by diagnostics.md, .csv, .json and the figures: all of them or, on a kill, none."""
     partial = folder.parent / f".{folder.name}-partial"
@@ -224,7 +260,7 @@ def write(diagnosis: Diagnosis, folder: Path) -> None:
     partial.mkdir()
     try:
         (partial / "diagnostics.md").write_text(to_markdown(diagnosis))
-        (partial / "diagnostics.csv").write_text(to_csv(diagnosis.entries))
+        (partial / "diagnostics.csv").write_text(as_frame(diagnosis.entries).to_csv(index=False))
         everything = {**diagnosis.made, "samplers": [vars(entry) for entry in diagnosis.entries]}
         (partial / "diagnostics.json").write_text(json.dumps(everything, indent=1, allow_nan=False) + "\n")
         draw(diagnosis, partial)

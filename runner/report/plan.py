@@ -243,7 +243,7 @@ def _run_process(step: Step, stopper: _Stopper) -> int:
     child = subprocess.Popen(
         [sys.executable, "-m", "runner", *step.run.overrides],
         cwd=_REPOSITORY,
-        env={**os.environ, "PYTHONPATH": _python_path()},
+        env={**os.environ, "PYTHONPATH": python_path()},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         process_group=0,
@@ -254,7 +254,7 @@ def _run_process(step: Step, stopper: _Stopper) -> int:
     return child.wait()
 
 
-def _python_path() -> str:
+def python_path() -> str:
     """The repository first, so that the runs are this checkout's whatever is installed."""
     return os.pathsep.join(filter(None, [str(_REPOSITORY), os.environ.get("PYTHONPATH")]))
 
