@@ -7,7 +7,8 @@ python -m runner.diagnose results/runs/RUN --sampler all --rows 128 --draws 32
 Any sampler can be put on the run's final weights, trained with it or not. The one the run used keeps the run's
 settings and the tables it ended with; others have those of conf/sampler and are built anew. Each is measured with the
 run's loss, or with the one of its own file where the run's does not go with it. sampler.KEY=VALUE changes a setting of
-every sampler that has it; loss=NAME, loss.KEY=VALUE and hardware.threads=N can be set too.
+every sampler that has it; loss=NAME, loss.KEY=VALUE and hardware.threads=N can be set too (with --sampler all, a loss
+is for those that it goes with).
 
 Prints a Markdown table and, as its last line, the folder of everything: RUN/diagnostics, which is replaced.
 """
@@ -126,7 +127,6 @@ class Choice:
 def choose(config: "RunConfig", names: Sequence[str], changes: Mapping[str, Mapping[str, Any]]) -> list[Choice]:
     """The samplers named (none: the run's own) with their settings, each with a loss that goes with it."""
     from runner.config import compose, convert, did_you_mean
-    from runner.losses import LOSSES
     from runner.samplers import SAMPLERS
 
     everyone = "all" in names
@@ -145,22 +145,30 @@ def choose(config: "RunConfig", names: Sequence[str], changes: Mapping[str, Mapp
         preset = config if is_own else compose([f"sampler={name}"])
         mine = {key: value for key, value in of_samplers.items() if key in fields[name]}
         sampler = convert(SAMPLERS[name], {**dataclasses.asdict(preset.sampler), **mine}, "sampler.")
-        loss = config.loss if config.loss.name in sampler.losses else preset.loss
-        if "loss" in changes:
-            asked = str(changes["loss"].get("name", loss.name))
-            if asked not in LOSSES:
-                raise ConfigError(f"unknown option 'loss={asked}'{did_you_mean(asked, LOSSES)}")
-            of_same_name = dataclasses.asdict(loss) if asked == loss.name else {"name": asked}
-            loss = convert(LOSSES[asked], {**of_same_name, **changes["loss"]}, "loss.")
+        usual = config.loss if config.loss.name in sampler.losses else preset.loss
+        loss = _loss(usual, changes.get("loss", {}))
         try:
             sampler.check_loss(loss)
-        except ConfigError as error:
+        except ConfigError:
             if not everyone:
                 raise
-            _leave_out(name, error)
-            continue
+            loss = usual  # of all samplers, those that the loss goes with have it
         out.append(Choice(sampler=sampler, loss=loss, may_be_left_out=everyone and not is_own))
     return out
+
+
+def _loss(usual: "LossConfig", changes: Mapping[str, Any]) -> "LossConfig":
+    """The usual loss with what ``loss=NAME`` and ``loss.KEY=VALUE`` say."""
+    from runner.config import convert, did_you_mean
+    from runner.losses import LOSSES
+
+    if not changes:
+        return usual
+    asked = str(changes.get("name", usual.name))
+    if asked not in LOSSES:
+        raise ConfigError(f"unknown option 'loss={asked}'{did_you_mean(asked, LOSSES)}")
+    of_same_name = dataclasses.asdict(usual) if asked == usual.name else {"name": asked}
+    return convert(LOSSES[asked], {**of_same_name, **changes}, "loss.")
 
 
 def _leave_out(name: str, error: Exception) -> None:
