@@ -8,7 +8,14 @@ import pytest
 
 from runner.bench import kernel_error
 from runner.bench.kernel_error import (
-    errors, pairs_of, published, quadratic, quadratic_as_used, random_fourier, random_maclaurin, write_report,
+    errors,
+    pairs_of,
+    published,
+    quadratic,
+    quadratic_as_used,
+    random_fourier,
+    random_maclaurin,
+    write_report,
 )  # fmt: skip
 from runner.config import compose
 
