@@ -156,6 +156,7 @@ BASE = ["sampler=lsh_label"]
 @pytest.mark.parametrize("change", [
     "hardware.threads=1", "results_dir=elsewhere", "force=true", "checkpoint_seconds=5", "keep_weights=true",
     "diagnostics.draws=7",  # of diagnostics that are never made
+    "output.temperature=0.5",  # of a layer that is not normalised
 ])  # fmt: skip
 def test_run_id_does_not_depend_on_where_and_how(change: str) -> None:
     assert compose([*BASE, change]).run_id == compose(BASE).run_id
@@ -164,16 +165,19 @@ def test_run_id_does_not_depend_on_where_and_how(change: str) -> None:
 @pytest.mark.parametrize("change", [
     "sampler.K=3", "sampler.L=7", "seed=1", "epochs=9", "batch_size=17", "max_steps=5", "optimizer.lr=0.5",
     "optimizer.rows=touched", "model.hidden=9", "sampler=lsh_embedding", "loss=sampled_softmax",
-    "dataset=wordnet_related", "evaluation.rows=3", "output.normalize=true", "output.temperature=0.5",
+    "dataset=wordnet_related", "evaluation.rows=3", "output.normalize=true",
     "diagnostics.every_epochs=1",
 ])  # fmt: skip
 def test_run_id_changes_with_what_can_change_a_number(change: str) -> None:
     assert compose([*BASE, change]).run_id != compose(BASE).run_id
 
 
-def test_runs_without_diagnostics_are_those_of_before_there_were_any() -> None:
-    """Their section would change the id of every run there is."""
-    assert "diagnostics" not in compose(BASE).as_dict()
+def test_sections_that_change_nothing_are_left_out() -> None:
+    """They would change the id of every run there is."""
+    assert not {"diagnostics", "output"} & set(compose(BASE).as_dict())
+    normalized = [*BASE, "output.normalize=true"]
+    assert compose([*normalized, "output.temperature=0.5"]).run_id != compose(normalized).run_id
+    assert to_run_config(compose(normalized).as_dict()) == compose(normalized)
     measured = compose([*BASE, "diagnostics.every_epochs=2"])
     assert measured.as_dict()["diagnostics"] == {"every_epochs": 2, "rows": 64, "draws": 16}
     assert to_run_config(measured.as_dict()) == measured
