@@ -1,6 +1,6 @@
-"""Row optimizers: Adam over a matrix of which a step touches few rows.
+"""Row optimizers: Adam and SGD over a matrix of which a step touches few rows.
 
-Three named policies for the rows that a step does not touch (their gradient is zero):
+Adam has three named policies for the rows that a step does not touch (their gradient is zero):
 
 - ``dense``: every row takes every step, as ``torch.optim.Adam`` does; cost O(rows).
 - ``touched``: untouched rows stand still (``torch.optim.SparseAdam``); cheap, but moments of rare rows never
@@ -8,15 +8,21 @@ Three named policies for the rows that a step does not touch (their gradient is 
 - ``catch_up``: untouched rows stand still in memory, and the zero-gradient steps they missed are applied in
   closed form when the row is next read: dense Adam's trajectory at the cost of ``touched``.
 
+Under SGD, without momentum, a row without a gradient stands still by itself.
+
+There are two ways to a step. ``update_groups`` and ``update_all`` make gradients and apply Adam in one pass over each
+row. ``gradients_of_groups`` and ``gradients_of_all`` give a ``RowGradient`` instead, for those who want to add to it or
+to know its norm before ``RowGradient.apply``.
+
 BibTeX: @inproceedings{kingma2015adam, title={Adam: A Method for Stochastic Optimization},
 author={Kingma, Diederik P. and Ba, Jimmy}, booktitle={ICLR}, year={2015}}
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -24,6 +30,7 @@ from runner.errors import require
 
 # Last parts of the names under which ``state_dict`` methods give what only further training needs.
 STATE_OF_TRAINING = ("first", "second", "last_step", "bias_first", "bias_second")
+_NOTHING = np.zeros(0, dtype=np.float32)
 _NEGLIGIBLE = 1e-12  # missed steps whose momentum has decayed to this share move a row by less than float32 can tell
 
 
@@ -46,7 +53,20 @@ class AdamConfig:
         require(self.epsilon > 0, "optimizer.epsilon must be above 0")
 
 
-OPTIMIZERS: dict[str, type] = {"adam": AdamConfig}
+@dataclass(frozen=True, kw_only=True)
+class SgdConfig:
+    """Stochastic gradient descent without momentum; ``lr`` per step."""
+
+    rows: ClassVar[str] = "touched"  # no momentum: rows without a gradient stand still
+    name: str = "sgd"
+    lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(self.lr > 0, "optimizer.lr must be above 0")
+
+
+OptimizerConfig = AdamConfig | SgdConfig
+OPTIMIZERS: dict[str, type] = {"adam": AdamConfig, "sgd": SgdConfig}
 
 
 def _powers(beta: float) -> np.ndarray:
@@ -68,6 +88,7 @@ class Drift:
 
     def __init__(self, config: AdamConfig) -> None:
         self.config = config
+        self.lr = config.lr
         ratio = config.beta1 / config.beta2**0.5  # how the drift of missed steps shrinks from one to the next
         self.window = max(1, int(np.ceil(np.log(_NEGLIGIBLE) / np.log(ratio)))) if config.beta1 > 0 else 1
         self.step = 0
@@ -101,7 +122,7 @@ class Drift:
             b = np.sqrt(config.beta2**gap / (1 - config.beta2**j))
             self._weight[lo:j] += a
             self._scaled[lo:j] += a / b
-            self.drift[lo:j] = config.lr * self._scaled[lo:j]
+            self.drift[lo:j] = self.lr * self._scaled[lo:j]
             moving = np.maximum(self._weight[lo:j], 1e-300)  # no momentum at all under beta1 = 0: any damping will do
             self.damping[lo:j] = np.maximum(config.epsilon * self._scaled[lo:j] / moving, 1e-30)
 
@@ -109,23 +130,36 @@ class Drift:
 class RowTable:
     """A (rows, columns) float32 matrix with an optional bias per row, its Adam moments, and who was updated when.
 
+    Under SGD moments have no rows.
+
     Legend: R rows, D columns, N pairs, U distinct rows, C rows of a block, B sources.
     ``least_norm`` of a method: rows stand for their directions (see ``kernels.rows``).
     """
 
-    def __init__(self, config: AdamConfig, weights_RD: np.ndarray, *, bias: bool) -> None:
-        rows = weights_RD.shape[0]
+    def __init__(self, config: OptimizerConfig, weights_RD: np.ndarray, *, bias: bool) -> None:
+        rows, columns = weights_RD.shape
         self.config = config
         self.weights = np.ascontiguousarray(weights_RD, dtype=np.float32)
-        self.first = np.zeros_like(self.weights)
-        self.second = np.zeros_like(self.weights)
-        self.last_step = np.zeros(rows, dtype=np.int32)
         # A bias is a one-column matrix, so that the same code serves it; without one its arrays are empty.
-        self.bias, self.bias_first, self.bias_second = (
-            np.zeros((rows if bias else 0, 1), dtype=np.float32) for _ in range(3)
-        )
-        self.drift = Drift(config)
+        self.bias = np.zeros((rows if bias else 0, 1), dtype=np.float32)
+        moments = rows if isinstance(config, AdamConfig) else 0
+        self.first, self.second = (np.zeros((moments, columns), dtype=np.float32) for _ in range(2))
+        self.bias_first, self.bias_second = (np.zeros((moments if bias else 0, 1), np.float32) for _ in range(2))
+        self.last_step = np.zeros(rows, dtype=np.int32)
+        self.drift = Drift(config) if isinstance(config, AdamConfig) else None
+        self._lr = config.lr
         self._is_frozen = False
+
+    @property
+    def lr(self) -> float:
+        """Learning rate of the next step: the configuration's, unless it was set since."""
+        return self._lr
+
+    def set_lr(self, lr: float) -> None:
+        """Change the learning rate from the next step on. Rows must be current: missed steps are all of one rate."""
+        self._lr = lr
+        if self.drift is not None:
+            self.drift.lr = lr
 
     @property
     def bias_view(self) -> np.ndarray:
@@ -133,9 +167,13 @@ class RowTable:
         return self.bias[:, 0]
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        names = ["weights", "first", "second", "last_step"]
-        names += ["bias", "bias_first", "bias_second"] if len(self.bias) else []
-        return {name: getattr(self, name) for name in names}
+        names = ["weights", "first", "second", "last_step", "bias", "bias_first", "bias_second"]
+        held = {name: getattr(self, name) for name in names}
+        return {name: array for name, array in held.items() if array.size}
+
+    def forget_steps(self) -> None:
+        """Let every row be one that was never updated, so that no read moves it: for weights from elsewhere."""
+        self.last_step[:] = 0
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         for name, target in self.state_dict().items():
@@ -147,13 +185,23 @@ class RowTable:
 
     def _adam_scalars(self, step: int) -> tuple[np.float32, ...]:
         config = self.config
+        if isinstance(config, SgdConfig):
+            return (np.float32(0),) * 5  # nobody looks at them
         return (
-            np.float32(config.lr / (1 - config.beta1**step)),
+            np.float32(self._lr / (1 - config.beta1**step)),
             np.float32(config.beta1),
             np.float32(config.beta2),
             np.float32(1 / np.sqrt(1 - config.beta2**step)),
             np.float32(config.epsilon),
         )
+
+    @property
+    def _powers(self) -> tuple[np.ndarray, np.ndarray]:
+        return (_NOTHING, _NOTHING) if self.drift is None else self.drift.powers
+
+    def _lag(self, upto: int) -> tuple[int, np.ndarray, np.ndarray]:
+        """``upto`` and the drift of the steps up to there by last step."""
+        return (0, _NOTHING, _NOTHING) if self.drift is None else (upto, *self.drift.until(upto))
 
     def _upto(self, step: int) -> int:
         """Rows are brought up to this step before they take part in ``step``; 0: they stay as they are."""
@@ -171,8 +219,10 @@ class RowTable:
     @property
     def settling_steps(self) -> int:
         """Steps after which an untouched row moves a thousand times less than at first."""
-        beta1 = self.config.beta1
-        return 0 if self.config.rows == "touched" or beta1 == 0 else math.ceil(math.log(1e-3) / math.log(beta1))
+        config = self.config
+        if isinstance(config, SgdConfig) or config.rows == "touched" or config.beta1 == 0:
+            return 0
+        return math.ceil(math.log(1e-3) / math.log(config.beta1))
 
     # ------------------------------------------------------------ before a step's gradients
 
@@ -183,11 +233,11 @@ class RowTable:
         upto = self._upto(step)
         if upto == 0:
             return
+        assert isinstance(self.config, AdamConfig), "rows lag under Adam only"
         if rows_U is None:
             rows_U = np.arange(self.weights.shape[0], dtype=np.int32)
-        lag = (upto, *self.drift.until(upto))
-        decay = (self.config.beta1, self.config.beta2, *self.drift.powers)
-        catch_up_rows(*self._arrays, rows_U, self.last_step, *lag, *decay)
+        decay = (self.config.beta1, self.config.beta2, *self._powers)
+        catch_up_rows(*self._arrays, rows_U, self.last_step, *self._lag(upto), *decay)
 
     def read_for_update(self, rows_U: np.ndarray, step: int) -> None:
         """``read`` of distinct rows, each of which ``update_groups`` will update at this very step.
@@ -198,7 +248,7 @@ class RowTable:
 
         upto = self._upto(step)
         if upto > 0:
-            catch_up_weights(*self._arrays, rows_U, self.last_step, upto, *self.drift.until(upto))
+            catch_up_weights(*self._arrays, rows_U, self.last_step, *self._lag(upto))
 
     def score_for_update(
         self,
@@ -212,8 +262,7 @@ class RowTable:
         """``read_for_update`` of the grouped rows and, in the same pass, the logits of their pairs."""
         from runner.kernels.rows import score_pairs
 
-        upto = self._upto(step)
-        lag = (self.last_step, upto, *self.drift.until(upto))
+        lag = (self.last_step, *self._lag(self._upto(step)))
         score_pairs(*self._arrays, *lag, sources_BD, *groups, pair_source_N, logits_N, least_norm)
 
     def score(
@@ -227,7 +276,7 @@ class RowTable:
         """Logits of pairs whose rows are current."""
         from runner.kernels.rows import score_pairs
 
-        lag = (self.last_step, 0, *self.drift.until(0))
+        lag = (self.last_step, *self._lag(0))
         score_pairs(*self._arrays, *lag, sources_BD, *groups, pair_source_N, logits_N, least_norm)
 
     def before_step(self, step: int) -> None:
@@ -248,25 +297,148 @@ class RowTable:
         bias_grad_N: np.ndarray | None = None,
         least_norm: np.float32 | None = None,
     ) -> None:
-        """Adam on the grouped rows; see ``kernels.rows.update_groups``. Rows must have been read at this step.
+        """A step of the grouped rows; see ``kernels.rows.update_groups``. Rows must have been read at this step.
 
         ``bias_grad_N``: per-pair gradient of the bias; default ``grad_N``.
         """
+        pairs = (groups, sources_SD, pair_source_N, grad_N, source_grad_BD, step, bias_grad_N, least_norm)
+        if isinstance(self.config, AdamConfig):
+            self._back_propagate(*pairs)
+        else:
+            self.gradients_of_groups(*pairs).apply(step)
+
+    def gradients_of_groups(
+        self,
+        groups: tuple[np.ndarray, np.ndarray, np.ndarray],
+        sources_SD: np.ndarray,
+        pair_source_N: np.ndarray,
+        grad_N: np.ndarray,
+        source_grad_BD: np.ndarray,
+        step: int,
+        bias_grad_N: np.ndarray | None = None,
+        least_norm: np.float32 | None = None,
+    ) -> "RowGradient":
+        """As ``update_groups``, but rows stay; the gradient must be applied at this very step."""
+        distinct = len(groups[1])
+        grad_UD = np.empty((distinct, self.weights.shape[1]), dtype=np.float32)
+        bias_grad_U = np.empty(distinct, dtype=np.float32)
+        pairs = (groups, sources_SD, pair_source_N, grad_N, source_grad_BD, step, bias_grad_N, least_norm)
+        self._back_propagate(*pairs, grad_UD, bias_grad_U)
+        return RowGradient(table=self, rows_U=groups[1], grad_UD=grad_UD, bias_grad_U=bias_grad_U)
+
+    def _back_propagate(
+        self,
+        groups: tuple[np.ndarray, np.ndarray, np.ndarray],
+        sources_SD: np.ndarray,
+        pair_source_N: np.ndarray,
+        grad_N: np.ndarray,
+        source_grad_BD: np.ndarray,
+        step: int,
+        bias_grad_N: np.ndarray | None,
+        least_norm: np.float32 | None,
+        *into: np.ndarray,
+    ) -> None:
         from runner.kernels.rows import update_groups
 
         bias_grad_N = grad_N if bias_grad_N is None else bias_grad_N
         update_groups(
-            *self._arrays, self.last_step, step, self._upto(step), *self._adam_scalars(step), *self.drift.powers,
-            sources_SD, *groups, pair_source_N, grad_N, bias_grad_N, source_grad_BD, least_norm,
+            *self._arrays, self.last_step, step, self._upto(step), *self._adam_scalars(step), *self._powers,
+            sources_SD, *groups, pair_source_N, grad_N, bias_grad_N, source_grad_BD, least_norm, *into,
         )  # fmt: skip
 
     def update_all(self, kernel: Callable[..., None], step: int, *arguments: Any) -> None:
-        """Adam on every row by a kernel that makes the gradients itself; rows must be current, as by ``read``."""
-        kernel(*self._arrays, self.last_step, step, *self._adam_scalars(step), *arguments)
+        """A step of every row by a kernel that makes the gradients itself; rows must be current, as by ``read``."""
+        if isinstance(self.config, AdamConfig):
+            kernel(*self._arrays, self.last_step, step, *self._adam_scalars(step), *arguments)
+        else:
+            self.gradients_of_all(kernel, step, *arguments).apply(step)
+
+    def gradients_of_all(self, kernel: Callable[..., None], step: int, *arguments: Any) -> "RowGradient":
+        """As ``update_all``, but rows stay. Takes as much memory as the matrix."""
+        grad_RD, bias_grad_R = np.empty_like(self.weights), np.empty(len(self.weights), dtype=np.float32)
+        scalars = self._adam_scalars(step)
+        kernel(*self._arrays, self.last_step, step, *scalars, *arguments, grad_RD, bias_grad_R)
+        rows_R = np.arange(len(self.weights), dtype=np.int32)
+        return RowGradient(table=self, rows_U=rows_R, grad_UD=grad_RD, bias_grad_U=bias_grad_R)
+
+    def apply(
+        self, rows_U: np.ndarray, grad_UD: np.ndarray, bias_grad_U: np.ndarray, step: int, factor: float = 1.0
+    ) -> None:
+        """A step of distinct rows by gradients times ``factor``. Rows must have been read at this step."""
+        from runner.kernels.rows import adam_rows, descend_rows
+
+        if isinstance(self.config, AdamConfig):
+            adam_rows(
+                *self._arrays, self.last_step, step, self._upto(step), *self._adam_scalars(step), *self._powers,
+                rows_U, grad_UD, bias_grad_U, np.float32(factor),
+            )  # fmt: skip
+        else:
+            descend_rows(self.weights, self.bias, rows_U, grad_UD, bias_grad_U, np.float32(self._lr * factor))
 
 
-def dense_adam(config: AdamConfig, state: dict[str, Any], parameter: np.ndarray, grad: np.ndarray, step: int) -> None:
-    """In-place Adam step of a small dense parameter; ``state`` holds its moments under 'first' and 'second'."""
+class Gradient(Protocol):
+    """A gradient that is known but not applied yet."""
+
+    def squared_norm(self) -> float:
+        """Sum of its squares."""
+
+    def apply(self, step: int, factor: float = 1.0) -> None:
+        """Take the step, by ``factor`` times the gradient."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowGradient:
+    """Gradient of distinct rows of a table (``rows_U`` ascending) and, where it has biases, of these."""
+
+    table: RowTable
+    rows_U: np.ndarray
+    grad_UD: np.ndarray
+    bias_grad_U: np.ndarray
+
+    def squared_norm(self) -> float:
+        from runner.kernels.rows import squared_norm
+
+        of_biases = squared_norm(self.bias_grad_U) if len(self.table.bias) else 0.0
+        return float(squared_norm(self.grad_UD.reshape(-1)) + of_biases)
+
+    def plus(self, other: "RowGradient") -> "RowGradient":
+        """The sum, over the rows of both."""
+        rows_U = np.union1d(self.rows_U, other.rows_U)
+        grad_UD = np.zeros((len(rows_U), self.grad_UD.shape[1]), dtype=np.float32)
+        bias_grad_U = np.zeros(len(rows_U), dtype=np.float32)
+        for part in (self, other):
+            place = np.searchsorted(rows_U, part.rows_U)
+            grad_UD[place] += part.grad_UD
+            if len(self.table.bias):
+                bias_grad_U[place] += part.bias_grad_U
+        return RowGradient(table=self.table, rows_U=rows_U, grad_UD=grad_UD, bias_grad_U=bias_grad_U)
+
+    def apply(self, step: int, factor: float = 1.0) -> None:
+        self.table.apply(self.rows_U, self.grad_UD, self.bias_grad_U, step, factor)
+
+
+def clipping_factor(gradients: Sequence[Gradient], largest_norm: float) -> float:
+    """What gradients are multiplied with so that the norm of all together is at most ``largest_norm``.
+
+    As ``torch.nn.utils.clip_grad_norm_``. nan where a gradient is not a number.
+    """
+    norm = math.sqrt(sum(gradient.squared_norm() for gradient in gradients))
+    return min(1.0, largest_norm / (norm + 1e-6)) if math.isfinite(norm) else math.nan
+
+
+def dense_adam(
+    config: AdamConfig,
+    state: dict[str, Any],
+    parameter: np.ndarray,
+    grad: np.ndarray,
+    step: int,
+    lr: float | None = None,
+) -> None:
+    """In-place Adam step of a small dense parameter; ``state`` holds its moments under 'first' and 'second'.
+
+    ``lr``: default the configuration's.
+    """
+    lr = config.lr if lr is None else lr
     first = state.setdefault("first", np.zeros_like(parameter))
     second = state.setdefault("second", np.zeros_like(parameter))
     first *= config.beta1
@@ -274,4 +446,4 @@ def dense_adam(config: AdamConfig, state: dict[str, Any], parameter: np.ndarray,
     second *= config.beta2
     second += (1 - config.beta2) * grad * grad
     root = np.sqrt(second / (1 - config.beta2**step)) + config.epsilon
-    parameter -= (config.lr / (1 - config.beta1**step) * first / root).astype(parameter.dtype)
+    parameter -= (lr / (1 - config.beta1**step) * first / root).astype(parameter.dtype)

@@ -3,7 +3,8 @@
 Legend: B rows of a batch, D hidden size, P targets of the batch, M shared candidates, N candidates of all rows,
 C classes of a block, R classes.
 
-Three kinds of proposal, one interface (score -> loss -> update, each on its own clock):
+Three kinds of proposal, one interface (score -> loss -> update, each on its own clock; ``gradients`` instead of
+``update`` where somebody adds to them, or wants their norm, before they are applied):
 
 - everything: blocks of classes that never leave the cache (``kernels.full_softmax``);
 - shared candidates: dense products for the batch;
@@ -19,6 +20,7 @@ Chen, Jiecao and Yu, Felix X. and Suresh, Ananda Theertha and Kumar, Sanjiv}, bo
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +33,7 @@ from runner.kernels import topk as topk_kernels
 from runner.kernels.groups import group_by_id
 from runner.kernels.rows import LEAST_NORM
 from runner.losses import LossConfig
-from runner.optimizers import RowTable
+from runner.optimizers import RowGradient, RowTable
 from runner.samplers.base import Everything, Proposal, Query
 
 _BLOCK_ELEMENTS = 2**22  # logits ranked at a time: 16 MB, about the size of a last-level cache
@@ -130,6 +132,32 @@ class OutputLayer:
         norm = torch.linalg.vector_norm(weights, dim=1).clamp_min(float(LEAST_NORM))
         torch.mm(_as_tensor(hidden_BD), weights.t(), out=_as_tensor(out_BC)).div_(norm).add_(bias)
 
+    def cross_entropy(self, hidden_BD: np.ndarray, target_B: np.ndarray, *, by_magnitude: bool = False) -> np.ndarray:
+        """(B,) float64: -log softmax of each row's target over all classes (``by_magnitude``: of absolute logits).
+
+        Exponentials are float32, sums over classes and what follows float64. Rows must be current (``table.read``).
+        Not finite where a logit is not.
+        """
+        rows = len(hidden_BD)
+        top_B = np.full(rows, -np.inf)
+        sum_B, target_logit_B = np.zeros(rows), np.zeros(rows)
+        for lo, hi in self.blocks(rows):
+            logits_BC = np.empty((rows, hi - lo), dtype=np.float32)
+            self.block_logits(hidden_BD, lo, hi, logits_BC)
+            logits = _as_tensor(logits_BC)
+            if by_magnitude:
+                logits.abs_()
+            here = np.flatnonzero((target_B >= lo) & (target_B < hi))
+            target_logit_B[here] = logits_BC[here, target_B[here] - lo]
+            highest = logits.max(dim=1).values
+            logits.sub_(highest[:, None]).exp_()
+            highest_B = highest.numpy().astype(np.float64)
+            new_top_B = np.maximum(top_B, highest_B)
+            sum_B *= np.exp(top_B - new_top_B)
+            sum_B += logits.sum(dim=1, dtype=torch.float64).numpy() * np.exp(highest_B - new_top_B)
+            top_B = new_top_B
+        return top_B - target_logit_B + np.log(sum_B)
+
     def largest(self, hidden_BD: np.ndarray, k: int, *, ranked: bool = True, by_magnitude: bool = False) -> np.ndarray:
         """(B, k) int32 ids of the k largest logits (``by_magnitude``: absolute values), ties by lower id.
 
@@ -175,6 +203,11 @@ class _DirectionScores:
         """Apply gradients; returns the gradient of the hidden states (B, D)."""
         return self.directions.back(self.scores.update())
 
+    def gradients(self) -> tuple[RowGradient, np.ndarray]:
+        """As of what it holds."""
+        rows, grad_hidden_BD = self.scores.gradients()
+        return rows, self.directions.back(grad_hidden_BD)
+
 
 class _EverythingScores:
     """Full softmax: log partition in a first pass over blocks of classes, gradients and update in a second."""
@@ -210,18 +243,25 @@ class _EverythingScores:
 
     def update(self) -> np.ndarray:
         """Apply gradients to every class; returns the gradient of the hidden states (B, D)."""
+        return self._back(self.layer.table.update_all)[1]
+
+    def gradients(self) -> tuple[RowGradient, np.ndarray]:
+        """As ``update``, but the gradient of the classes is returned, not applied."""
+        return self._back(self.layer.table.gradients_of_all)
+
+    def _back(self, act: Callable[..., Any]) -> tuple[Any, np.ndarray]:
         query = self.query
         rows = query.num_rows
         grad_hidden_BD = np.zeros_like(query.hidden_BD)
         order = self.groups[0]
         row_P = query.row_P[order]
         share_P = (1 / (rows * np.diff(query.target_indptr_B1)[row_P])).astype(np.float32)
-        self.layer.table.update_all(
+        done = act(
             self.kernels.gradients_and_adam, self.step,
             self.padded_BD, self.panels, self.log_partition_B, np.float32(1 / rows),
             query.targets_P[order], row_P, share_P, grad_hidden_BD, self.layer.least_norm,
         )  # fmt: skip
-        return grad_hidden_BD
+        return done, grad_hidden_BD
 
 
 class _PairScores:
@@ -267,13 +307,20 @@ class _PairScores:
 
     def update(self) -> np.ndarray:
         """Apply gradients to the touched classes; returns the gradient of the hidden states (B, D)."""
+        return self._back(self.layer.table.update_groups)[1]
+
+    def gradients(self) -> tuple[RowGradient, np.ndarray]:
+        """As ``update``, but the gradient of the touched classes is returned, not applied."""
+        return self._back(self.layer.table.gradients_of_groups)
+
+    def _back(self, act: Callable[..., Any]) -> tuple[Any, np.ndarray]:
         query = self.query
         grad_hidden_BD = np.zeros_like(query.hidden_BD)
-        self.layer.table.update_groups(
+        done = act(
             self.groups, query.hidden_BD, self.row_N, self.logits_N, grad_hidden_BD, self.step,
             least_norm=self.layer.least_norm,
         )  # fmt: skip
-        return grad_hidden_BD
+        return done, grad_hidden_BD
 
 
 class _SharedScores:
@@ -336,6 +383,13 @@ class _SharedScores:
 
     def update(self) -> np.ndarray:
         """As ``_PairScores.update``."""
+        return self._back(self.layer.table.update_groups)[1]
+
+    def gradients(self) -> tuple[RowGradient, np.ndarray]:
+        """As ``_PairScores.gradients``."""
+        return self._back(self.layer.table.gradients_of_groups)
+
+    def _back(self, act: Callable[..., Any]) -> tuple[Any, np.ndarray]:
         query, take = self.query, self.layer.scratch.take
         rows, dim = query.hidden_BD.shape
         shared = len(self.proposal.ids_N)
@@ -349,7 +403,7 @@ class _SharedScores:
         dense.column_sums(grad_BM[:rows], bias_grad_M)
 
         grad_hidden_BD = np.ascontiguousarray(grad_BD[:rows, :dim])
-        self.layer.table.update_groups(
+        done = act(
             self.groups,
             np.concatenate([query.hidden_BD, grad_MD[:shared, :dim]]),
             np.concatenate([query.row_P, np.arange(rows, rows + shared, dtype=np.int32)]),
@@ -359,4 +413,4 @@ class _SharedScores:
             np.concatenate([self.target_P, bias_grad_M]),
             self.layer.least_norm,
         )
-        return grad_hidden_BD
+        return done, grad_hidden_BD

@@ -116,8 +116,11 @@ def gradients_and_adam(
     weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
     step_size, beta1, beta2, root, epsilon,
     hidden_BD, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD, least_norm=None,
+    grad_ND=None, bias_grad_N=None,
 ):  # fmt: skip
     """Adam on every class, and the gradient of the hidden states (as they met the weights before the step).
+
+    Where ``grad_ND`` and ``bias_grad_N`` are given, the classes' gradients go there and no class moves.
 
     The gradient of logit (b, c) is scale * exp(logit - log_partition[b]), less share[p] where pair p is (b, c).
     ``class_P`` ascends. Rows that only pad the batch have log_partition +inf, so their gradient is 0.
@@ -174,17 +177,22 @@ def gradients_and_adam(
             for i in range(hi - lo):
                 if least_norm is not None:
                     carry_to_row(grad_block[i, : weights_ND.shape[1]], weights_ND, lo + i, inverse[i])
-                adam_row(
-                    weights_ND, first_ND, second_ND, lo + i, grad_block[i, : weights_ND.shape[1]], step_size,
-                    beta1, beta2, beta1, beta2, root, epsilon,
-                )  # fmt: skip
-                if least_norm is None:
-                    bias_grad[0] = sum_of(grad[i, :batch])
+                if grad_ND is not None:
+                    for k in range(weights_ND.shape[1]):
+                        grad_ND[lo + i, k] = grad_block[i, k]
+                    bias_grad_N[lo + i] = sum_of(grad[i, :batch]) if least_norm is None else np.float32(0.0)
+                else:
                     adam_row(
-                        bias_N1, bias_first_N1, bias_second_N1, lo + i, bias_grad, step_size, beta1, beta2, beta1,
-                        beta2, root, epsilon,
+                        weights_ND, first_ND, second_ND, lo + i, grad_block[i, : weights_ND.shape[1]], step_size,
+                        beta1, beta2, beta1, beta2, root, epsilon,
                     )  # fmt: skip
-                last_step_N[lo + i] = step
+                    if least_norm is None:
+                        bias_grad[0] = sum_of(grad[i, :batch])
+                        adam_row(
+                            bias_N1, bias_first_N1, bias_second_N1, lo + i, bias_grad, step_size, beta1, beta2, beta1,
+                            beta2, root, epsilon,
+                        )  # fmt: skip
+                    last_step_N[lo + i] = step
     for b in prange(grad_hidden_BD.shape[0]):
         for part in range(CHUNKS):
             for k in range(grad_hidden_BD.shape[1]):

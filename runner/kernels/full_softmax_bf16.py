@@ -95,13 +95,14 @@ def gradients_and_adam(
     weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
     step_size, beta1, beta2, root, epsilon,
     hidden_BD, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD, least_norm=None,
+    grad_ND=None, bias_grad_N=None,
 ):  # fmt: skip
     """As ``full_softmax.gradients_and_adam``."""
     _gradients_and_adam(
         weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
         step_size, beta1, beta2, root, epsilon,
         _hidden_words(hidden_BD), _panel_words(panels), log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD,
-        least_norm,
+        least_norm, grad_ND, bias_grad_N,
     )  # fmt: skip
 
 
@@ -110,6 +111,7 @@ def _gradients_and_adam(
     weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
     step_size, beta1, beta2, root, epsilon,
     hidden_words, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD, least_norm,
+    grad_ND, bias_grad_N,
 ):  # fmt: skip
     num_panels, half_dim, width = panels.shape
     dim, batch = 2 * half_dim, num_panels * width
@@ -172,17 +174,22 @@ def _gradients_and_adam(
             for i in range(hi - lo):
                 if least_norm is not None:
                     carry_to_row(grad_block[i, : weights_ND.shape[1]], weights_ND, lo + i, inverse[i])
-                adam_row(
-                    weights_ND, first_ND, second_ND, lo + i, grad_block[i, : weights_ND.shape[1]], step_size,
-                    beta1, beta2, beta1, beta2, root, epsilon,
-                )  # fmt: skip
-                if least_norm is None:
-                    bias_grad[0] = sum_of(grad[i, :batch])
+                if grad_ND is not None:
+                    for k in range(weights_ND.shape[1]):
+                        grad_ND[lo + i, k] = grad_block[i, k]
+                    bias_grad_N[lo + i] = sum_of(grad[i, :batch]) if least_norm is None else np.float32(0.0)
+                else:
                     adam_row(
-                        bias_N1, bias_first_N1, bias_second_N1, lo + i, bias_grad, step_size, beta1, beta2, beta1,
-                        beta2, root, epsilon,
+                        weights_ND, first_ND, second_ND, lo + i, grad_block[i, : weights_ND.shape[1]], step_size,
+                        beta1, beta2, beta1, beta2, root, epsilon,
                     )  # fmt: skip
-                last_step_N[lo + i] = step
+                    if least_norm is None:
+                        bias_grad[0] = sum_of(grad[i, :batch])
+                        adam_row(
+                            bias_N1, bias_first_N1, bias_second_N1, lo + i, bias_grad, step_size, beta1, beta2, beta1,
+                            beta2, root, epsilon,
+                        )  # fmt: skip
+                    last_step_N[lo + i] = step
     for b in prange(grad_hidden_BD.shape[0]):
         for part in range(CHUNKS):
             for k in range(grad_hidden_BD.shape[1]):

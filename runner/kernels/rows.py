@@ -215,8 +215,12 @@ def update_groups(
     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, last_step_R, step, upto,
     step_size, beta1, beta2, root, epsilon, powers1_G, powers2_G,
     sources_SD, order_N, unique_U, start_U1, pair_source_N, grad_N, bias_grad_N, source_grad_BD, least_norm=None,
+    grad_UD=None, bias_grad_U=None,
 ):  # fmt: skip
     """Back-propagate through grouped pairs and apply Adam, touching each row of the matrix once.
+
+    Where ``grad_UD`` and ``bias_grad_U`` are given, gradients go there and no row moves. None and an array are two
+    types, so each case is compiled by itself, as with ``least_norm``.
 
     A row's gradient is sum_i grad[i] * sources[pair_source[i]] over its pairs, its bias's sum_i bias_grad[i]; each of
     the first B sources gets grad[i] * (the row before its update) added to source_grad_BD, which has 0 rows if nobody
@@ -237,8 +241,9 @@ def update_groups(
             if group + _AHEAD < hi:
                 later = unique_U[group + _AHEAD]
                 prefetch_row(weights_RD, later)
-                prefetch_row(first_RD, later)
-                prefetch_row(second_RD, later)
+                if grad_UD is None:
+                    prefetch_row(first_RD, later)
+                    prefetch_row(second_RD, later)
             grad_D[:] = np.float32(0.0)
             bias_grad[0] = np.float32(0.0)
             if least_norm is not None:
@@ -260,14 +265,83 @@ def update_groups(
             keep2 = beta2 * _power(powers2_G, beta2, missed)
             if least_norm is not None:
                 carry_to_row(grad_D, weights_RD, row, inverse)
+            if grad_UD is not None:
+                for k in range(columns):
+                    grad_UD[group, k] = grad_D[k]
+                bias_grad_U[group] = bias_grad[0] if least_norm is None else np.float32(0.0)
+            else:
+                adam_row(
+                    weights_RD, first_RD, second_RD, row, grad_D, step_size, keep1, keep2, beta1, beta2, root, epsilon
+                )
+                if least_norm is None and bias_R1.shape[0] > 0:
+                    adam_row(
+                        bias_R1, bias_first_R1, bias_second_R1, row, bias_grad, step_size, keep1, keep2, beta1, beta2,
+                        root, epsilon,
+                    )  # fmt: skip
+                last_step_R[row] = step
+    for source in prange(num_sources):
+        for part in range(CHUNKS):
+            for k in range(columns):
+                source_grad_BD[source, k] += partial[part, source, k]
+
+
+# ---------------------------------------------------------------- gradients that were kept
+
+
+@njit(cache=True, parallel=True, fastmath=FAST)
+def adam_rows(
+    weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, last_step_R, step, upto,
+    step_size, beta1, beta2, root, epsilon, powers1_G, powers2_G, rows_U, grad_UD, bias_grad_U, factor,
+):  # fmt: skip
+    """Adam on distinct rows by gradients times ``factor``; otherwise as ``update_groups``, which this completes."""
+    for part in prange(CHUNKS):
+        grad_D = np.empty(weights_RD.shape[1], dtype=np.float32)
+        bias_grad = np.empty(1, dtype=np.float32)
+        for i in range(part * rows_U.shape[0] // CHUNKS, (part + 1) * rows_U.shape[0] // CHUNKS):
+            row = rows_U[i]
+            for k in range(grad_D.shape[0]):
+                grad_D[k] = factor * grad_UD[i, k]
+            missed = max(0, upto - last_step_R[row])
+            keep1 = beta1 * _power(powers1_G, beta1, missed)
+            keep2 = beta2 * _power(powers2_G, beta2, missed)
             adam_row(weights_RD, first_RD, second_RD, row, grad_D, step_size, keep1, keep2, beta1, beta2, root, epsilon)
-            if least_norm is None and bias_R1.shape[0] > 0:
+            if bias_R1.shape[0] > 0:
+                bias_grad[0] = factor * bias_grad_U[i]
                 adam_row(
                     bias_R1, bias_first_R1, bias_second_R1, row, bias_grad, step_size, keep1, keep2, beta1, beta2,
                     root, epsilon,
                 )  # fmt: skip
             last_step_R[row] = step
-    for source in prange(num_sources):
-        for part in range(CHUNKS):
-            for k in range(columns):
-                source_grad_BD[source, k] += partial[part, source, k]
+
+
+@njit(cache=True, parallel=True, fastmath=FAST)
+def descend_rows(weights_RD, bias_R1, rows_U, grad_UD, bias_grad_U, rate):
+    """weights[row] -= rate * gradient for distinct rows, and their biases where there are any."""
+    for part in prange(CHUNKS):
+        for i in range(part * rows_U.shape[0] // CHUNKS, (part + 1) * rows_U.shape[0] // CHUNKS):
+            row = rows_U[i]
+            for k in range(weights_RD.shape[1]):
+                weights_RD[row, k] -= rate * grad_UD[i, k]
+            if bias_R1.shape[0] > 0:
+                bias_R1[row, 0] -= rate * bias_grad_U[i]
+
+
+@njit(cache=True, fastmath=FAST)
+def _sum_of_squares(values):
+    total = 0.0
+    for i in range(values.shape[0]):
+        total += np.float64(values[i]) * np.float64(values[i])
+    return total
+
+
+@njit(cache=True, parallel=True)
+def squared_norm(values_X):
+    """Sum of squares in float64, in a fixed order."""
+    partial = np.zeros(CHUNKS, dtype=np.float64)
+    for part in prange(CHUNKS):
+        first, last = part * values_X.shape[0] // CHUNKS, (part + 1) * values_X.shape[0] // CHUNKS
+        partial[part] = _sum_of_squares(values_X[first:last])
+    total = 0.0
+    for part in range(CHUNKS):
+        total += partial[part]
+    return total

@@ -7,6 +7,7 @@ read and updated; the bag is never densified.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit, prange
@@ -16,7 +17,8 @@ from runner.batches import Batch
 from runner.errors import require
 from runner.kernels.groups import group_by_id
 from runner.kernels.rows import FAST
-from runner.optimizers import AdamConfig, RowTable, dense_adam
+from runner.models.base import ModelConfig
+from runner.optimizers import AdamConfig, Gradient, OptimizerConfig, RowTable, dense_adam
 
 
 @njit(cache=True, parallel=True, fastmath=FAST)
@@ -32,8 +34,10 @@ def _bag_forward(indptr, indices, values, weights_FD, bias_D, least, hidden_BD):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlpConfig:
+class MlpConfig(ModelConfig):
     """``hidden``: width of the hidden layer, which is also the dimension of the class vectors."""
+
+    family: ClassVar[str] = "rows"
 
     name: str = "mlp"
     hidden: int = 128
@@ -46,7 +50,11 @@ class MlpConfig:
         """Hidden units are cut off below this."""
         return 0.0
 
-    def build(self, *, num_features: int, optimizer: AdamConfig, seed: int) -> "Mlp":
+    @property
+    def dim(self) -> int:
+        return self.hidden
+
+    def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> "Mlp":
         return Mlp(self, num_features, optimizer, seed)
 
 
@@ -64,7 +72,7 @@ class LinearConfig(MlpConfig):
 class Mlp:
     """``forward`` then ``backward`` once per step; both count as the ENCODE stage."""
 
-    def __init__(self, config: MlpConfig, num_features: int, optimizer: AdamConfig, seed: int) -> None:
+    def __init__(self, config: MlpConfig, num_features: int, optimizer: OptimizerConfig, seed: int) -> None:
         self.optimizer = optimizer
         self.dim = config.hidden
         self.least = np.float32(config.least_activation)
@@ -74,6 +82,8 @@ class Mlp:
         self.table = RowTable(optimizer, weights * np.float32(np.sqrt(2 / config.hidden)), bias=False)
         self.bias = np.zeros(config.hidden, dtype=np.float32)
         self.bias_state = {"first": np.zeros_like(self.bias), "second": np.zeros_like(self.bias)}
+        self.tables = (self.table,)
+        self.dense = (self.bias,)
 
     def encode(self, batch: Batch) -> np.ndarray:
         """Hidden states (B, D) float32, nothing remembered; rows of the input matrix must be current."""
@@ -91,12 +101,28 @@ class Mlp:
 
     def backward(self, grad_hidden_BD: np.ndarray, step: int) -> None:
         """Update the input rows of the batch's features and the bias."""
+        *pairs, grad_D = self._back(grad_hidden_BD)
+        self.table.update_groups(*pairs, step)
+        self._update_bias(grad_D, step)
+
+    def gradients(self, grad_hidden_BD: np.ndarray, step: int) -> list[Gradient]:
+        """As ``backward``, but gradients are returned, not applied."""
+        *pairs, grad_D = self._back(grad_hidden_BD)
+        return [self.table.gradients_of_groups(*pairs, step), _BiasGradient(self, grad_D)]
+
+    def _back(self, grad_hidden_BD: np.ndarray) -> tuple[Any, ...]:
+        """What the table makes its rows' gradients of, and the bias's gradient."""
         batch = self._batch
         grad_BD = np.where(self._hidden > self.least, grad_hidden_BD, np.float32(0))
         rows = np.repeat(np.arange(batch.num_rows, dtype=np.int32), np.diff(batch.indptr))
         nobody = np.zeros((0, self.dim), dtype=np.float32)
-        self.table.update_groups(self._groups, grad_BD, rows, batch.values, nobody, step)
-        dense_adam(self.optimizer, self.bias_state, self.bias, grad_BD.sum(0), step)
+        return self._groups, grad_BD, rows, batch.values, nobody, grad_BD.sum(0)
+
+    def _update_bias(self, grad_D: np.ndarray, step: int) -> None:
+        if isinstance(self.optimizer, AdamConfig):
+            dense_adam(self.optimizer, self.bias_state, self.bias, grad_D, step, self.table.lr)
+        else:
+            self.bias -= np.float32(self.table.lr) * grad_D
 
     def state_dict(self) -> dict[str, np.ndarray]:
         table = {f"table.{name}": value for name, value in self.table.state_dict().items()}
@@ -110,3 +136,14 @@ class Mlp:
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         for name, target in self.state_dict().items():
             target[...] = state[name]
+
+
+class _BiasGradient:
+    def __init__(self, owner: Mlp, grad_D: np.ndarray) -> None:
+        self.owner, self.grad_D = owner, grad_D
+
+    def squared_norm(self) -> float:
+        return float(np.square(self.grad_D, dtype=np.float64).sum())
+
+    def apply(self, step: int, factor: float = 1.0) -> None:
+        self.owner._update_bias(np.float32(factor) * self.grad_D, step)

@@ -1,0 +1,121 @@
+"""Language models by configuration: ``lstm`` and ``transformer``; the encoders are in ``runner.models.recurrent``.
+
+``lstm``: dropout on the embedded words, between layers and on the last layer's output (Zaremba et al. 2014), as in the
+LSH Softmax, RF-softmax and MIDX papers. ``transformer``: MIDX's: layers as in Vaswani et al. 2017 (normalised after
+each sum) with GELU, sines and cosines as positions, a causal mask.
+
+@article{zaremba2014recurrent, title={Recurrent Neural Network Regularization}, author={Zaremba, Wojciech and Sutskever,
+Ilya and Vinyals, Oriol}, journal={arXiv:1409.2329}, year={2014}}
+@inproceedings{vaswani2017attention, title={Attention Is All You Need}, author={Vaswani, Ashish and others},
+booktitle={NeurIPS}, year={2017}}
+@inproceedings{press2017using, title={Using the Output Embedding to Improve Language Models}, author={Press, Ofir and
+Wolf, Lior}, booktitle={EACL}, year={2017}}
+
+Legend: N classes, D hidden size.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from runner import rng
+from runner.errors import require
+from runner.models.base import ModelConfig
+from runner.optimizers import OptimizerConfig, RowTable
+
+if TYPE_CHECKING:
+    from runner.models.recurrent import TextEncoder
+
+_LARGEST = 8192
+
+
+def uniform_rows(num_rows: int, columns: int, bound: float, seed: int, purpose: int) -> np.ndarray:
+    """(rows, columns) float32, uniform in [-bound, bound)."""
+    unit = rng.generator(seed, purpose).random((num_rows, columns), dtype=np.float32)
+    return np.float32(bound) * (2 * unit - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelConfig(ModelConfig):
+    """What both kinds have.
+
+    ``embedding``: size of a word's vector. ``tied``: class vectors are the input embedding too (Press & Wolf 2017).
+    ``dropout``: share of units set to 0 in training. ``init``: all weights start uniform in [-init, init]; null: rows
+    of words and classes normal with norm 1 on average, other weights by torch's rules.
+    """
+
+    family: ClassVar[str] = "text"
+
+    name: str
+    layers: int = 2
+    embedding: int = 200
+    dropout: float = 0.5
+    tied: bool = True
+    init: float | None = None
+
+    def __post_init__(self) -> None:
+        require(1 <= self.layers <= 64, "model.layers must lie in [1, 64]")
+        require(1 <= self.embedding <= _LARGEST, f"model.embedding must lie in [1, {_LARGEST}]")
+        require(0 <= self.dropout < 1, "model.dropout must lie in [0, 1)")
+        require(self.init is None or 0 < self.init <= 10, "model.init must be null or lie in (0, 10]")
+
+    def class_vectors(self, num_classes: int, seed: int) -> np.ndarray:
+        if self.init is None:
+            return super().class_vectors(num_classes, seed)
+        return uniform_rows(num_classes, self.dim, self.init, seed, rng.CLASS_INIT)
+
+    def word_vectors(self, num_words: int, seed: int) -> np.ndarray:
+        """(words, embedding) float32 to start from, where the embedding is not the class matrix."""
+        if self.init is not None:
+            return uniform_rows(num_words, self.embedding, self.init, seed, rng.FEATURE_INIT)
+        weights = rng.generator(seed, rng.FEATURE_INIT).standard_normal((num_words, self.embedding), dtype=np.float32)
+        return weights * np.float32(self.embedding**-0.5)
+
+    def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> "TextEncoder":
+        from runner.models.recurrent import TextEncoder
+
+        words = classes if self.tied else RowTable(optimizer, self.word_vectors(num_features, seed), bias=False)
+        return TextEncoder(self, words, optimizer, seed, owns_words=not self.tied)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LstmConfig(LanguageModelConfig):
+    """``hidden``: units of each layer, and size of the class vectors; tied, it is that of the embedding too."""
+
+    name: str = "lstm"
+    hidden: int = 200
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(1 <= self.hidden <= _LARGEST, f"model.hidden must lie in [1, {_LARGEST}]")
+        require(
+            not self.tied or self.hidden == self.embedding,
+            f"model.tied=true needs model.hidden ({self.hidden}) and model.embedding ({self.embedding}) to be the same",
+        )
+
+    @property
+    def dim(self) -> int:
+        return self.hidden
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig(LanguageModelConfig):
+    """``heads`` of attention share the embedding's columns; ``feed_forward``: width of the layers' inner layer."""
+
+    name: str = "transformer"
+    heads: int = 4
+    feed_forward: int = 1024
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(1 <= self.heads <= self.embedding, "model.heads must lie in [1, model.embedding]")
+        require(
+            self.embedding % self.heads == 0,
+            f"model.embedding ({self.embedding}) must be a multiple of model.heads ({self.heads})",
+        )
+        require(1 <= self.feed_forward <= 65536, "model.feed_forward must lie in [1, 65536]")
+
+    @property
+    def dim(self) -> int:
+        return self.embedding
