@@ -42,10 +42,7 @@ def main() -> int:
             print(f"error: {error}", file=sys.stderr)
             failed = True
             continue
-        print(
-            f"{name}: {manifest.variant}, {manifest.train.rows:,} / {manifest.test.rows:,} rows,"
-            f" {manifest.num_features:,} features, {manifest.num_classes:,} classes in {prepared_dir(name)}"
-        )
+        print(f"{name}: {manifest.variant}, {manifest.in_words()} in {prepared_dir(name)}")
     if arguments.list:
         try:
             print_list()
@@ -56,22 +53,22 @@ def main() -> int:
 
 
 def print_list() -> None:
-    print(f"{'name':<18}{'train rows':>12}{'test rows':>11}{'features':>11}{'classes':>9}  state")
+    print(f"{'name':<18}{'train':>13}{'test':>11}  {'of':<7}{'features':>9}{'classes':>9}  state")
     for name in card_names():
         card = load_card(name)
-        shape = card.expected
         if read_manifest(prepared_dir(name)) is not None:
             state = "prepared"
         elif card.embedded:
             state = "in the repository, prepared on first use"
-        elif card.derived is not None:
-            state = f"derived from {card.derived.base}, not prepared"
+        elif card.base is not None:
+            state = f"derived from {card.base}, not prepared"
         else:
             state = "not prepared"
-        print(
-            f"{name:<18}{shape.num_train:>12,}{shape.num_test:>11,}{shape.num_features:>11,}"
-            f"{shape.num_classes:>9,}  {state}"
+        size = card.size
+        train, test, features = (
+            "-" if count is None else f"{count:,}" for count in (size.train, size.test, size.features)
         )
+        print(f"{name:<18}{train:>13}{test:>11}  {size.unit:<7}{features:>9}{size.classes:>9,}  {state}")
 
 
 if __name__ == "__main__":

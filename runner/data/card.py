@@ -1,16 +1,18 @@
 """Dataset cards: what a published set is, where it comes from, and how its files are laid out.
 
 A card is `datasets/<name>/card.yaml`; each mapping in it is one of the dataclasses below, and a misspelt key,
-a missing key or a wrong type is a one-line DataError.
+a missing key or a wrong type is a one-line DataError. Cards are of two families, sparse rows and text, which differ in
+layouts, expected counts and how other sets are derived from them.
 """
 
 import dataclasses
 import functools
+import sys
 import types
 import typing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from runner.data import places
 from runner.data.readers import LAYOUTS
@@ -37,9 +39,37 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """File names inside a folder or archive. `data` with split files, or `train` and `test`."""
+    """File names inside a folder or archive."""
 
     name: str  # recorded as the variant of what was prepared
+
+    def file_names(self) -> dict[str, str]:
+        """Field -> file name (or a pattern of names), of the files that must be there."""
+        raise NotImplementedError
+
+    def optional_names(self) -> dict[str, str]:
+        return {}
+
+    def how_many(self, field: str) -> int:
+        """Number of files that a field's name stands for."""
+        return 1
+
+    def problem(self) -> str | None:
+        """What is wrong with the values; None when nothing is."""
+        raise NotImplementedError
+
+    def in_words(self) -> str:
+        """The files that are wanted, for messages."""
+        return " and ".join(
+            name if self.how_many(field) == 1 else f"{self.how_many(field)} files {name}"
+            for field, name in self.file_names().items()
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsLayout(Layout):
+    """Sparse rows: `data` with split files, or `train` and `test`."""
+
     format: str
     feature_start: int  # smallest legal feature index in the file: 0 or 1
     label_start: int
@@ -51,10 +81,57 @@ class Layout:
     split_column: int = 0
     label_names: str | None = None  # optional file, one name a line
 
+    def file_names(self) -> dict[str, str]:
+        return _given(self, "train", "test", "data", "train_split", "test_split")
+
+    def optional_names(self) -> dict[str, str]:
+        return _given(self, "label_names")
+
+    def problem(self) -> str | None:
+        if self.format not in LAYOUTS:
+            return f"format: {self.format!r} is not one of {', '.join(LAYOUTS)}"
+        if {self.feature_start, self.label_start} - {0, 1}:
+            return "feature_start and label_start must be 0 or 1"
+        pair = self.train is not None and self.test is not None
+        split = None not in (self.data, self.train_split, self.test_split)
+        return "give either train and test, or data, train_split and test_split" if pair == split else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextLayout(Layout):
+    """Text: `train`, `valid` and `test`, or `data` and the `cuts` between its splits."""
+
+    train: str | None = None  # with train_files: a pattern; the files are read in the order of their names
+    valid: str | None = None
+    test: str | None = None
+    train_files: int = 1
+    data: str | None = None
+    cuts: tuple[int, ...] = ()  # bytes of `data` at which valid and test begin
+
+    def file_names(self) -> dict[str, str]:
+        return _given(self, "train", "valid", "test", "data")
+
+    def how_many(self, field: str) -> int:
+        return self.train_files if field == "train" else 1
+
+    def problem(self) -> str | None:
+        if self.train_files < 1:
+            return "train_files must be at least 1"
+        given = set(self.file_names())
+        if (given, len(self.cuts)) not in (({"train", "valid", "test"}, 0), ({"data"}, 2)):
+            return "give either train, valid and test, or data and two cuts"
+        if self.cuts and not 0 < self.cuts[0] < self.cuts[1]:
+            return "cuts must ascend from above 0"
+        return None
+
+
+def _given(layout: Layout, *fields: str) -> dict[str, str]:
+    return {field: name for field in fields if (name := getattr(layout, field)) is not None}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """Published shape. Averages may be missing where nobody publishes them."""
+    """Published shape of a set of rows. Averages may be missing where nobody publishes them."""
 
     num_features: int
     num_classes: int
@@ -62,6 +139,16 @@ class Expected:
     num_test: int
     labels_per_row: float
     features_per_row: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedText:
+    """Published counts of a text, `<eos>` and `<unk>` among the classes; None where nobody publishes them."""
+
+    num_classes: int
+    train_tokens: int | None
+    valid_tokens: int | None
+    test_tokens: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,22 +161,122 @@ class Derived:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FirstLines:
+    """The first lines of each split of another prepared text, with a vocabulary of their own."""
+
+    base: str
+    train_lines: int
+    valid_lines: int
+    test_lines: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Expected counts in the terms that all families share."""
+
+    unit: str  # of train and test
+    train: int | None
+    test: int | None
+    features: int | None
+    classes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Card:
+    """What the card of every family of data says."""
+
+    family: ClassVar[str]
+
     name: str
     title: str
     description: str
     licence: str
     redistribute: bool
     citation: str  # BibTeX
+    counts_source: str  # who publishes the expected counts, and which of them are uncertain
+    sources: tuple[Source, ...] = ()
+    embedded: tuple[SourceFile, ...] = ()  # files beside the card; their addresses are empty
+    by_hand: str = ""  # how to fetch the set with a browser
+
+    @property
+    def all_layouts(self) -> tuple[Layout, ...]:
+        raise NotImplementedError
+
+    @property
+    def base(self) -> str | None:
+        """The set that this one is derived from."""
+        raise NotImplementedError
+
+    @property
+    def size(self) -> Size:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsCard(Card):
+    """Sparse feature rows with label sets: extreme classification."""
+
+    family: ClassVar[str] = "rows"
+
     propensity_a: float
     propensity_b: float
     expected: Expected
-    counts_source: str  # who publishes the expected counts, and which of them are uncertain
-    layouts: tuple[Layout, ...] = ()
-    sources: tuple[Source, ...] = ()
-    embedded: tuple[SourceFile, ...] = ()  # files beside the card; their addresses are empty
+    layouts: tuple[RowsLayout, ...] = ()
     derived: Derived | None = None
-    by_hand: str = ""  # how to fetch the set with a browser
+
+    @property
+    def all_layouts(self) -> tuple[Layout, ...]:
+        return self.layouts
+
+    @property
+    def base(self) -> str | None:
+        return self.derived.base if self.derived is not None else None
+
+    @property
+    def size(self) -> Size:
+        shape = self.expected
+        return Size(
+            unit="rows",
+            train=shape.num_train,
+            test=shape.num_test,
+            features=shape.num_features,
+            classes=shape.num_classes,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextCard(Card):
+    """Text for language models; `runner/data/words.py` states how words become ids."""
+
+    family: ClassVar[str] = "text"
+
+    expected: ExpectedText
+    end_of_line: bool = True  # lines are sentences, their ends are tokens
+    most_types: int | None = None  # classes at most; None: every type of the training split has one
+    layouts: tuple[TextLayout, ...] = ()
+    derived: FirstLines | None = None
+
+    @property
+    def all_layouts(self) -> tuple[Layout, ...]:
+        return self.layouts
+
+    @property
+    def base(self) -> str | None:
+        return self.derived.base if self.derived is not None else None
+
+    @property
+    def size(self) -> Size:
+        counts = self.expected
+        return Size(
+            unit="tokens",
+            train=counts.train_tokens,
+            test=counts.test_tokens,
+            features=None,
+            classes=counts.num_classes,
+        )
+
+
+CARDS: dict[str, type[Card]] = {kind.family: kind for kind in (RowsCard, TextCard)}
 
 
 def card_names() -> list[str]:
@@ -104,6 +291,14 @@ def load_card(name: str) -> Card:
     return read_card(places.CARDS_ROOT / name / "card.yaml")
 
 
+def load_rows_card(name: str) -> RowsCard:
+    """The card of a set of sparse rows. Raises ConfigError where it is of another family."""
+    card = load_card(name)
+    if not isinstance(card, RowsCard):
+        raise ConfigError(f"{name} holds {card.family}, not sparse rows")
+    return card
+
+
 def read_card(path: Path) -> Card:
     import yaml
 
@@ -111,7 +306,10 @@ def read_card(path: Path) -> Card:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise DataError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    card: Card = _convert(Card, raw, str(path))
+    family = raw.pop("family", "rows") if isinstance(raw, dict) else "rows"  # most cards are of rows and do not say so
+    if not isinstance(family, str) or family not in CARDS:
+        raise DataError(f"{path}: family: {family!r} is not one of {', '.join(CARDS)}")
+    card: Card = _convert(CARDS[family], raw, str(path))
     _check(card, path)
     return card
 
@@ -119,22 +317,28 @@ def read_card(path: Path) -> Card:
 def _check(card: Card, path: Path) -> None:
     if card.name != path.parent.name:
         raise DataError(f"{path}: name: is {card.name!r}, must be the folder's name {path.parent.name!r}")
-    known = [layout.name for layout in card.layouts]
-    for layout in card.layouts:
-        where = f"{path}: layout {layout.name}"
-        if layout.format not in LAYOUTS:
-            raise DataError(f"{where}: format: {layout.format!r} is not one of {', '.join(LAYOUTS)}")
-        if {layout.feature_start, layout.label_start} - {0, 1}:
-            raise DataError(f"{where}: feature_start and label_start must be 0 or 1")
-        pair = layout.train is not None and layout.test is not None
-        split = None not in (layout.data, layout.train_split, layout.test_split)
-        if pair == split:
-            raise DataError(f"{where}: give either train and test, or data, train_split and test_split")
+    known = [layout.name for layout in card.all_layouts]
+    for layout in card.all_layouts:
+        if (problem := layout.problem()) is not None:
+            raise DataError(f"{path}: layout {layout.name}: {problem}")
     for source in card.sources:
         if source.layout not in known:
             raise DataError(f"{path}: source layout {source.layout!r} is not one of {', '.join(known)}")
-    if bool(card.layouts) == (card.derived is not None):
+    if bool(card.all_layouts) == (card.base is not None):
         raise DataError(f"{path}: give either layouts or derived")
+
+
+def differences(name: str, expected: Expected | ExpectedText, found: dict[str, int]) -> list[str]:
+    """A note, printed too, for every count that is not the published one."""
+    published = dataclasses.asdict(expected)
+    notes = [
+        f"{key} is {value}, the card expects {published[key]}"
+        for key, value in found.items()
+        if published[key] is not None and value != published[key]
+    ]
+    for note in notes:
+        print(f"{name}: {note}", file=sys.stderr)
+    return notes
 
 
 def _convert(kind: Any, raw: Any, where: str) -> Any:

@@ -7,8 +7,10 @@ metric can use them.
 """
 
 import bz2
+import contextlib
 import gzip
 import lzma
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -73,6 +75,18 @@ def find_file(folder: Path, name: str) -> Path | None:
     return None
 
 
+def find_files(folder: Path, pattern: str, count: int) -> tuple[Path, ...]:
+    """The `count` files whose names fit a pattern, by name, all plain or all compressed alike; () if not that many."""
+    if count == 1:
+        path = find_file(folder, pattern)
+        return () if path is None else (path,)
+    for suffix in COMPRESSIONS:
+        found = sorted(path for path in folder.glob(pattern + suffix) if path.is_file())
+        if len(found) == count:
+            return tuple(found)
+    return ()
+
+
 def read_rows(
     path: Path,
     text: TextFormat,
@@ -93,7 +107,7 @@ def read_rows(
     line = 0  # lines consumed
     rows = unlabelled = featureless = 0
     top_feature = top_label = -1
-    for data, consumed in _blocks(path, lambda: line):  # noqa: B023  the current value is wanted
+    for data, consumed in blocks(path, lambda: line):  # noqa: B023  the current value is wanted
         if text.layout == "xmc" and header is None:
             cut = data.index(b"\n") + 1
             header = _parse_header(path, data[:cut])
@@ -165,7 +179,7 @@ def read_split_lines(path: Path, column: int, num_rows: int) -> np.ndarray:
     Raises DataError when a number is missing, not in 1..num_rows, or twice in the column.
     """
     chosen: list[int] = []
-    for data, _ in _blocks(path, lambda: len(chosen)):
+    for data, _ in blocks(path, lambda: len(chosen)):
         for text in data.splitlines():
             words = text.split()
             if not words:
@@ -187,7 +201,7 @@ def read_split_lines(path: Path, column: int, num_rows: int) -> np.ndarray:
 def read_names(path: Path, num_classes: int) -> list[str]:
     """Label names, one a line in id order; of tab-separated columns the last is the name."""
     names: list[str] = []
-    for data, _ in _blocks(path, lambda: len(names)):
+    for data, _ in blocks(path, lambda: len(names)):
         try:
             texts = data.decode("utf-8").split("\n")[:-1]
         except UnicodeDecodeError as error:
@@ -200,8 +214,12 @@ def read_names(path: Path, num_classes: int) -> list[str]:
     return names
 
 
-def _blocks(path: Path, line: Callable[[], int]) -> Iterator[tuple[bytes, int]]:
-    """(whole lines, bytes of the file consumed). The last line gets an LF; a byte-order mark is dropped."""
+def blocks(path: Path, line: Callable[[], int], *, cut_at: tuple[bytes, ...] = (b"\n",)) -> Iterator[tuple[bytes, int]]:
+    """(text that ends in one of `cut_at`, bytes of the file consumed), from a plain or compressed file.
+
+    The end of the file gets an LF where it is not at a cut; a byte-order mark is dropped. `line` tells how many lines
+    the consumer has seen, for messages. Raises DataError for damaged compression and for text without a cut.
+    """
     rest, first = b"", True
     try:
         with path.open("rb") as file:
@@ -213,7 +231,7 @@ def _blocks(path: Path, line: Callable[[], int]) -> Iterator[tuple[bytes, int]]:
                 first = False
                 if not data:
                     break
-                cut = data.rfind(b"\n") + 1
+                cut = max(data.rfind(end) for end in cut_at) + 1
                 if cut == 0:
                     rest += data
                     if len(rest) > LONGEST_LINE:
@@ -231,6 +249,20 @@ def _blocks(path: Path, line: Callable[[], int]) -> Iterator[tuple[bytes, int]]:
         raise DataError(f"{path}: line {line() + 1}: the compressed file is damaged ({error})") from None
     except OSError as error:
         raise DataError(f"{path}: line {line() + 1}: cannot be read ({error})") from None
+
+
+@contextlib.contextmanager
+def progress_bar(path: Path) -> Iterator[Callable[[int], None]]:
+    """A bar over the bytes of a file; silent where stderr is no terminal."""
+    from tqdm import tqdm
+
+    size = path.stat().st_size if path.exists() else 0
+    with tqdm(total=size, unit="B", unit_scale=True, desc=path.name, file=sys.stderr, disable=None) as bar:
+
+        def show(consumed: int) -> None:
+            bar.update(consumed - bar.n)
+
+        yield show
 
 
 def _decompress(path: Path, file: BinaryIO) -> BinaryIO:

@@ -13,24 +13,46 @@ import json
 import os
 import shutil
 import sys
+import typing
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 import numpy as np
 
 from runner.data.rows import LabelledRows, XmcDataset
+from runner.data.text import TextDataset
 from runner.errors import DataError, DataNotPrepared
 
 FORMAT_VERSION = 1
 COLUMNS = {"indptr": "<i8", "indices": "<i4", "values": "<f4", "label_indptr": "<i8", "labels": "<i4"}
 LABEL_NAMES = "labels.txt"
+VOCABULARY = "vocabulary.txt"
+
+
+# ---- manifests ----
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What the manifest of every family of data says."""
+
+    name: str
+    variant: str
+    num_classes: int
+    checksum: str
+    sources: dict[str, str]  # file read -> its sha256 ("" where the file was only fingerprinted)
+    notes: list[str]  # where the data differ from what the card expects
+    format_version: int = FORMAT_VERSION
+
+    def in_words(self) -> str:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitCounts:
-    """What one split holds, and what reading it dropped."""
+    """What one split of sparse rows holds, and what reading it dropped."""
 
     rows: int
     nonzeros: int
@@ -41,22 +63,49 @@ class SplitCounts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
-    name: str
-    variant: str
+class RowsManifest(Manifest):
     num_features: int
-    num_classes: int
     propensity_a: float
     propensity_b: float
     train: SplitCounts
     test: SplitCounts
-    checksum: str
-    sources: dict[str, str]  # file read -> its sha256 ("" where the file was only fingerprinted)
-    notes: list[str]  # where the data differ from what the card expects
-    format_version: int = FORMAT_VERSION
+
+    def in_words(self) -> str:
+        return (
+            f"{self.train.rows:,} / {self.test.rows:,} rows, {self.num_features:,} features,"
+            f" {self.num_classes:,} classes"
+        )
 
 
-class _Column:
+@dataclass(frozen=True, kw_only=True)
+class TextCounts:
+    """What one split of a text holds."""
+
+    tokens: int
+    outside: int  # of them words outside the vocabulary, now <unk>
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextManifest(Manifest):
+    family: str = "text"
+    train: TextCounts
+    valid: TextCounts
+    test: TextCounts
+
+    def in_words(self) -> str:
+        return (
+            f"{self.train.tokens:,} / {self.valid.tokens:,} / {self.test.tokens:,} tokens, {self.num_classes:,} classes"
+        )
+
+
+# Manifests of rows do not name their family: there was no other when the first were written.
+FAMILIES: dict[str, type[Manifest]] = {"rows": RowsManifest, "text": TextManifest}
+
+
+# ---- writing ----
+
+
+class ColumnWriter:
     """Appends to one .npy file whose length is known only at the end."""
 
     def __init__(self, path: Path, dtype: str) -> None:
@@ -77,6 +126,7 @@ class _Column:
         self.length += len(data)
 
     def finish(self) -> str:
+        """Complete the file; returns the sha256 of its entries."""
         self.file.seek(0)
         self._write_header()
         if self.file.tell() != self.header_size:  # NumPy pads the header so that a longer shape still fits
@@ -89,7 +139,7 @@ class RowsWriter:
     """Streams CSR rows into `<split>.<column>.npy` in bounded memory; a context that closes the files."""
 
     def __init__(self, folder: Path, split: str) -> None:
-        self.columns = {c: _Column(folder / f"{split}.{c}.npy", d) for c, d in COLUMNS.items()}
+        self.columns = {c: ColumnWriter(folder / f"{split}.{c}.npy", d) for c, d in COLUMNS.items()}
         self.columns["indptr"].append(np.zeros(1, np.int64))
         self.columns["label_indptr"].append(np.zeros(1, np.int64))
         self.rows = self.nonzeros = self.label_pairs = 0
@@ -182,17 +232,44 @@ def read_manifest(folder: Path) -> Manifest | None:
         raise DataError(f"{path}: not a manifest ({error}); prepare the set again with --force") from None
     if not isinstance(raw, dict) or raw.get("format_version") != FORMAT_VERSION:
         return None
-    missing = {f.name for f in fields(Manifest)} ^ raw.keys()
+    kind = FAMILIES.get(raw.get("family", "rows"))
+    if kind is None:
+        raise DataError(f"{path}: family {raw['family']!r} is unknown; prepare the set again with --force")
+    missing = {f.name for f in fields(kind)} ^ raw.keys()
     if missing:
         raise DataError(f"{path}: keys {sorted(missing)} missing or unknown; prepare the set again with --force")
-    return Manifest(**{**raw, "train": SplitCounts(**raw["train"]), "test": SplitCounts(**raw["test"])})
+    hints = typing.get_type_hints(kind)
+    return kind(**{key: hints[key](**value) if is_dataclass(hints[key]) else value for key, value in raw.items()})
 
 
-def load_dataset(folder: Path, *, how_to_get: str = "") -> XmcDataset:
+# ---- opening ----
+
+
+def load_dataset(folder: Path, *, how_to_get: str = "") -> XmcDataset | TextDataset:
     """Open a prepared folder. DataNotPrepared without a manifest, DataError when arrays do not fit it."""
     manifest = read_manifest(folder)
-    if manifest is None:
-        raise DataNotPrepared(how_to_get or f"{folder}: not prepared")
+    if isinstance(manifest, RowsManifest):
+        return _open_rows(folder, manifest)
+    if isinstance(manifest, TextManifest):
+        return _open_text(folder, manifest)
+    raise DataNotPrepared(how_to_get or f"{folder}: not prepared")
+
+
+def load_rows(folder: Path) -> XmcDataset:
+    """``load_dataset`` where the folder is known to hold rows."""
+    dataset = load_dataset(folder)
+    assert isinstance(dataset, XmcDataset)
+    return dataset
+
+
+def load_text(folder: Path) -> TextDataset:
+    """``load_dataset`` where the folder is known to hold text."""
+    dataset = load_dataset(folder)
+    assert isinstance(dataset, TextDataset)
+    return dataset
+
+
+def _open_rows(folder: Path, manifest: RowsManifest) -> XmcDataset:
     names = folder / LABEL_NAMES
     return XmcDataset(
         name=manifest.name,
@@ -208,6 +285,19 @@ def load_dataset(folder: Path, *, how_to_get: str = "") -> XmcDataset:
     )
 
 
+def _open_text(folder: Path, manifest: TextManifest) -> TextDataset:
+    return TextDataset(
+        name=manifest.name,
+        train_T=_load_array(folder / "train.npy", "<i4", manifest.train.tokens),
+        valid_T=_load_array(folder / "valid.npy", "<i4", manifest.valid.tokens),
+        test_T=_load_array(folder / "test.npy", "<i4", manifest.test.tokens),
+        num_classes=manifest.num_classes,
+        vocabulary_path=folder / VOCABULARY,
+        checksum=manifest.checksum,
+        variant=manifest.variant,
+    )
+
+
 def _load_rows(folder: Path, split: str, counts: SplitCounts) -> LabelledRows:
     lengths = {
         "indptr": counts.rows + 1,
@@ -216,18 +306,22 @@ def _load_rows(folder: Path, split: str, counts: SplitCounts) -> LabelledRows:
         "label_indptr": counts.rows + 1,
         "labels": counts.label_pairs,
     }
-    arrays = {}
-    for column, dtype in COLUMNS.items():
-        path = folder / f"{split}.{column}.npy"
-        try:
-            # A plain ndarray view: np.memmap's own indexing is slow and Numba treats it as another type.
-            array = np.load(path, mmap_mode="r").view(np.ndarray)
-        except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"{path}: cannot be read ({error}); prepare the set again with --force") from None
-        if array.shape != (lengths[column],) or array.dtype != np.dtype(dtype):
-            raise DataError(f"{path}: does not fit its manifest; prepare the set again with --force")
-        arrays[column] = array
-    return LabelledRows(**arrays)
+    return LabelledRows(
+        **{column: _load_array(folder / f"{split}.{column}.npy", dtype, lengths[column])
+           for column, dtype in COLUMNS.items()}
+    )
+
+
+def _load_array(path: Path, dtype: str, length: int) -> np.ndarray:
+    """Memory-mapped and read-only. Raises DataError when it is not the array its manifest promises."""
+    try:
+        # A plain ndarray view: np.memmap's own indexing is slow and Numba treats it as another type.
+        array = np.load(path, mmap_mode="r").view(np.ndarray)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); prepare the set again with --force") from None
+    if array.shape != (length,) or array.dtype != np.dtype(dtype):
+        raise DataError(f"{path}: does not fit its manifest; prepare the set again with --force")
+    return array
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -76,6 +76,8 @@ DEFAULT_SHAPE = Shape(
 class SyntheticXcConfig:
     """`like` takes the shape of a published set from its card; keys that are not None override it."""
 
+    family: ClassVar[str] = "rows"
+
     kind: str = "synthetic_xc"
     name: str = "synthetic_xc"
     like: str | None = None
@@ -116,9 +118,9 @@ class SyntheticXcConfig:
     def shape(self) -> Shape:
         base = DEFAULT_SHAPE
         if self.like is not None:
-            from runner.data.card import load_card
+            from runner.data.card import load_rows_card
 
-            expected = load_card(self.like).expected
+            expected = load_rows_card(self.like).expected
             base = Shape(**{f.name: getattr(expected, f.name) for f in dataclasses.fields(Shape)})
         given = {f.name: getattr(self, f.name) for f in dataclasses.fields(Shape)}
         return dataclasses.replace(base, **{key: value for key, value in given.items() if value is not None})
@@ -128,9 +130,9 @@ class SyntheticXcConfig:
         """PSP constants (a, b) of the imitated set."""
         if self.like is None:
             return 0.55, 1.5
-        from runner.data.card import load_card
+        from runner.data.card import load_rows_card
 
-        card = load_card(self.like)
+        card = load_rows_card(self.like)
         return card.propensity_a, card.propensity_b
 
     @property
@@ -150,7 +152,7 @@ class SyntheticXcConfig:
     def build(self) -> XmcDataset:
         """Generate the set, or open it when this configuration was generated before."""
         from runner.data.places import prepared_dir
-        from runner.data.store import Manifest, fill_folder, load_dataset
+        from runner.data.store import Manifest, fill_folder, load_rows
 
         def fill(folder: Path) -> Manifest:
             print(f"generating {self.name} {self.key} (once)", file=sys.stderr)
@@ -158,7 +160,7 @@ class SyntheticXcConfig:
 
         folder = prepared_dir("synthetic_xc", self.key)
         fill_folder(folder, fill)
-        return dataclasses.replace(load_dataset(folder), name=self.name)
+        return dataclasses.replace(load_rows(folder), name=self.name)
 
 
 def _within(key: str, value: float | None, low: float, high: float) -> None:
@@ -169,7 +171,7 @@ def _within(key: str, value: float | None, low: float, high: float) -> None:
 def _generate(config: SyntheticXcConfig, folder: Path) -> Any:
     from tqdm import tqdm
 
-    from runner.data.store import Manifest, RowsWriter, combine
+    from runner.data.store import RowsManifest, RowsWriter, combine
 
     generator = Generator(config)
     shape = config.shape
@@ -183,7 +185,7 @@ def _generate(config: SyntheticXcConfig, folder: Path) -> Any:
                 bar.update(size)
             digests.append(writer.finish())
         counts.append(writer.counts())
-    return Manifest(
+    return RowsManifest(
         name="synthetic_xc",
         variant=f"like-{config.like}" if config.like else "own-shape",
         num_features=shape.num_features,

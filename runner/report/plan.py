@@ -15,7 +15,7 @@ from types import FrameType
 import pandas as pd
 
 from runner.data import CardConfig, SyntheticXcConfig
-from runner.data.card import Expected, load_card
+from runner.data.card import Expected, RowsCard, load_card
 from runner.data.synthetic_xc import Shape
 from runner.errors import RunLocked
 from runner.report.records import (
@@ -166,7 +166,8 @@ def _row_seconds(run: PlannedRun, num_classes: int, dense_row: float) -> float:
 def _shape(run: PlannedRun) -> Expected | Shape | None:
     dataset = run.config.dataset
     if isinstance(dataset, CardConfig):
-        return load_card(dataset.name).expected
+        card = load_card(dataset.name)
+        return card.expected if isinstance(card, RowsCard) else None
     return dataset.shape if isinstance(dataset, SyntheticXcConfig) else None
 
 

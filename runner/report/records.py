@@ -108,7 +108,7 @@ def how_to_prepare(run: PlannedRun) -> str | None:
     card = load_card(dataset.name)
     if card.embedded or read_manifest(prepared_dir(dataset.name)) is not None:
         return None
-    before = f"{card.derived.base} " if card.derived is not None else ""
+    before = f"{card.base} " if card.base is not None else ""
     return f"python scripts/prepare_dataset.py {before}{dataset.name}"
 
 

@@ -1,0 +1,211 @@
+"""Sparse rows to prepared folders: a CSR table for each split (see `runner/data/rows.py`)."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from runner.data.card import RowsCard, RowsLayout, differences
+from runner.data.download import hash_file
+from runner.data.readers import (
+    Block,
+    FileCounts,
+    TextFormat,
+    progress_bar,
+    read_names,
+    read_rows,
+    read_split_lines,
+)
+from runner.data.rows import XmcDataset
+from runner.data.store import LABEL_NAMES, RowsManifest, RowsWriter, SplitCounts, combine
+from runner.data.uniform import write_uniform
+from runner.errors import DataError
+
+XC_TEXT = TextFormat(layout="xmc")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Table:
+    """One split, written."""
+
+    counts: SplitCounts
+    digest: str
+    num_features: int
+    num_classes: int
+
+
+def convert(card: RowsCard, layout: RowsLayout, found: Mapping[str, tuple[Path, ...]], folder: Path) -> RowsManifest:
+    """Published files of a card, in one of its layouts, to a prepared folder."""
+    files = {field: path for field, (path,) in found.items()}
+    text = TextFormat(layout=layout.format, feature_start=layout.feature_start, label_start=layout.label_start)
+    if layout.data is not None:
+        train, test = _write_by_split_files(folder, files, text, layout.split_column)
+    else:
+        train = _write_split(folder, "train", files["train"], text)
+        test = _write_split(folder, "test", files["test"], text)
+    expected = card.expected
+    if layout.format == "xmc":
+        if layout.data is None:
+            _same_dimensions(files["train"], train, files["test"], test)
+        if train.num_classes != expected.num_classes:
+            path = files.get("train", files.get("data"))
+            raise DataError(
+                f"{path}: line 1: {train.num_classes} labels, but {card.name} has {expected.num_classes}; another set?"
+            )
+    else:  # without a header the largest index seen is only a lower bound
+        features = max(train.num_features, test.num_features, expected.num_features)
+        classes = max(train.num_classes, test.num_classes, expected.num_classes)
+        train = dataclasses.replace(train, num_features=features, num_classes=classes)
+    if "label_names" in files:
+        names = read_names(files["label_names"], train.num_classes)
+        (folder / LABEL_NAMES).write_text("".join(name + "\n" for name in names), encoding="utf-8")
+    return _manifest(
+        name=card.name,
+        variant=layout.name,
+        train=train,
+        test=test,
+        propensities=(card.propensity_a, card.propensity_b),
+        sources={path.name: hash_file(path) for path in files.values()},
+        notes=differences(
+            card.name,
+            expected,
+            {
+                "num_features": train.num_features,
+                "num_classes": train.num_classes,
+                "num_train": train.counts.rows_read,
+                "num_test": test.counts.rows_read,
+            },
+        ),
+    )
+
+
+def convert_pair(train_path: Path, test_path: Path, folder: Path, *, name: str, variant: str) -> RowsManifest:
+    """Anybody's two files of XC text to a prepared folder."""
+    train, test = _write_split(folder, "train", train_path, XC_TEXT), _write_split(folder, "test", test_path, XC_TEXT)
+    _same_dimensions(train_path, train, test_path, test)
+    return _manifest(
+        name=name,
+        variant=variant,
+        train=train,
+        test=test,
+        propensities=(0.55, 1.5),
+        sources={str(train_path): "", str(test_path): ""},
+    )
+
+
+def derive(card: RowsCard, base: XmcDataset, folder: Path) -> RowsManifest:
+    """A set computed from another one: Amazon-Uniform (see `runner/data/uniform.py`)."""
+    assert card.derived is not None
+    train, test, digests, chosen = write_uniform(base, folder, card.derived.num_classes, card.derived.seed)
+    if (names := base.label_names()) is not None:
+        (folder / LABEL_NAMES).write_text("".join(names[i] + "\n" for i in chosen), encoding="utf-8")
+    tables = [
+        _Table(counts=counts, digest=digest, num_features=base.num_features, num_classes=card.derived.num_classes)
+        for counts, digest in zip((train, test), digests, strict=True)
+    ]
+    kept = {"num_train": train.rows, "num_test": test.rows}
+    return _manifest(
+        name=card.name,
+        variant=f"{base.variant}-seed-{card.derived.seed}",
+        train=tables[0],
+        test=tables[1],
+        propensities=(card.propensity_a, card.propensity_b),
+        sources={base.name: base.checksum},
+        notes=[
+            f"{key} is {value}, the paper reports {getattr(card.expected, key)}"
+            for key, value in kept.items()
+            if value != getattr(card.expected, key)
+        ],
+    )
+
+
+def _write_split(folder: Path, split: str, path: Path, text: TextFormat) -> _Table:
+    with RowsWriter(folder, split) as writer, progress_bar(path) as progress:
+
+        def sink(block: Block) -> None:
+            writer.append(block.row_sizes, block.indices, block.values, block.label_sizes, block.labels)
+
+        counts = read_rows(path, text, sink, progress=progress)
+        return _table(path, writer, counts)
+
+
+def _table(path: Path, writer: RowsWriter, counts: FileCounts) -> _Table:
+    if writer.rows == 0:
+        raise DataError(f"{path}: no row has a label")
+    return _Table(
+        counts=writer.counts(
+            rows_dropped=counts.rows_without_labels, rows_without_features=counts.rows_without_features
+        ),
+        digest=writer.finish(),
+        num_features=counts.num_features,
+        num_classes=counts.num_classes,
+    )
+
+
+def _write_by_split_files(folder: Path, files: dict[str, Path], text: TextFormat, column: int) -> tuple[_Table, _Table]:
+    """The older layout of small sets: all rows in one file, held in memory; rows in split-file order."""
+    blocks: list[Block] = []
+    counts = read_rows(files["data"], text, blocks.append, keep_unlabelled=True)
+    sizes = np.concatenate([b.row_sizes for b in blocks])
+    label_sizes = np.concatenate([b.label_sizes for b in blocks])
+    indices, values = np.concatenate([b.indices for b in blocks]), np.concatenate([b.values for b in blocks])
+    labels = np.concatenate([b.labels for b in blocks])
+    chosen = {s: read_split_lines(files[f"{s}_split"], column, len(sizes)) for s in ("train", "test")}
+    if len(common := np.intersect1d(chosen["train"], chosen["test"])):
+        raise DataError(f"{files['test_split']}: line number {common[0] + 1} is in the training split too")
+    tables = []
+    for split, rows in chosen.items():
+        kept = rows[label_sizes[rows] > 0]
+        take, take_labels = _spans(sizes, kept), _spans(label_sizes, kept)
+        these = dataclasses.replace(
+            counts,
+            rows_read=len(rows),
+            rows_without_labels=len(rows) - len(kept),
+            rows_without_features=int(np.count_nonzero(sizes[kept] == 0)),
+        )
+        with RowsWriter(folder, split) as writer:
+            writer.append(sizes[kept], indices[take], values[take], label_sizes[kept], labels[take_labels])
+            tables.append(_table(files[f"{split}_split"], writer, these))
+    return tables[0], tables[1]
+
+
+def _spans(sizes: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Positions of the entries of `rows`, row after row, in an array with `sizes[r]` entries for row r."""
+    starts = np.cumsum(sizes) - sizes
+    within = np.arange(sizes[rows].sum()) - np.repeat(np.cumsum(sizes[rows]) - sizes[rows], sizes[rows])
+    return np.repeat(starts[rows], sizes[rows]) + within
+
+
+def _same_dimensions(train_path: Path, train: _Table, test_path: Path, test: _Table) -> None:
+    if (train.num_features, train.num_classes) != (test.num_features, test.num_classes):
+        raise DataError(
+            f"{test_path}: line 1: {test.num_features} features and {test.num_classes} labels,"
+            f" but {train_path} has {train.num_features} and {train.num_classes}"
+        )
+
+
+def _manifest(
+    *,
+    name: str,
+    variant: str,
+    train: _Table,
+    test: _Table,
+    propensities: tuple[float, float],
+    sources: dict[str, str],
+    notes: list[str] | None = None,
+) -> RowsManifest:
+    return RowsManifest(
+        name=name,
+        variant=variant,
+        num_features=train.num_features,
+        num_classes=train.num_classes,
+        propensity_a=propensities[0],
+        propensity_b=propensities[1],
+        train=train.counts,
+        test=test.counts,
+        checksum=combine(train.num_features, train.num_classes, train.digest, test.digest),
+        sources=sources,
+        notes=notes or [],
+    )

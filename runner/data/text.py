@@ -1,0 +1,44 @@
+"""What every reader of a prepared text sees: three memory-mapped token streams and the word of each id.
+
+Shapes: T tokens of a split.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from runner.data.rows import Int32s
+from runner.errors import DataError
+
+EOS, UNK = "<eos>", "<unk>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextDataset:
+    """A prepared text for language models. Arrays read from disk are memory-mapped and read-only.
+
+    Each split is one stream of class ids in the order of the text. Ids descend in training frequency, so 0 is the most
+    frequent word (`runner/data/words.py` states the whole rule).
+    """
+
+    name: str
+    train_T: Int32s
+    valid_T: Int32s
+    test_T: Int32s
+    num_classes: int
+    vocabulary_path: Path
+    checksum: str  # sha256 of the token streams and the vocabulary
+    variant: str  # which published (or private) version of the text this is
+
+    @cached_property
+    def vocabulary(self) -> tuple[str, ...]:
+        """Word of each id; read from its file when first asked for. Raises DataError."""
+        try:
+            words = self.vocabulary_path.read_bytes().decode("utf-8").split("\n")[:-1]
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{self.vocabulary_path}: cannot be read ({error}); prepare the set again") from None
+        if len(words) != self.num_classes:
+            raise DataError(
+                f"{self.vocabulary_path}: {len(words)} words for {self.num_classes} classes; prepare the set again"
+            )
+        return tuple(words)
