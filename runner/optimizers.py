@@ -29,7 +29,7 @@ import numpy as np
 from runner.errors import require
 
 # Last parts of the names under which ``state_dict`` methods give what only further training needs.
-STATE_OF_TRAINING = ("first", "second", "last_step", "bias_first", "bias_second")
+STATE_OF_TRAINING = ("first", "second", "last_step", "bias_first", "bias_second", "carried")
 _NOTHING = np.zeros(0, dtype=np.float32)
 _NEGLIGIBLE = 1e-12  # missed steps whose momentum has decayed to this share move a row by less than float32 can tell
 

@@ -1,0 +1,240 @@
+"""Encoders of language models: words to hidden states by torch, weights and their updates in the tables of all models.
+
+The network between words and classes is a ``torch.nn.Module``, whose backward pass torch's autograd is. Its parameters
+are views into one ``RowTable``, so that optimizers, clipping, checkpoints and resuming are those of everything else. The
+words' vectors are a ``RowTable`` of their own of which a step reads and updates the rows of its words, or, tied, the
+class matrix.
+
+A recurrent state is carried from a training batch to the next (detached: gradients end at the batch), is zero where a
+batch ``starts_anew``, and is part of ``state_dict``, so that a resumed run has the same bits. Dropout is a function of
+(seed, step). Products are BLAS's: numbers agree between thread counts to about 1e-6.
+
+Legend: B rows of a batch, T tokens of a row, E size of a word's vector, D hidden size, U distinct words, L layers,
+P parameters.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from runner import rng
+from runner.kernels.groups import group_by_id
+from runner.models.language import LanguageModelConfig, LstmConfig, TransformerConfig
+from runner.optimizers import Gradient, OptimizerConfig, RowGradient, RowTable
+
+if TYPE_CHECKING:
+    from runner.text_batches import TextBatch
+
+_COLUMNS = 256  # of the table that holds a module's parameters
+State = tuple[Tensor, ...]  # hidden and cell states of an LSTM, (L, B, D) each; nothing for a transformer
+
+
+# ---------------------------------------------------------------- modules
+
+
+class Lstm(nn.Module):
+    """(B, T, E) -> (B, T, D)."""
+
+    def __init__(self, config: LstmConfig) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(config.dropout)
+        between = config.dropout if config.layers > 1 else 0.0
+        self.lstm = nn.LSTM(config.embedding, config.hidden, config.layers, batch_first=True, dropout=between)
+
+    def start(self, rows: int) -> State:
+        shape = (self.lstm.num_layers, rows, self.lstm.hidden_size)
+        return torch.zeros(shape), torch.zeros(shape)
+
+    def forward(self, x_BTE: Tensor, state: State) -> tuple[Tensor, State]:
+        out_BTD, after = self.lstm(self.drop(x_BTE), state)
+        return self.drop(out_BTD), after
+
+
+class Transformer(nn.Module):
+    """(B, T, E) -> (B, T, E); each place sees those up to itself in its own row, nothing of other batches."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.scale = config.embedding**0.5  # word vectors have norm 1, positions sqrt(E / 2)
+        self.drop = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(
+                config.embedding, config.heads, config.feed_forward, config.dropout, activation="gelu", batch_first=True
+            )
+            for _ in range(config.layers)
+        )
+
+    def start(self, rows: int) -> State:
+        return ()
+
+    def forward(self, x_BTE: Tensor, state: State) -> tuple[Tensor, State]:
+        length, size = x_BTE.shape[1:]
+        out = self.drop(self.scale * x_BTE + positions(length, size))
+        mask = nn.Transformer.generate_square_subsequent_mask(length)
+        for layer in self.layers:
+            out = layer(out, src_mask=mask, is_causal=True)
+        return out, ()
+
+
+def positions(length: int, size: int) -> Tensor:
+    """(T, E): sines in the first half of the columns, cosines in the others, wavelengths from 2 pi to 10,000 x 2 pi."""
+    half = (size + 1) // 2
+    rate = 10_000.0 ** (-torch.arange(half) / half)
+    angle = torch.arange(length)[:, None] * rate
+    return torch.cat([angle.sin(), angle.cos()], dim=1)[:, :size]
+
+
+def make_module(config: LanguageModelConfig) -> Lstm | Transformer:
+    if isinstance(config, LstmConfig):
+        return Lstm(config)
+    assert isinstance(config, TransformerConfig)
+    return Transformer(config)
+
+
+def _draws_of(seed: int, purpose: int, step: int = 0) -> AbstractContextManager[Any]:
+    """Inside, torch's random numbers are a function of the arguments; outside, they are as if nothing had been."""
+    inside = ExitStack()
+    inside.enter_context(torch.random.fork_rng(devices=[]))
+    torch.manual_seed(int(rng.generator(seed, purpose, step).integers(2**63)))
+    return inside
+
+
+# ---------------------------------------------------------------- parameters as rows
+
+
+class _Parameters:
+    """A module's parameters and their gradients as views into the rows of a table."""
+
+    def __init__(self, module: nn.Module, optimizer: OptimizerConfig) -> None:
+        held = list(module.parameters())
+        rows = -(-sum(parameter.numel() for parameter in held) // _COLUMNS)
+        self.table = RowTable(optimizer, np.zeros((rows, _COLUMNS), dtype=np.float32), bias=False)
+        self.rows_R = np.arange(rows, dtype=np.int32)
+        self.grad_RC = np.zeros_like(self.table.weights)
+        weights_P, grad_P = (torch.from_numpy(matrix.reshape(-1)) for matrix in (self.table.weights, self.grad_RC))
+        begin = 0
+        for parameter in held:
+            here = slice(begin, begin + parameter.numel())
+            view = weights_P[here].view(parameter.shape)
+            view.copy_(parameter.detach())
+            parameter.data = view
+            parameter.grad = grad_P[here].view(parameter.shape)
+            begin = here.stop
+
+    def gradient(self) -> RowGradient:
+        """What autograd has added to the gradients since they were cleared."""
+        nothing = np.zeros(0, dtype=np.float32)  # there are no biases of rows
+        return RowGradient(table=self.table, rows_U=self.rows_R, grad_UD=self.grad_RC, bias_grad_U=nothing)
+
+
+# ---------------------------------------------------------------- the encoder
+
+
+class TextEncoder:
+    """``words``: vectors of the words, which the encoder owns or (tied) shares with the output layer."""
+
+    def __init__(
+        self, config: LanguageModelConfig, words: RowTable, optimizer: OptimizerConfig, seed: int, *, owns_words: bool
+    ) -> None:
+        self.dim = config.dim
+        self.seed = seed
+        self.words, self.owns_words = words, owns_words
+        with _draws_of(seed, rng.MODULE_INIT):
+            self.module = make_module(config)
+            if config.init is not None:
+                for parameter in self.module.parameters():
+                    nn.init.uniform_(parameter, -config.init, config.init)
+        self.parameters = _Parameters(self.module, optimizer)
+        self.tables = (self.parameters.table, words) if owns_words else (self.parameters.table,)
+        self.dense = ()
+        self.carried: State = self.module.start(0)
+
+    # ------------------------------------------------------------ at test time
+
+    def start(self, rows: int) -> State:
+        """The state before any token."""
+        return self.module.start(rows)
+
+    def go_on(self, batch: "TextBatch", state: State) -> tuple[np.ndarray, State]:
+        """Hidden states (B T, D) after a state of at least B rows, and the state after them; nothing is remembered."""
+        rows = len(batch.tokens_BT)
+        if batch.starts_anew:
+            state = self.module.start(rows)
+        state = tuple(part[:, :rows].contiguous() for part in state)
+        self.module.eval()
+        with torch.no_grad():
+            hidden, after = self.module(torch.from_numpy(self.words.weights[batch.tokens_BT]), state)
+        return hidden.reshape(-1, self.dim).numpy(), after
+
+    def encode(self, batch: "TextBatch") -> np.ndarray:
+        """Hidden states (B T, D) of rows that nothing stands before; rows of words must be current."""
+        return self.go_on(batch, self.start(len(batch.tokens_BT)))[0]
+
+    # ------------------------------------------------------------ training
+
+    def forward(self, batch: "TextBatch", step: int) -> np.ndarray:
+        """Hidden states (B T, D), row by row of the batch."""
+        tokens = batch.tokens_BT.reshape(-1)
+        self._groups = group_by_id(tokens, len(self.words.weights))
+        if self.owns_words:
+            self.words.before_step(step)
+            self.words.read_for_update(self._groups[1], step)
+        else:
+            self.words.read(self._groups[1], step)  # moments too: the output layer may or may not read them after this
+        rows = len(batch.tokens_BT)
+        if batch.starts_anew or len(self.carried) == 0:
+            self.carried = self.module.start(rows)
+        self._x = torch.from_numpy(self.words.weights[batch.tokens_BT]).requires_grad_()
+        self.module.train()
+        with _draws_of(self.seed, rng.DROPOUT, step):
+            hidden, after = self.module(self._x, self.carried)
+        self.carried = tuple(part.detach() for part in after)
+        self._hidden = hidden.reshape(-1, self.dim)
+        return self._hidden.detach().numpy()
+
+    def backward(self, grad_hidden_BD: np.ndarray, step: int) -> None:
+        """Update parameters and, if they are the encoder's own, the vectors of the batch's words."""
+        assert self.owns_words, "tied rows take one step by the gradients of both their uses"
+        for gradient in self.gradients(grad_hidden_BD, step):
+            gradient.apply(step)
+
+    def gradients(self, grad_hidden_BD: np.ndarray, step: int) -> list[Gradient]:
+        """Of the parameters and of the batch's words."""
+        self.parameters.grad_RC.fill(0)
+        self._hidden.backward(torch.from_numpy(grad_hidden_BD))
+        grad_x = self._x.grad
+        assert grad_x is not None
+        grad_XE = grad_x.numpy().reshape(-1, grad_x.shape[-1])
+        del self._hidden, self._x
+        place_X = np.arange(len(grad_XE), dtype=np.int32)
+        once_X = np.ones(len(grad_XE), dtype=np.float32)
+        nobody = np.zeros((0, grad_XE.shape[1]), dtype=np.float32)
+        no_bias_X = np.zeros(len(grad_XE), dtype=np.float32)
+        of_words = self.words.gradients_of_groups(self._groups, grad_XE, place_X, once_X, nobody, step, no_bias_X)
+        return [self.parameters.gradient(), of_words]
+
+    # ------------------------------------------------------------ state
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        held = {"module": self.parameters.table}
+        if self.owns_words:
+            held["words"] = self.words
+        arrays = {f"{part}.{name}": array for part, table in held.items() for name, array in table.state_dict().items()}
+        if self.carried:
+            arrays["carried"] = torch.stack(self.carried).numpy()
+        return arrays
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        if self.carried:
+            self.carried = tuple(torch.from_numpy(part.copy()) for part in state["carried"])
+        self.parameters.table.load_state_dict(_part_of(state, "module."))
+        if self.owns_words:
+            self.words.load_state_dict(_part_of(state, "words."))
+
+
+def _part_of(state: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

@@ -1,0 +1,23 @@
+"""What a network is trained for, by the family of its data: what a step sees, what is measured, what is told."""
+
+from typing import Any
+
+from runner.config import RunConfig
+from runner.tasks.base import Task
+from runner.tasks.classification import Classification
+from runner.tasks.language import LanguageModelling
+
+TASKS: dict[str, type[Task]] = {"rows": Classification, "text": LanguageModelling}
+
+
+def task_of(config: RunConfig, data: Any) -> Task:
+    """The task of a configuration on its data set, as ``config.dataset.build()`` gives it."""
+    return TASKS[config.dataset.family](config, data)
+
+
+def rehearsal_of(config: RunConfig) -> Task:
+    """The same task on throw-away data."""
+    return TASKS[config.dataset.family].rehearsal(config)
+
+
+__all__ = ["TASKS", "Classification", "LanguageModelling", "Task", "rehearsal_of", "task_of"]

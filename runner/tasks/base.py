@@ -1,0 +1,119 @@
+"""What differs between kinds of data: batches, probes, metrics, words for people. The loop around is ``experiment``.
+
+Legend: B rows of a batch, P targets.
+"""
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+
+import numpy as np
+
+from runner.config import RunConfig
+from runner.samplers import TrainingFacts
+
+if TYPE_CHECKING:
+    from runner.experiment import Network
+
+PROGRESS_BAR: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.1 if sys.stderr.isatty() else 10}
+
+
+class AnyBatch(Protocol):
+    """What training needs of a batch; the encoder of its family knows the rest.
+
+    Row b's targets are ``targets[target_indptr[b] : target_indptr[b + 1]]``, ascending.
+    """
+
+    @property
+    def num_rows(self) -> int:
+        """B."""
+
+    @property
+    def target_indptr(self) -> np.ndarray:
+        """(B + 1,) int64."""
+
+    @property
+    def targets(self) -> np.ndarray:
+        """(P,) int32."""
+
+
+class Task(ABC):
+    """A data set to train on and to be measured on."""
+
+    unit: ClassVar[str]
+    """Name of a row."""
+    headline: ClassVar[str]
+    """The number that a progress bar shows."""
+
+    training: TrainingFacts
+    num_features: int
+    """Of the input; words, for text."""
+    rows_per_step: int
+
+    @abstractmethod
+    def __init__(self, config: RunConfig, data: Any) -> None:
+        self.config, self.data = config, data
+
+    @classmethod
+    @abstractmethod
+    def rehearsal(cls, config: RunConfig) -> Self:
+        """The task on a little throw-away data, to compile kernels with."""
+
+    # ------------------------------------------------------------ batches
+
+    @abstractmethod
+    def batches(self, epoch: int, first: int = 0) -> Iterator[Any]:
+        """Training batches of an epoch (0-based) from the ``first`` on."""
+
+    @abstractmethod
+    def probe(self, rows: int) -> Any:
+        """A batch of about ``rows`` rows of the test set: the same for every run, whatever its seed."""
+
+    # ------------------------------------------------------------ measures
+
+    @abstractmethod
+    def evaluate_subset(self, network: "Network") -> dict[str, Any]:
+        """Metrics during training, named as in metrics.jsonl. Rows of all tables must be current."""
+
+    @abstractmethod
+    def evaluate_final(self, network: "Network") -> dict[str, Any]:
+        """Metrics at the end, named as in the summary. Rows of all tables must be current."""
+
+    @abstractmethod
+    def headline_of(self, subset: Mapping[str, Any]) -> float:
+        """The headline's value among the metrics of ``evaluate_subset``."""
+
+    def validation_score(self, subset: Mapping[str, Any]) -> float | None:
+        """What decides which weights are kept, the lower the better; None where there is no validation set."""
+        return None
+
+    def training_metrics(self, loss: float) -> dict[str, Any]:
+        """Metrics that a mean training loss is known by."""
+        return {}
+
+    # ------------------------------------------------------------ words
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """Sizes of the data, for people."""
+
+    @abstractmethod
+    def closing(self, metrics: Mapping[str, Any]) -> str:
+        """The metrics of ``evaluate_final`` in a few words."""
+
+    @abstractmethod
+    def about_data(self) -> dict[str, Any]:
+        """What the summary tells of the data set."""
+
+    def about_speed(self, seconds: float, epochs: float) -> dict[str, Any]:
+        """What the summary tells of the speed beyond seconds."""
+        return {}
+
+
+def label_frequency(label_counts_N: np.ndarray, points: int = 200) -> dict[str, list[int]]:
+    """Training positives of the classes at log-spaced ranks, most frequent first."""
+    ordered = np.sort(label_counts_N)[::-1]
+    ranks = np.unique(np.geomspace(1, len(ordered), points).astype(np.int64))
+    return {"rank": ranks.tolist(), "count": ordered[ranks - 1].tolist()}

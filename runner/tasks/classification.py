@@ -1,0 +1,120 @@
+"""Extreme classification: rows of features with sets of labels, measured by the ranking of all classes."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from tqdm import tqdm
+
+from runner import rng
+from runner.batches import Batch, epoch_batches, steps_per_epoch, take
+from runner.config import RunConfig
+from runner.data import LabelledRows, XmcDataset
+from runner.metrics import RANKS, inverse_propensity, ranking_metrics
+from runner.samplers import TrainingFacts
+from runner.tasks.base import PROGRESS_BAR, Task, label_frequency
+
+if TYPE_CHECKING:
+    from runner.experiment import Network
+
+_EVALUATION_ROWS = 1024  # rows encoded and ranked at a time
+
+
+class Classification(Task):
+    unit = "row"
+    headline = "P@1"
+
+    def __init__(self, config: RunConfig, data: XmcDataset) -> None:
+        self.config, self.data = config, data
+        train = data.train
+        label_counts_N = np.bincount(train.labels, minlength=data.num_classes)
+        self.training = TrainingFacts(
+            label_counts_N=label_counts_N,
+            num_rows=train.num_rows,
+            steps_per_epoch=steps_per_epoch(train.num_rows, config.batch_size),
+        )
+        self.num_features = data.num_features
+        self.rows_per_step = config.batch_size
+        self.inverse_propensity_N = inverse_propensity(
+            label_counts_N, train.num_rows, data.propensity_a, data.propensity_b
+        )
+        self.subset = self._some_of_test(config.evaluation.rows)
+
+    @classmethod
+    def rehearsal(cls, config: RunConfig) -> Self:
+        from dataclasses import replace
+
+        generator = np.random.default_rng(0)
+        rows, features, classes = 24, 40, 80
+        arrays: dict[str, Any] = {
+            "indptr": np.arange(rows + 1, dtype=np.int64) * 3,
+            "indices": generator.integers(0, features, 3 * rows).astype(np.int32),
+            "values": np.full(3 * rows, 0.5, dtype=np.float32),
+            "label_indptr": np.arange(rows + 1, dtype=np.int64),
+            "labels": generator.integers(0, classes, rows).astype(np.int32),
+        }
+        for array in arrays.values():
+            array.flags.writeable = False  # as memory-mapped data are: kernels are compiled for that
+        split = LabelledRows(**arrays)
+        data = XmcDataset(
+            name="rehearsal", train=split, test=split, num_features=features, num_classes=classes, propensity_a=0.55,
+            propensity_b=1.5, checksum="", variant="",
+        )  # fmt: skip
+        return cls(replace(config, batch_size=8), data)
+
+    def _some_of_test(self, rows: int) -> np.ndarray:
+        """Ascending, and the same for every run, whatever its seed; more rows hold the fewer."""
+        return np.sort(rng.generator(0, rng.EVALUATE).permutation(self.data.test.num_rows)[:rows])
+
+    def batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        return epoch_batches(self.data.train, self.config.batch_size, self.config.seed, epoch, first)
+
+    def probe(self, rows: int) -> Batch:
+        return take(self.data.test, self._some_of_test(rows))
+
+    def evaluate_subset(self, network: "Network") -> dict[str, Any]:
+        test, weights_N = self.data.test, self.inverse_propensity_N
+        metrics = evaluate(network, test, self.subset, weights_N, label="evaluating")
+        return {f"test_subset/{name}": value for name, value in metrics.items()}
+
+    def evaluate_final(self, network: "Network") -> dict[str, Any]:
+        test, weights_N = self.data.test, self.inverse_propensity_N
+        metrics = evaluate(network, test, np.arange(test.num_rows), weights_N, label="final evaluation")
+        return {f"test/{name}": value for name, value in metrics.items()}
+
+    def headline_of(self, subset: Mapping[str, Any]) -> float:
+        return float(subset["test_subset/p@1"])
+
+    @property
+    def description(self) -> str:
+        data = self.data
+        return f"{data.train.num_rows:,} training rows, {data.num_features:,} features, {data.num_classes:,} classes"
+
+    def closing(self, metrics: Mapping[str, Any]) -> str:
+        return ", ".join(f"P@{k} {metrics[f'test/p@{k}']:.4f}" for k in RANKS if f"test/p@{k}" in metrics)
+
+    def about_data(self) -> dict[str, Any]:
+        data = self.data
+        return {
+            "name": data.name,
+            "num_classes": data.num_classes,
+            "num_features": data.num_features,
+            "num_train": data.train.num_rows,
+            "num_test": data.test.num_rows,
+            "label_frequency": label_frequency(self.training.label_counts_N),
+        }
+
+
+def evaluate(
+    network: "Network", data: LabelledRows, rows: np.ndarray, inverse_propensity_N: np.ndarray, *, label: str
+) -> dict[str, float]:
+    """Ranking metrics of the given rows over all classes, in blocks of rows and classes."""
+    k = min(max(RANKS), network.layer.num_classes)
+    tops, indptrs, labels = [], [np.zeros(1, dtype=np.int64)], []
+    chunks = range(0, len(rows), _EVALUATION_ROWS)
+    for begin in tqdm(chunks, desc=label, leave=False, disable=len(chunks) < 8, **PROGRESS_BAR):
+        batch = take(data, rows[begin : begin + _EVALUATION_ROWS])
+        tops.append(network.top(batch, k))
+        indptrs.append(batch.target_indptr[1:] + indptrs[-1][-1])
+        labels.append(batch.targets)
+    return ranking_metrics(np.concatenate(tops), np.concatenate(indptrs), np.concatenate(labels), inverse_propensity_N)

@@ -1,0 +1,145 @@
+"""Language modelling: each token from those before it, measured by perplexity under the exact softmax.
+
+Perplexity is exp of the mean cross-entropy over all targets of a split, each once (``text_batches``: n tokens have
+n - 1 targets), by full softmax in blocks of classes whatever loss was trained; of the logits' magnitudes, where those
+were trained. A recurrent state is carried through the split where training carries it.
+
+Legend: n tokens of a split, B rows of a batch, T tokens of a window.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from tqdm import tqdm
+
+from runner import rng
+from runner.config import RunConfig
+from runner.data import TextDataset
+from runner.errors import Diverged
+from runner.metrics import perplexity
+from runner.models.recurrent import TextEncoder
+from runner.samplers import TrainingFacts
+from runner.tasks.base import PROGRESS_BAR, Task, label_frequency
+from runner.text_batches import TextBatch, epoch_batches, evaluation_batches, steps_per_epoch
+
+if TYPE_CHECKING:
+    from runner.experiment import Network
+
+# Rows of evaluation: streams each of whose first targets has little before it, or independent sequences.
+_EVALUATION_ROWS = {"contiguous": 10, "chunked": 32}
+_PROBE_TOKENS = 16  # at most, of a window of a probe
+
+
+class LanguageModelling(Task):
+    unit = "token"
+    headline = "valid ppl"
+
+    def __init__(self, config: RunConfig, data: TextDataset) -> None:
+        self.config, self.data = config, data
+        windows = config.windows
+        tokens = data.train_T
+        steps = steps_per_epoch(len(tokens), config.batch_size, windows.length, windows.cut)
+        self.training = TrainingFacts(
+            label_counts_N=np.bincount(tokens[1:], minlength=data.num_classes),
+            num_rows=len(tokens) - 1,
+            steps_per_epoch=steps,
+        )
+        self.num_features = data.num_classes
+        self.rows_per_step = config.batch_size * windows.length
+
+    @classmethod
+    def rehearsal(cls, config: RunConfig) -> Self:
+        tokens_n = np.random.default_rng(0).integers(0, 80, 60).astype(np.int32)
+        data = TextDataset(
+            name="rehearsal", train_T=tokens_n, valid_T=tokens_n, test_T=tokens_n, num_classes=80,
+            vocabulary_path=Path(), checksum="", variant="",
+        )  # fmt: skip
+        return cls(replace(config, batch_size=4, windows=replace(config.windows, length=4)), data)
+
+    def batches(self, epoch: int, first: int = 0) -> Iterator[TextBatch]:
+        config, windows = self.config, self.config.windows
+        return epoch_batches(
+            self.data.train_T, config.batch_size, windows.length, windows.cut, seed=config.seed, epoch=epoch, first=first
+        )
+
+    def probe(self, rows: int) -> TextBatch:
+        """Windows of a few tokens each, none with anything before it."""
+        tokens_n = self.data.test_T
+        most = max(1, min(rows, _PROBE_TOKENS, self.config.windows.length, len(tokens_n) - 1))
+        length = next(size for size in range(most, 0, -1) if rows % size == 0)
+        count = (len(tokens_n) - 1) // length
+        chosen = np.sort(rng.generator(0, rng.EVALUATE).permutation(count)[: rows // length])
+        place_BT = chosen[:, None] * length + np.arange(length)
+        return TextBatch(tokens_BT=tokens_n[place_BT], targets_BT=tokens_n[place_BT + 1], starts_anew=True)
+
+    # ------------------------------------------------------------ measures
+
+    def cross_entropy(self, network: "Network", split: str, *, label: str) -> float:
+        """Mean over the targets of ``train``, ``valid`` or ``test``, in nats. Diverged where it is not a number."""
+        encoder, layer, windows = network.encoder, network.layer, self.config.windows
+        assert isinstance(encoder, TextEncoder)
+        tokens_n = getattr(self.data, f"{split}_T")
+        rows = min(_EVALUATION_ROWS[windows.cut], max(1, (len(tokens_n) - 1) // windows.length))
+        total, count, state = 0.0, len(tokens_n) - 1, encoder.start(rows)
+        bar = tqdm(total=count, desc=label, leave=False, disable=count < 10**6, unit="token", **PROGRESS_BAR)
+        with bar:
+            for batch in evaluation_batches(tokens_n, rows, windows.length, windows.cut):
+                hidden, state = encoder.go_on(batch, state)
+                total += float(layer.cross_entropy(hidden, batch.targets, by_magnitude=network.loss.by_magnitude).sum())
+                bar.update(batch.num_rows)
+        if math.isnan(total):
+            raise Diverged(f"the cross-entropy of the {split} text is not a number; try a smaller optimizer.lr")
+        return total / count
+
+    def evaluate_subset(self, network: "Network") -> dict[str, Any]:
+        """The whole of the validation text."""
+        return {"valid/ppl": perplexity(self.cross_entropy(network, "valid", label="evaluating"))}
+
+    def evaluate_final(self, network: "Network") -> dict[str, Any]:
+        return {
+            f"{split}/ppl": perplexity(self.cross_entropy(network, split, label="final evaluation"))
+            for split in ("test", "valid")
+        }
+
+    def headline_of(self, subset: Mapping[str, Any]) -> float:
+        return float(subset["valid/ppl"])
+
+    def validation_score(self, subset: Mapping[str, Any]) -> float | None:
+        return self.headline_of(subset)
+
+    def training_metrics(self, loss: float) -> dict[str, Any]:
+        """Of full softmax, whose loss is the cross-entropy, dropout and all; other losses are on scales of their own."""
+        return {"train/ppl": perplexity(loss)} if self.config.loss.name == "full" else {}
+
+    # ------------------------------------------------------------ words
+
+    @property
+    def description(self) -> str:
+        data = self.data
+        return (
+            f"{len(data.train_T):,} training tokens, {len(data.valid_T):,} for validation, {len(data.test_T):,} to "
+            f"test, {data.num_classes:,} classes"
+        )
+
+    def closing(self, metrics: Mapping[str, Any]) -> str:
+        return f"test perplexity {float(metrics['test/ppl']):.2f}, validation {float(metrics['valid/ppl']):.2f}"
+
+    def about_data(self) -> dict[str, Any]:
+        data = self.data
+        return {
+            "name": data.name,
+            "variant": data.variant,
+            "num_classes": data.num_classes,
+            "train_tokens": len(data.train_T),
+            "valid_tokens": len(data.valid_T),
+            "test_tokens": len(data.test_T),
+            "label_frequency": label_frequency(self.training.label_counts_N),
+        }
+
+    def about_speed(self, seconds: float, epochs: float) -> dict[str, Any]:
+        trained = epochs * self.training.steps_per_epoch * self.rows_per_step
+        return {"tokens_per_second": trained / max(seconds, 1e-9)}
