@@ -149,6 +149,18 @@ class RunConfig:
             del out["output"]
         return out
 
+    def check_model_reads_dataset(self) -> None:
+        """ConfigError where the model reads another family of data (rows, text) than the data set is of."""
+        from runner.models import MODELS
+
+        family, reads = self.dataset.family, self.model.reads
+        fitting = ", ".join(name for name, model in MODELS.items() if model.reads == family)
+        require(
+            reads == family,
+            f"dataset={self.dataset.name} is of {family} and model={self.model.name} reads {reads};"
+            f" models that read {family}: {fitting or 'none in this version'}",
+        )
+
     @property
     def run_id(self) -> str:
         """Readable name plus a hash of every setting that can change a number."""

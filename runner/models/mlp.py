@@ -7,6 +7,7 @@ read and updated; the bag is never densified.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numba import njit, prange
@@ -34,6 +35,8 @@ def _bag_forward(indptr, indices, values, weights_FD, bias_D, least, hidden_BD):
 @dataclass(frozen=True, kw_only=True)
 class MlpConfig:
     """``hidden``: width of the hidden layer, which is also the dimension of the class vectors."""
+
+    reads: ClassVar[str] = "rows"  # family of data, as a data set's configuration names it
 
     name: str = "mlp"
     hidden: int = 128
