@@ -18,7 +18,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from runner.errors import ConfigError, RunnerError, require
 
@@ -53,7 +53,8 @@ class EvaluationConfig:
     """When and on how many test rows P@k is measured during training; the end always takes every row.
 
     ``per_epoch``: evaluations in each epoch, evenly spaced, the last at its end.
-    ``rows``: size of the fixed, seed-independent subset of test rows used during training.
+    ``rows``: size of the fixed, seed-independent subset of test rows used during training. A validation text is always
+    measured whole.
     """
 
     per_epoch: int = 4
@@ -106,6 +107,40 @@ class DiagnosticsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WindowsConfig:
+    """How a text becomes rows of batches (see ``runner.text_batches``); data of rows have none.
+
+    ``length``: tokens of a window. ``cut``: contiguous (streams whose state is carried from batch to batch) or chunked
+    (independent windows, shuffled).
+    """
+
+    length: int = 35
+    cut: Literal["contiguous", "chunked"] = "contiguous"
+
+    def __post_init__(self) -> None:
+        require(1 <= self.length <= 65536, "windows.length must lie in [1, 65536]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """What may be done to a step, and what follows from the validation set.
+
+    ``clip``: largest norm of the gradient of all weights together; None: any. ``anneal``: the learning rate is
+    multiplied by it after every epoch in which validation did not improve; None: it stays. ``patience``: training stops
+    after so many epochs in a row without improvement; None: it does not.
+    """
+
+    clip: float | None = None
+    anneal: float | None = None
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        require(self.clip is None or self.clip > 0, "training.clip must be null or above 0")
+        require(self.anneal is None or 0 < self.anneal < 1, "training.anneal must be null or lie in (0, 1)")
+        require(self.patience is None or self.patience >= 1, "training.patience must be null or at least 1 epoch")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Everything that decides the numbers of a run, and (``hardware``, ``results_dir``...) where it happens."""
 
@@ -122,6 +157,8 @@ class RunConfig:
     max_steps: int | None = None
     output: OutputConfig = OutputConfig()
     diagnostics: DiagnosticsConfig = DiagnosticsConfig()
+    windows: WindowsConfig = WindowsConfig()
+    training: TrainingConfig = TrainingConfig()
     results_dir: str = "results"
     force: bool = False
     checkpoint_seconds: float = 60.0
@@ -140,14 +177,39 @@ class RunConfig:
         """Plain nested dict, as written to the run folder's config.yaml.
 
         Sections that change nothing are left out, so that they do not tell runs apart: ``diagnostics`` where there are
-        none, ``output`` where logits are plain inner products.
+        none, ``output`` where logits are plain inner products, ``windows`` where nothing is text, ``training`` where
+        no part of it is asked for.
         """
         out = dataclasses.asdict(self)
         if self.diagnostics.every_epochs is None:
             del out["diagnostics"]
         if not self.output.normalize:
             del out["output"]
+        if self.dataset.family != "text":
+            del out["windows"]
+        if self.training == TrainingConfig():
+            del out["training"]
         return out
+
+    def check_model_reads_dataset(self) -> None:
+        """ConfigError where the model reads another family of data (rows, text) than the data set is of.
+
+        Or where something is asked of a validation set and there is none.
+        """
+        from runner.models import MODELS
+
+        family, reads = self.dataset.family, self.model.reads
+        fitting = ", ".join(name for name, model in MODELS.items() if model.reads == family)
+        require(
+            reads == family,
+            f"dataset={self.dataset.name} is of {family} and model={self.model.name} reads {reads};"
+            f" models that read {family}: {fitting}",
+        )
+        for key in ("anneal", "patience"):
+            require(
+                family == "text" or getattr(self.training, key) is None,
+                f"training.{key} goes by a validation set, and dataset={self.dataset.name} has none; leave it null",
+            )
 
     @property
     def run_id(self) -> str:

@@ -223,6 +223,7 @@ def run(config: RunConfig) -> Path:
     Raises RunnerError for data not prepared, a locked folder or a diverged loss; KeyboardInterrupt after
     leaving a checkpoint.
     """
+    config.check_model_reads_dataset()
     threads = set_threads(config.hardware.threads)  # a wrong number is found before a folder is made
     folder = RunFolder(config.run_dir)
     with folder.locked():

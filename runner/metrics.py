@@ -1,7 +1,9 @@
-"""Ranking metrics over all classes: precision, propensity-scored precision and nDCG at k.
+"""Ranking metrics over all classes: precision, propensity-scored precision and nDCG at k; perplexity.
 
-Legend: R rows, K ranks. All are means over rows, as fractions in [0, 1].
+Legend: R rows, K ranks. Ranking metrics are means over rows, as fractions in [0, 1].
 """
+
+import math
 
 import numpy as np
 from numba import njit, prange
@@ -54,3 +56,11 @@ def ranking_metrics(
         reachable = np.maximum(ideal[np.minimum(counts_R, k)], discount[0])
         out[f"ndcg@{k}"] = float((dcg / reachable).mean())
     return out
+
+
+def perplexity(cross_entropy: float) -> float | str:
+    """exp of a mean cross-entropy in nats; the word ``inf`` where no float holds it, which JSON has no number for."""
+    try:
+        return math.exp(cross_entropy)
+    except OverflowError:
+        return "inf"

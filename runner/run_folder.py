@@ -6,6 +6,7 @@
     metrics.jsonl     observations, one JSON object a line
     summary.json      status and final numbers; replaced atomically
     checkpoint/       step-<n>/ with arrays and state.json; renamed into place when whole
+    best/             weights of the best validation so far; gone when the run is finished
     weights/          of a finished run, where they were to be kept: arrays and state.json
     diagnostics/      what ``python -m runner.diagnose`` made of them
 """
@@ -89,6 +90,7 @@ class RunFolder:
         self.metrics_path = path / "metrics.jsonl"
         self._checkpoints = path / "checkpoint"
         self._weights = path / "weights"
+        self._best = path / "best"
         self.diagnostics_path = path / "diagnostics"
 
     # ------------------------------------------------------------ life of a run
@@ -122,7 +124,7 @@ class RunFolder:
         for name in ("summary.json", "metrics.jsonl", "provenance.json"):
             (self.path / name).unlink(missing_ok=True)
         self.drop_checkpoint()
-        for folder in (self._weights, self.diagnostics_path):
+        for folder in (self._weights, self._best, self.diagnostics_path):
             shutil.rmtree(folder, ignore_errors=True)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
@@ -181,6 +183,18 @@ class RunFolder:
             return None
         arrays, state = _load_arrays(self._weights)
         return arrays, int(state["step"])
+
+    def save_best(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Keep these weights in place of those that were the best before."""
+        shutil.rmtree(self._best, ignore_errors=True)
+        _save_arrays(self._best, arrays, {"step": step})
+
+    def load_best(self) -> dict[str, np.ndarray]:
+        """The weights that ``save_best`` kept last."""
+        return _load_arrays(self._best)[0]
+
+    def drop_best(self) -> None:
+        shutil.rmtree(self._best, ignore_errors=True)
 
     @property
     def has_weights(self) -> bool:

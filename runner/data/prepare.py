@@ -62,9 +62,7 @@ def load_files_dataset(path: Path, name: str) -> XmcDataset:
 
     def fill(folder: Path) -> Manifest:
         print(f"preparing {path} (once)", file=sys.stderr)
-        return convert_rows.convert_pair(
-            files["train"], files["test"], folder, name=name, variant="given-train-test"
-        )
+        return convert_rows.convert_pair(files["train"], files["test"], folder, name=name, variant="given-train-test")
 
     folder = places.prepared_dir("xmc", _fingerprint(files))
     fill_folder(folder, fill)
@@ -72,7 +70,7 @@ def load_files_dataset(path: Path, name: str) -> XmcDataset:
 
 
 def load_text_files_dataset(path: Path, name: str, most_types: int | None) -> TextDataset:
-    """Prepare DIR/train.txt, valid.txt and test.txt (a sentence a line, plain or compressed) once and open the result."""
+    """Prepare DIR/train.txt, valid.txt and test.txt (a sentence a line, plain or compressed) once and open them."""
     files = _own_files(path, ("train", "valid", "test"))
 
     def fill(folder: Path) -> Manifest:

@@ -307,8 +307,10 @@ def _load_rows(folder: Path, split: str, counts: SplitCounts) -> LabelledRows:
         "labels": counts.label_pairs,
     }
     return LabelledRows(
-        **{column: _load_array(folder / f"{split}.{column}.npy", dtype, lengths[column])
-           for column, dtype in COLUMNS.items()}
+        **{
+            column: _load_array(folder / f"{split}.{column}.npy", dtype, lengths[column])
+            for column, dtype in COLUMNS.items()
+        }
     )
 
 

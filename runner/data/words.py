@@ -53,7 +53,9 @@ def read_words(part: TextPart, *, end_of_line: bool) -> Iterator[list[bytes]]:
                 _check_utf8(path, data, line)
                 line += data.count(b"\n")
                 last = data[-1:]
-                piece = data[max(0, part.start - position) : None if part.stop is None else max(0, part.stop - position)]
+                piece = data[
+                    max(0, part.start - position) : None if part.stop is None else max(0, part.stop - position)
+                ]
                 position += len(data)
                 progress(consumed)
                 yield (piece.replace(b"\n", b" " + _EOS + b" ") if end_of_line else piece).split()

@@ -42,9 +42,9 @@ class Encoder(Protocol):
 
 
 class ModelConfig(ABC):
-    """Base of model configs. ``family``: of the data that it reads, ``rows`` or ``text``."""
+    """Base of model configs. ``reads``: family of data, as a data set's configuration names it."""
 
-    family: ClassVar[str]
+    reads: ClassVar[str]
     tied: bool = False
     """Whether the class vectors are the input embedding too."""
 

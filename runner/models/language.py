@@ -45,7 +45,7 @@ class LanguageModelConfig(ModelConfig):
     of words and classes normal with norm 1 on average, other weights by torch's rules.
     """
 
-    family: ClassVar[str] = "text"
+    reads: ClassVar[str] = "text"
 
     name: str
     layers: int = 2

@@ -37,7 +37,7 @@ def _bag_forward(indptr, indices, values, weights_FD, bias_D, least, hidden_BD):
 class MlpConfig(ModelConfig):
     """``hidden``: width of the hidden layer, which is also the dimension of the class vectors."""
 
-    family: ClassVar[str] = "rows"
+    reads: ClassVar[str] = "rows"
 
     name: str = "mlp"
     hidden: int = 128
