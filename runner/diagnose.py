@@ -210,20 +210,21 @@ def _measure(
     """What was measured on which probe, and an entry for each sampler."""
     from tqdm import tqdm
 
-    from runner.batches import take
-    from runner.diagnostics import Truth, probe_rows, query_of
-    from runner.experiment import PROGRESS_BAR, load_finished
+    from runner.diagnostics import Truth, query_of
+    from runner.experiment import load_finished
+    from runner.tasks.base import PROGRESS_BAR
 
-    network, data, step = load_finished(config, folder)
-    probe = probe_rows(data.test.num_rows, rows)
+    network, task, step = load_finished(config, folder)
+    probe = task.probe(rows)
+    rows, num_classes = probe.num_rows, network.layer.num_classes
     print(
-        f"{folder.path.name}: {len(probe)} test rows, {data.num_classes:,} classes, "
+        f"{folder.path.name}: {rows} test {task.unit}s, {num_classes:,} classes, "
         f"{len(chosen)} sampler{'s' if len(chosen) > 1 else ''} of {draws} draws",
         file=sys.stderr,
     )
-    query = query_of(network, take(data.test, probe))
+    query = query_of(network, probe)
     truth = Truth.of(network.layer, query, by_magnitude=config.loss.by_magnitude)
-    lengths = [len(probe) + draws * (2 if choice.sampler.random_tables else 1) for choice in chosen]
+    lengths = [rows + draws * (2 if choice.sampler.random_tables else 1) for choice in chosen]
     entries = []
     with tqdm(total=sum(lengths), unit="part", **PROGRESS_BAR) as bar:
         for index, choice in enumerate(chosen, start=1):
@@ -239,9 +240,9 @@ def _measure(
         raise RunnerError("no sampler fits")
     made = {
         "step": step,
-        "dataset": data.name,
-        "num_classes": data.num_classes,
-        "rows": len(probe),
+        "dataset": task.data.name,
+        "num_classes": num_classes,
+        "rows": rows,
         "draws": draws,
     }
     return made, entries

@@ -36,8 +36,6 @@ import numpy as np
 import torch
 from numba import njit
 
-from runner import rng
-from runner.batches import Batch
 from runner.errors import require
 from runner.losses import LossConfig
 from runner.samplers import Everything, Proposal, Query, Sampler, SamplerConfig, TrainingFacts
@@ -45,16 +43,12 @@ from runner.samplers import Everything, Proposal, Query, Sampler, SamplerConfig,
 if TYPE_CHECKING:
     from runner.experiment import Network
     from runner.output_layer import OutputLayer
+    from runner.tasks.base import AnyBatch
 
 Tick = Callable[[], object]  # called once for each draw and each row: a progress bar's ``update``
 
 
-def probe_rows(num_test: int, rows: int) -> np.ndarray:
-    """Ascending test rows of a probe: the same for every run, whatever its seed; a larger probe holds the smaller."""
-    return np.sort(rng.generator(0, rng.EVALUATE).permutation(num_test)[:rows])
-
-
-def query_of(network: "Network", batch: Batch) -> Query:
+def query_of(network: "Network", batch: "AnyBatch") -> Query:
     """What a sampler sees of a batch; rows of the input matrix must be current."""
     hidden = network.encoder.encode(batch)
     return Query(hidden_BD=hidden, target_indptr_B1=batch.target_indptr, targets_P=batch.targets)
@@ -436,7 +430,7 @@ def fresh_samplers(
         yield config.build(layer=layer, training=training, seed=other)
 
 
-def measures_of(network: "Network", batch: Batch, *, first_step: int, draws: int) -> Measures:
+def measures_of(network: "Network", batch: "AnyBatch", *, first_step: int, draws: int) -> Measures:
     """Measures of a network's own sampler and loss on a batch. All rows must be current."""
     config = network.config
     truth = Truth.of(network.layer, query_of(network, batch), by_magnitude=network.loss.by_magnitude)
@@ -483,7 +477,7 @@ def proposal_against_truth(
     }
 
 
-def proposal_of(network: "Network", batch: Batch, step: int) -> dict[str, Any]:
+def proposal_of(network: "Network", batch: "AnyBatch", step: int) -> dict[str, Any]:
     """``proposal_against_truth`` of a network's own sampler on a batch."""
     query = query_of(network, batch)
     return proposal_against_truth(network.sampler, network.layer, query, step, by_magnitude=network.loss.by_magnitude)

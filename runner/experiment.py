@@ -1,5 +1,7 @@
 """One run from configuration to summary: data, model, training steps, evaluation, checkpoints.
 
+What differs between kinds of data is a ``Task`` (``runner.tasks``).
+
     batch -> ENCODE -> SAMPLE -> SCORE -> LOSS -> UPDATE -> REFRESH
 
 ``python -m runner`` alone (13,575 classes, 4 epochs, LSH Label) ends near P@1 .66 in about a minute on 2 cores.
@@ -18,21 +20,18 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from runner import memory, rng
-from runner.batches import Batch, epoch_batches, steps_per_epoch, take
+from runner import memory
 from runner.clock import StageClock
 from runner.config import RunConfig, set_threads
-from runner.data import LabelledRows, XmcDataset
-from runner.diagnostics import measures_of, probe_rows, proposal_of
+from runner.diagnostics import measures_of, proposal_of
 from runner.errors import ConfigError, DataError, DataNotPrepared, Diverged, RunnerError
-from runner.metrics import RANKS, inverse_propensity, ranking_metrics
-from runner.optimizers import STATE_OF_TRAINING, RowTable
+from runner.optimizers import STATE_OF_TRAINING, Gradient, RowGradient, RowTable, clipping_factor
 from runner.output_layer import OutputLayer
 from runner.run_folder import RunFolder, provenance
 from runner.samplers import Query, TrainingFacts
+from runner.tasks import Task, rehearsal_of, task_of
+from runner.tasks.base import PROGRESS_BAR, AnyBatch
 
-PROGRESS_BAR: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.1 if sys.stderr.isatty() else 10}
-_EVALUATION_ROWS = 1024  # rows encoded and ranked at a time
 _KEPT_BYTES = 64 * 2**20  # weights that are kept unless the configuration says something
 
 
@@ -48,19 +47,22 @@ class Network:
         self.loss = config.loss
         seed = config.seed
         num_classes = len(training.label_counts_N)
-        self.encoder = config.model.build(num_features=num_features, optimizer=config.optimizer, seed=seed)
-        dim = self.encoder.dim
-        weights = rng.generator(seed, rng.CLASS_INIT).standard_normal((num_classes, dim), dtype=np.float32)
-        weights *= np.float32(1 / math.sqrt(dim))
-        table = RowTable(config.optimizer, weights, bias=True)
+        table = RowTable(config.optimizer, config.model.class_vectors(num_classes, seed), bias=True)
         # Softmax does not see a common shift; losses that treat logits as log probabilities (NCE) start at uniform.
         # Magnitudes are symmetric around 0 and start there; a normalised layer has no biases.
         if not (self.loss.by_magnitude or config.output.normalize):
             table.bias_view[:] = -np.float32(math.log(num_classes))
         self.layer = OutputLayer(table, config.output.scale)
+        self.encoder = config.model.build(
+            num_features=num_features, classes=table, optimizer=config.optimizer, seed=seed
+        )
         self.sampler = config.sampler.build(layer=self.layer, training=training, seed=seed)
 
-    def train_step(self, batch: Batch, step: int, clock: StageClock) -> tuple[float, float]:
+    @property
+    def tables(self) -> list[RowTable]:
+        return [*self.encoder.tables, self.layer.table]
+
+    def train_step(self, batch: AnyBatch, step: int, clock: StageClock) -> tuple[float, float]:
         """One step (1-based). Returns the batch's mean loss and its candidates per row."""
         with clock.stage("encode"):
             hidden = self.encoder.forward(batch, step)
@@ -74,23 +76,54 @@ class Network:
             scores = self.layer.score(query, proposal, step)
         with clock.stage("loss"):
             losses = scores.loss(self.loss, log_count)
-        with clock.stage("update"):
-            grad_hidden = scores.update()
-        with clock.stage("encode"):
-            self.encoder.backward(grad_hidden, step)
+        if self.config.model.tied or self.config.training.clip is not None:
+            touched_U = self._update_together(scores, step, clock)
+        else:
+            with clock.stage("update"):
+                grad_hidden = scores.update()
+            with clock.stage("encode"):
+                self.encoder.backward(grad_hidden, step)
+            touched_U = scores.touched_U
         with clock.stage("refresh"):
-            self.sampler.refresh(query, step, scores.touched_U)
+            self.sampler.refresh(query, step, touched_U)
         return float(losses.mean(dtype=np.float64)), proposal.candidates_per_row(batch.num_rows)
+
+    def _update_together(self, scores: Any, step: int, clock: StageClock) -> np.ndarray:
+        """The step of all weights when every gradient is known; returns the touched classes.
+
+        So that class vectors that are word vectors too take one step by the sum, and all gradients can be clipped.
+        """
+        with clock.stage("update"):
+            classes, grad_hidden = scores.gradients()
+        with clock.stage("encode"):
+            gradients = self.encoder.gradients(grad_hidden, step)
+        with clock.stage("update"):
+            others: list[Gradient] = []
+            for gradient in gradients:
+                if isinstance(gradient, RowGradient) and gradient.table is self.layer.table:
+                    classes = classes.plus(gradient)
+                else:
+                    others.append(gradient)
+            clip = self.config.training.clip
+            factor = 1.0 if clip is None else clipping_factor([classes, *others], clip)
+            for gradient in (classes, *others):
+                gradient.apply(step, factor)
+        return classes.rows_U
 
     def read_all(self, step: int) -> None:
         """Bring every row up to date with the steps before ``step``, for ranking over all classes."""
-        self.encoder.table.read(None, step)
-        self.layer.table.read(None, step)
+        for table in self.tables:
+            table.read(None, step)
 
-    def is_finite(self, batch: Batch) -> bool:
+    def set_lr(self, lr: float) -> None:
+        """The learning rate of the steps to come. All rows must be current."""
+        for table in self.tables:
+            table.set_lr(lr)
+
+    def is_finite(self, batch: AnyBatch) -> bool:
         """Whether all weights and a batch's logits are numbers; a blow-up in the last step shows nowhere else."""
-        parts = (self.encoder.table.weights, self.encoder.bias, self.layer.table.weights, self.layer.table.bias_view)
-        if not all(np.isfinite(part).all() for part in parts):
+        parts = [part for table in self.tables for part in (table.weights, table.bias)]
+        if not all(np.isfinite(part).all() for part in (*parts, *self.encoder.dense)):
             return False
         hidden = self.encoder.encode(batch)
         for lo, hi in self.layer.blocks(batch.num_rows):
@@ -100,7 +133,7 @@ class Network:
                 return False
         return True
 
-    def top(self, batch: Batch, k: int) -> np.ndarray:
+    def top(self, batch: AnyBatch, k: int) -> np.ndarray:
         """(B, k) best classes of each row, best first."""
         return self.layer.largest(self.encoder.encode(batch), k, by_magnitude=self.loss.by_magnitude)
 
@@ -117,7 +150,10 @@ class Network:
         return {name: value for name, value in self.state_dict().items() if is_needed(name)}
 
     def load_final_weights(self, weights: dict[str, np.ndarray]) -> None:
+        """Restore what ``final_weights`` gave, to predict and sample with, not to train on."""
         self.load_state_dict({**self.state_dict(), **weights})
+        for table in self.tables:
+            table.forget_steps()
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         for part, owner in (
@@ -129,66 +165,23 @@ class Network:
             owner.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
 
 
-def training_facts(data: XmcDataset, batch_size: int) -> TrainingFacts:
-    train = data.train
-    return TrainingFacts(
-        label_counts_N=np.bincount(train.labels, minlength=data.num_classes),
-        num_rows=train.num_rows,
-        steps_per_epoch=steps_per_epoch(train.num_rows, batch_size),
-    )
-
-
-def evaluate(
-    network: Network, data: LabelledRows, rows: np.ndarray, inverse_propensity_N: np.ndarray, *, label: str
-) -> dict[str, float]:
-    """Ranking metrics of the given rows over all classes, in blocks of rows and classes."""
-    k = min(max(RANKS), network.layer.num_classes)
-    tops, indptrs, labels = [], [np.zeros(1, dtype=np.int64)], []
-    chunks = range(0, len(rows), _EVALUATION_ROWS)
-    for begin in tqdm(chunks, desc=label, leave=False, disable=len(chunks) < 8, **PROGRESS_BAR):
-        batch = take(data, rows[begin : begin + _EVALUATION_ROWS])
-        tops.append(network.top(batch, k))
-        indptrs.append(batch.target_indptr[1:] + indptrs[-1][-1])
-        labels.append(batch.targets)
-    return ranking_metrics(np.concatenate(tops), np.concatenate(indptrs), np.concatenate(labels), inverse_propensity_N)
-
-
 # ---------------------------------------------------------------- preparation
 
 
 def warm_up(config: RunConfig) -> None:
     """Compile (or load) every kernel of this configuration on throw-away data, before any clock starts."""
-    generator = np.random.default_rng(0)
-    rows, features, classes = 24, 40, 80
-    indptr = np.arange(rows + 1, dtype=np.int64) * 3
-    arrays: dict[str, Any] = {
-        "indptr": indptr,
-        "indices": generator.integers(0, features, 3 * rows).astype(np.int32),
-        "values": np.full(3 * rows, 0.5, dtype=np.float32),
-        "label_indptr": np.arange(rows + 1, dtype=np.int64),
-        "labels": generator.integers(0, classes, rows).astype(np.int32),
-    }
-    for array in arrays.values():
-        array.flags.writeable = False  # as memory-mapped data are: kernels are compiled for that
-    data = LabelledRows(**arrays)
-    training = TrainingFacts(label_counts_N=np.ones(classes, dtype=np.int64), num_rows=rows, steps_per_epoch=3)
-    network = Network(config, num_features=features, training=training)
+    task = rehearsal_of(config)
+    network = Network(config, num_features=task.num_features, training=task.training)
     clock = StageClock()
-    for step, batch in enumerate(epoch_batches(data, 8, 0, 0), start=1):
+    for step, batch in enumerate(task.batches(0), start=1):
         network.train_step(batch, step, clock)
-    network.read_all(4)
-    evaluate(network, data, np.arange(rows), np.ones(classes), label="")
-    batch = take(data, np.arange(8))
-    proposal_of(network, batch, 4)
+    after = step + 1
+    network.read_all(after)
+    task.evaluate_final(network)
+    probe = task.probe(8)
+    proposal_of(network, probe, after)
     if config.diagnostics.every_epochs is not None:
-        measures_of(network, batch, first_step=4, draws=2)
-
-
-def label_frequency(label_counts_N: np.ndarray, points: int = 200) -> dict[str, list[int]]:
-    """Training positives of the classes at log-spaced ranks, most frequent first."""
-    ordered = np.sort(label_counts_N)[::-1]
-    ranks = np.unique(np.geomspace(1, len(ordered), points).astype(np.int64))
-    return {"rank": ranks.tolist(), "count": ordered[ranks - 1].tolist()}
+        measures_of(network, probe, first_step=after, draws=2)
 
 
 @contextmanager
@@ -270,20 +263,21 @@ def _check_same_data(config: RunConfig, folder: RunFolder, checksum: str | None 
         raise RunnerError(f"the data changed since {folder.path} was made; force=true starts it again")
 
 
-def load_finished(config: RunConfig, folder: RunFolder) -> tuple[Network, XmcDataset, int]:
-    """The network as a finished run left it, its data, and the run's last step.
+def load_finished(config: RunConfig, folder: RunFolder) -> tuple[Network, Task, int]:
+    """The network as a finished run left it, its task, and the step its weights are of.
 
     Raises RunnerError when the weights were not kept or the data are not those the run saw.
     """
-    data: XmcDataset = config.dataset.build()
+    data = config.dataset.build()
     _check_same_data(config, folder, data.checksum)
     kept = folder.load_weights()
     if kept is None:
         raise RunnerError(f"{folder.path} keeps no weights; force=true keep_weights=true makes the run again")
     weights, step = kept
-    network = Network(config, num_features=data.num_features, training=training_facts(data, config.batch_size))
+    task = task_of(config, data)
+    network = Network(config, num_features=task.num_features, training=task.training)
     network.load_final_weights(weights)
-    return network, data, step
+    return network, task, step
 
 
 class _Run:
@@ -292,42 +286,35 @@ class _Run:
     def __init__(self, config: RunConfig, folder: RunFolder, summary: dict[str, Any], threads: int) -> None:
         self.config, self.folder, self.summary = config, folder, summary
         memory.reset_peak()
-        self.data: XmcDataset = config.dataset.build()
-        train = self.data.train
-        _check_same_data(config, folder, self.data.checksum)
-        folder.write_provenance(provenance(config, threads, self.data.checksum), resumed=folder.has_checkpoint)
-        print(
-            f"{config.run_id}: {train.num_rows:,} training rows, {self.data.num_features:,} features, "
-            f"{self.data.num_classes:,} classes; preparing kernels",
-            file=sys.stderr,
-        )
+        data = config.dataset.build()
+        _check_same_data(config, folder, data.checksum)
+        self.task = task_of(config, data)
+        folder.write_provenance(provenance(config, threads, data.checksum), resumed=folder.has_checkpoint)
+        print(f"{config.run_id}: {self.task.description}; preparing kernels", file=sys.stderr)
         begin = time.perf_counter()
         warm_up(config)
         self.warm_up_seconds = time.perf_counter() - begin
 
-        training = training_facts(self.data, config.batch_size)
-        self.label_counts_N, self.per_epoch = training.label_counts_N, training.steps_per_epoch
-        self.inverse_propensity_N = inverse_propensity(
-            self.label_counts_N, train.num_rows, self.data.propensity_a, self.data.propensity_b
-        )
-        self.network = Network(config, num_features=self.data.num_features, training=training)
+        self.per_epoch = self.task.training.steps_per_epoch
+        self.network = Network(config, num_features=self.task.num_features, training=self.task.training)
         self.last_step = config.epochs * self.per_epoch
         if config.max_steps is not None:
             self.last_step = min(self.last_step, config.max_steps)
         fractions = np.arange(1, config.evaluation.per_epoch + 1) / config.evaluation.per_epoch
         self.evaluate_after = set(np.ceil(fractions * self.per_epoch).astype(int).tolist())
-        test_rows = np.arange(self.data.test.num_rows)
-        chosen = rng.generator(0, rng.EVALUATE).permutation(test_rows)[: config.evaluation.rows]
-        self.subset = np.sort(chosen)
-        self.probe = take(self.data.test, self.subset[:32])
-        self.diagnosed = take(self.data.test, probe_rows(len(test_rows), config.diagnostics.rows))
+        self.probe = self.task.glance()
+        self.diagnosed = self.task.probe(config.diagnostics.rows)
 
         self.step = 0
         self.clock = StageClock()
         self.candidates = 0.0
         self.loss_sum = 0.0
         self.loss_steps = 0
-        self.latest_p1 = float("nan")
+        self.latest_loss = float("nan")  # mean between the last two evaluations
+        self.headline = float("nan")
+        self.best_score = float("inf")
+        self.best_step = 0  # of the best validation so far; 0: there was none
+        self.lr_factor = 1.0
         self.peak_mb = 0.0  # until the last diagnostics, whose own memory is no part of the training's
 
     # ------------------------------------------------------------ going
@@ -338,22 +325,25 @@ class _Run:
         if self.step == 0:
             self._probe()
         saved_at, save_cost = time.perf_counter(), 0.0
+        task = self.task
         bar = tqdm(
-            total=self.last_step * config.batch_size, initial=self.step * config.batch_size, unit="row",
+            total=self.last_step * task.rows_per_step, initial=self.step * task.rows_per_step, unit=task.unit,
             unit_scale=True, desc=config.sampler.name, **PROGRESS_BAR,
         )  # fmt: skip
         with bar, stop_signals() as stopping:
-            while self.step < self.last_step:
+            while not self._is_over():
                 epoch, first = divmod(self.step, self.per_epoch)
-                batches = epoch_batches(self.data.train, config.batch_size, config.seed, epoch, first)
-                for _ in self._steps(batches):
-                    bar.update(config.batch_size)
+                for _ in self._steps(task.batches(epoch, first)):
+                    bar.update(task.rows_per_step)
                     if self.step % 20 == 0 or self.step == self.last_step:
                         loss = self.loss_sum / max(1, self.loss_steps)
-                        bar.set_postfix_str(f"loss {loss:.3f}, P@1 {self.latest_p1:.3f}", refresh=False)
+                        shown = f"loss {loss:.3f}, {task.headline} {self.headline:.3f}"
+                        bar.set_postfix_str(shown, refresh=False)
                     in_epoch = self.step - epoch * self.per_epoch
                     if in_epoch in self.evaluate_after or self.step == self.last_step:
                         self._evaluate_subset()
+                    if in_epoch == self.per_epoch:
+                        self._anneal()
                     if self._diagnostics_are_due():
                         self._diagnose()
                     if stopping:
@@ -372,7 +362,7 @@ class _Run:
                         break
         self._finish()
 
-    def _steps(self, batches: Iterator[Batch]) -> Iterator[None]:
+    def _steps(self, batches: Iterator[AnyBatch]) -> Iterator[None]:
         """A training step on each batch; its assembly is timed too, what the caller does in between is not."""
         while True:
             begin = time.perf_counter()
@@ -391,8 +381,15 @@ class _Run:
 
     def _evaluate_subset(self) -> None:
         self.network.read_all(self.step + 1)
-        metrics = evaluate(self.network, self.data.test, self.subset, self.inverse_propensity_N, label="evaluating")
-        self.latest_p1 = metrics["p@1"]
+        metrics = self.task.evaluate_subset(self.network)
+        self.headline = self.task.headline_of(metrics)
+        self.latest_loss = self.loss_sum / max(1, self.loss_steps)
+        score = self.task.validation_score(metrics)
+        if score is not None:
+            metrics = {**metrics, "lr": self.network.layer.table.lr}
+            if self.best_step == 0 or score < self.best_score:
+                self.best_score, self.best_step = score, self.step
+                self.folder.save_best(self.step, self.network.final_weights())
         first_time = self.loss_steps == self.step
         self.folder.observe(
             {
@@ -401,13 +398,33 @@ class _Run:
                 "epoch": self.step / self.per_epoch,
                 "train_seconds": self.clock.total,
                 "stage_seconds": dict(self.clock.seconds),
-                "loss": self.loss_sum / max(1, self.loss_steps),
-                **{f"test_subset/{name}": value for name, value in metrics.items()},
+                "loss": self.latest_loss,
+                **self.task.training_metrics(self.latest_loss),
+                **metrics,
             }
         )
         self.loss_sum, self.loss_steps = 0.0, 0
         if first_time:
             self._probe()
+
+    def _epochs_without_improvement(self) -> int:
+        """Whole epochs since the one in which validation was best."""
+        return self.step // self.per_epoch - -(-self.best_step // self.per_epoch) if self.best_step else 0
+
+    def _anneal(self) -> None:
+        """At the end of an epoch: lower the learning rate if validation did not improve in it."""
+        factor = self.config.training.anneal
+        if factor is not None and self._epochs_without_improvement() > 0:
+            self.lr_factor *= factor
+            self.network.set_lr(self.config.optimizer.lr * self.lr_factor)
+
+    def _is_out_of_patience(self) -> bool:
+        patience = self.config.training.patience
+        at_end_of_epoch = self.step % self.per_epoch == 0
+        return patience is not None and at_end_of_epoch and self._epochs_without_improvement() >= patience
+
+    def _is_over(self) -> bool:
+        return self.step >= self.last_step or self._is_out_of_patience()
 
     def _probe(self) -> None:
         """Record how the proposal compares with the softmax itself, for the distribution plots."""
@@ -443,7 +460,7 @@ class _Run:
         size = sum(array.nbytes for array in weights.values())
         keep = self.config.keep_weights
         if keep or (keep is None and size <= _KEPT_BYTES):
-            self.folder.save_weights(self.step, weights)
+            self.folder.save_weights(self.best_step or self.step, weights)
 
     def _finish(self) -> None:
         self._save()  # the final evaluation can take long; a kill in it should not cost the training
@@ -451,18 +468,17 @@ class _Run:
         if not self.network.is_finite(self.probe):
             raise Diverged(f"logits are not finite after step {self.step}; try a smaller optimizer.lr")
         self._probe()
-        test = self.data.test
-        metrics = evaluate(
-            self.network, test, np.arange(test.num_rows), self.inverse_propensity_N, label="final evaluation"
-        )
-        data = self.data
+        if self.best_step not in (0, self.step):
+            self.network.load_final_weights(self.folder.load_best())
+        metrics = self.task.evaluate_final(self.network)
+        epochs = self.step / self.per_epoch
         self._keep_weights()
         self.folder.write_summary(
             {
                 **self.summary,
                 "status": "finished",
-                "metrics": {f"test/{name}": value for name, value in metrics.items()},
-                "epochs": self.step / self.per_epoch,
+                "metrics": {**metrics, **self.task.training_metrics(self.latest_loss)},
+                "epochs": epochs,
                 "steps": self.step,
                 "train_seconds": self.clock.total,
                 "stage_seconds": dict(self.clock.seconds),
@@ -471,19 +487,27 @@ class _Run:
                 "peak_rss_mb": max(self.peak_mb, memory.peak_mb()),
                 "sampler_statistics": self.network.sampler.statistics,
                 **self._latest_diagnostics(),
-                "dataset": {
-                    "name": data.name,
-                    "num_classes": data.num_classes,
-                    "num_features": data.num_features,
-                    "num_train": data.train.num_rows,
-                    "num_test": test.num_rows,
-                    "label_frequency": label_frequency(self.label_counts_N),
-                },
+                **self._selection(),
+                **self.task.about_speed(self.clock.total, epochs),
+                "dataset": self.task.about_data(),
             }
         )
         self.folder.drop_checkpoint()
-        shown = ", ".join(f"P@{k} {metrics[f'p@{k}']:.4f}" for k in RANKS if f"p@{k}" in metrics)
-        print(f"{shown}; {self.clock.total:.1f} s of training", file=sys.stderr)
+        self.folder.drop_best()
+        print(f"{self.task.closing(metrics)}; {self.clock.total:.1f} s of training", file=sys.stderr)
+
+    def _selection(self) -> dict[str, Any]:
+        """The summary's part about validation: whose weights were measured, and whether it ended the training."""
+        if self.best_step == 0:
+            return {}
+        return {
+            "selection": {
+                "step": self.best_step,
+                "epoch": self.best_step / self.per_epoch,
+                "stopped_early": self.step < self.last_step,
+                "lr": self.network.layer.table.lr,
+            }
+        }
 
     # ------------------------------------------------------------ stopping and resuming
 
@@ -495,7 +519,11 @@ class _Run:
             "candidates": self.candidates,
             "loss_sum": self.loss_sum,
             "loss_steps": self.loss_steps,
-            "latest_p1": self.latest_p1,
+            "headline": self.headline,
+            "latest_loss": self.latest_loss,
+            "best_score": self.best_score,
+            "best_step": self.best_step,
+            "lr_factor": self.lr_factor,
         }
         self.folder.save_checkpoint(self.step, self.network.state_dict(), state)
 
@@ -509,6 +537,13 @@ class _Run:
         self.step = state["step"]
         self.clock.total = state["train_seconds"]
         self.clock.seconds.update(state["stage_seconds"])
-        self.candidates, self.latest_p1 = state["candidates"], state["latest_p1"]
+        self.candidates = state["candidates"]
         self.loss_sum, self.loss_steps = state["loss_sum"], state["loss_steps"]
+        # Checkpoints of earlier versions do without the following.
+        self.headline = state.get("headline", self.headline)
+        self.latest_loss = state.get("latest_loss", self.latest_loss)
+        self.best_score, self.best_step = state.get("best_score", self.best_score), state.get("best_step", 0)
+        self.lr_factor = state.get("lr_factor", 1.0)
+        if self.lr_factor != 1.0:
+            self.network.set_lr(self.config.optimizer.lr * self.lr_factor)
         print(f"resuming at step {self.step:,} of {self.last_step:,}", file=sys.stderr)

@@ -17,10 +17,13 @@ from runner.optimizers import Gradient, OptimizerConfig, RowTable
 class Encoder(Protocol):
     """A batch in, hidden states out, gradients back: ``forward``, then ``backward`` or ``gradients``, once a step."""
 
-    tables: Sequence[RowTable]
-    """Rows that are its own."""
-    dense: Sequence[np.ndarray]
-    """Other weights."""
+    @property
+    def tables(self) -> Sequence[RowTable]:
+        """Rows that are its own."""
+
+    @property
+    def dense(self) -> Sequence[np.ndarray]:
+        """Weights that are in no table."""
 
     def encode(self, batch: Any) -> np.ndarray:
         """Hidden states (B, D) float32 as at test time, nothing remembered; rows must be current."""

@@ -101,22 +101,22 @@ class Mlp:
 
     def backward(self, grad_hidden_BD: np.ndarray, step: int) -> None:
         """Update the input rows of the batch's features and the bias."""
-        *pairs, grad_D = self._back(grad_hidden_BD)
+        pairs, grad_D = self._back(grad_hidden_BD)
         self.table.update_groups(*pairs, step)
         self._update_bias(grad_D, step)
 
     def gradients(self, grad_hidden_BD: np.ndarray, step: int) -> list[Gradient]:
         """As ``backward``, but gradients are returned, not applied."""
-        *pairs, grad_D = self._back(grad_hidden_BD)
+        pairs, grad_D = self._back(grad_hidden_BD)
         return [self.table.gradients_of_groups(*pairs, step), _BiasGradient(self, grad_D)]
 
-    def _back(self, grad_hidden_BD: np.ndarray) -> tuple[Any, ...]:
+    def _back(self, grad_hidden_BD: np.ndarray) -> tuple[tuple[Any, Any, Any, Any, Any], np.ndarray]:
         """What the table makes its rows' gradients of, and the bias's gradient."""
         batch = self._batch
         grad_BD = np.where(self._hidden > self.least, grad_hidden_BD, np.float32(0))
         rows = np.repeat(np.arange(batch.num_rows, dtype=np.int32), np.diff(batch.indptr))
         nobody = np.zeros((0, self.dim), dtype=np.float32)
-        return self._groups, grad_BD, rows, batch.values, nobody, grad_BD.sum(0)
+        return (self._groups, grad_BD, rows, batch.values, nobody), grad_BD.sum(0)
 
     def _update_bias(self, grad_D: np.ndarray, step: int) -> None:
         if isinstance(self.optimizer, AdamConfig):

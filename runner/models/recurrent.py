@@ -1,8 +1,8 @@
 """Encoders of language models: words to hidden states by torch, weights and their updates in the tables of all models.
 
 The network between words and classes is a ``torch.nn.Module``, whose backward pass torch's autograd is. Its parameters
-are views into one ``RowTable``, so that optimizers, clipping, checkpoints and resuming are those of everything else. The
-words' vectors are a ``RowTable`` of their own of which a step reads and updates the rows of its words, or, tied, the
+are views into one ``RowTable``, so that optimizers, clipping, checkpoints and resuming are those of everything else.
+The words' vectors are a ``RowTable`` of their own of which a step reads and updates the rows of its words, or, tied, the
 class matrix.
 
 A recurrent state is carried from a training batch to the next (detached: gradients end at the batch), is zero where a
@@ -13,7 +13,7 @@ Legend: B rows of a batch, T tokens of a row, E size of a word's vector, D hidde
 P parameters.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -149,8 +149,8 @@ class TextEncoder:
                 for parameter in self.module.parameters():
                     nn.init.uniform_(parameter, -config.init, config.init)
         self.parameters = _Parameters(self.module, optimizer)
-        self.tables = (self.parameters.table, words) if owns_words else (self.parameters.table,)
-        self.dense = ()
+        self.tables: Sequence[RowTable] = (self.parameters.table, *((words,) if owns_words else ()))
+        self.dense: Sequence[np.ndarray] = ()
         self.carried: State = self.module.start(0)
 
     # ------------------------------------------------------------ at test time
@@ -185,9 +185,8 @@ class TextEncoder:
             self.words.read_for_update(self._groups[1], step)
         else:
             self.words.read(self._groups[1], step)  # moments too: the output layer may or may not read them after this
-        rows = len(batch.tokens_BT)
-        if batch.starts_anew or len(self.carried) == 0:
-            self.carried = self.module.start(rows)
+        if batch.starts_anew:
+            self.carried = self.module.start(len(batch.tokens_BT))
         self._x = torch.from_numpy(self.words.weights[batch.tokens_BT]).requires_grad_()
         self.module.train()
         with _draws_of(self.seed, rng.DROPOUT, step):

@@ -70,6 +70,10 @@ class Task(ABC):
     def probe(self, rows: int) -> Any:
         """A batch of about ``rows`` rows of the test set: the same for every run, whatever its seed."""
 
+    @abstractmethod
+    def glance(self) -> Any:
+        """A batch of some 32 test rows, to compare proposal and softmax on again and again."""
+
     # ------------------------------------------------------------ measures
 
     @abstractmethod

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from runner.experiment import Network
 
 _EVALUATION_ROWS = 1024  # rows encoded and ranked at a time
+_GLANCE_ROWS = 32
 
 
 class Classification(Task):
@@ -71,6 +72,9 @@ class Classification(Task):
 
     def probe(self, rows: int) -> Batch:
         return take(self.data.test, self._some_of_test(rows))
+
+    def glance(self) -> Batch:
+        return take(self.data.test, self.subset[:_GLANCE_ROWS])
 
     def evaluate_subset(self, network: "Network") -> dict[str, Any]:
         test, weights_N = self.data.test, self.inverse_propensity_N

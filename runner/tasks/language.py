@@ -63,7 +63,13 @@ class LanguageModelling(Task):
     def batches(self, epoch: int, first: int = 0) -> Iterator[TextBatch]:
         config, windows = self.config, self.config.windows
         return epoch_batches(
-            self.data.train_T, config.batch_size, windows.length, windows.cut, seed=config.seed, epoch=epoch, first=first
+            self.data.train_T,
+            config.batch_size,
+            windows.length,
+            windows.cut,
+            seed=config.seed,
+            epoch=epoch,
+            first=first,
         )
 
     def probe(self, rows: int) -> TextBatch:
@@ -75,6 +81,9 @@ class LanguageModelling(Task):
         chosen = np.sort(rng.generator(0, rng.EVALUATE).permutation(count)[: rows // length])
         place_BT = chosen[:, None] * length + np.arange(length)
         return TextBatch(tokens_BT=tokens_n[place_BT], targets_BT=tokens_n[place_BT + 1], starts_anew=True)
+
+    def glance(self) -> TextBatch:
+        return self.probe(32)
 
     # ------------------------------------------------------------ measures
 
@@ -112,7 +121,7 @@ class LanguageModelling(Task):
         return self.headline_of(subset)
 
     def training_metrics(self, loss: float) -> dict[str, Any]:
-        """Of full softmax, whose loss is the cross-entropy, dropout and all; other losses are on scales of their own."""
+        """Of full softmax, whose loss is the cross-entropy (with dropout); other losses are on scales of their own."""
         return {"train/ppl": perplexity(loss)} if self.config.loss.name == "full" else {}
 
     # ------------------------------------------------------------ words
