@@ -2,8 +2,8 @@
 
 The network between words and classes is a ``torch.nn.Module``, whose backward pass torch's autograd is. Its parameters
 are views into one ``RowTable``, so that optimizers, clipping, checkpoints and resuming are those of everything else.
-The words' vectors are a ``RowTable`` of their own of which a step reads and updates the rows of its words, or, tied, the
-class matrix.
+The words' vectors are a ``RowTable`` of their own of which a step reads and updates the rows of its words, or (tied)
+the class matrix.
 
 A recurrent state is carried from a training batch to the next (detached: gradients end at the batch), is zero where a
 batch ``starts_anew``, and is part of ``state_dict``, so that a resumed run has the same bits. Dropout is a function of
