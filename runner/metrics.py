@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit, prange
 
 RANKS = (1, 3, 5)
+_LARGEST_EXPONENT = 709.0
 
 
 @njit(cache=True, parallel=True)
@@ -60,7 +61,4 @@ def ranking_metrics(
 
 def perplexity(cross_entropy: float) -> float | str:
     """exp of a mean cross-entropy in nats; the word ``inf`` where no float holds it, which JSON has no number for."""
-    try:
-        return math.exp(cross_entropy)
-    except OverflowError:
-        return "inf"
+    return math.exp(cross_entropy) if cross_entropy < _LARGEST_EXPONENT else "inf"

@@ -151,12 +151,13 @@ class OutputLayer:
             target_logit_B[here] = logits_BC[here, target_B[here] - lo]
             highest = logits.max(dim=1).values
             logits.sub_(highest[:, None]).exp_()
-            highest_B = highest.numpy().astype(np.float64)
+            block_sum_B, highest_B = logits.sum(dim=1, dtype=torch.float64).numpy(), highest.double().numpy()
             new_top_B = np.maximum(top_B, highest_B)
-            sum_B *= np.exp(top_B - new_top_B)
-            sum_B += logits.sum(dim=1, dtype=torch.float64).numpy() * np.exp(highest_B - new_top_B)
+            with np.errstate(invalid="ignore"):  # of logits that are not finite
+                sum_B = sum_B * np.exp(top_B - new_top_B) + block_sum_B * np.exp(highest_B - new_top_B)
             top_B = new_top_B
-        return top_B - target_logit_B + np.log(sum_B)
+        with np.errstate(invalid="ignore"):
+            return top_B - target_logit_B + np.log(sum_B)
 
     def largest(self, hidden_BD: np.ndarray, k: int, *, ranked: bool = True, by_magnitude: bool = False) -> np.ndarray:
         """(B, k) int32 ids of the k largest logits (``by_magnitude``: absolute values), ties by lower id.

@@ -11,17 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 
 from runner import diagnose, experiment
 from runner.config import CONF, RunConfig, compose
 from runner.errors import RunnerError
-from runner.experiment import evaluate, load_finished, run
-from runner.metrics import inverse_propensity
+from runner.experiment import load_finished, run
 from runner.run_folder import RunFolder
 from runner.samplers import SAMPLERS
+from runner.tasks import classification
 
 ROOT = CONF.parent
 SMALL = [
@@ -93,7 +92,7 @@ def test_a_resumed_run_observes_the_same(configure: Configure, monkeypatch: pyte
     """Interrupted in the first epoch after a measured one, and by a kill between measuring and the checkpoint."""
     chosen = [*LSH, "epochs=4", *MEASURED]
     whole = run(configure(*chosen, f"results_dir={tmp_path / 'whole'}"))
-    real_evaluate, real_diagnose = experiment.evaluate, experiment.measures_of
+    real_evaluate, real_diagnose = classification.evaluate, experiment.measures_of
     calls = []
 
     def interrupted(*arguments: Any, **options: Any) -> dict[str, float]:
@@ -105,7 +104,7 @@ def test_a_resumed_run_observes_the_same(configure: Configure, monkeypatch: pyte
     config = configure(*chosen)
     with monkeypatch.context() as patch:
         patch.setattr(experiment, "warm_up", lambda config: None)
-        patch.setattr(experiment, "evaluate", interrupted)
+        patch.setattr(classification, "evaluate", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(config)
     assert [line["step"] for line in observed(config.run_dir, "diagnostics")] == [16]
@@ -130,13 +129,9 @@ def test_a_resumed_run_observes_the_same(configure: Configure, monkeypatch: pyte
 def test_small_weights_are_kept_and_predict_the_same(configure: Configure) -> None:
     config = configure(*LSH, "max_steps=9")
     folder = RunFolder(run(config))
-    network, data, step = load_finished(config, folder)
+    network, task, step = load_finished(config, folder)
     assert step == 9
-    test, facts = data.test, network.training
-    weights = inverse_propensity(facts.label_counts_N, facts.num_rows, data.propensity_a, data.propensity_b)
-    metrics = evaluate(network, test, np.arange(test.num_rows), weights, label="")
-    kept = (folder.summary() or {})["metrics"]
-    assert {f"test/{name}": value for name, value in metrics.items()} == kept
+    assert task.evaluate_final(network) == (folder.summary() or {})["metrics"]
     assert not any("first" in name or "last_step" in name for name in network.final_weights())
 
 

@@ -12,6 +12,7 @@ from runner.config import RunConfig, compose
 from runner.errors import ConfigError, RunnerError
 from runner.experiment import Network
 from runner.samplers import TrainingFacts
+from runner.tasks import classification
 
 SMALL = [
     "model.hidden=16", "batch_size=32", "optimizer.lr=0.02", "evaluation.rows=20", "evaluation.per_epoch=1",
@@ -40,14 +41,14 @@ def test_an_interrupt_during_the_final_evaluation_keeps_the_training(
     configure: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = configure("sampler=uniform", "sampler.num_samples=5", "max_steps=7")
-    real = experiment.evaluate
+    real = classification.evaluate
 
     def interrupted(*arguments: object, label: str) -> dict[str, float]:
         if label == "final evaluation":
             raise KeyboardInterrupt
         return real(*arguments, label=label)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(experiment, "evaluate", interrupted)
+    monkeypatch.setattr(classification, "evaluate", interrupted)
     with pytest.raises(KeyboardInterrupt):
         experiment.run(config)
     assert [path.name for path in (config.run_dir / "checkpoint").glob("step-*")] == ["step-000000007"]
