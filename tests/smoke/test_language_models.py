@@ -1,0 +1,258 @@
+"""Whole runs of language models through the real entry point, on a text of 61 words that can be learnt."""
+
+import json
+import math
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_runs import OPTIONS, numbers, observations, summary_of
+
+from runner import diagnose, experiment
+from runner.config import RunConfig, compose
+from runner.errors import ConfigError, Diverged, RunnerError
+from runner.experiment import load_finished, run
+from runner.models import MODELS
+from runner.run_folder import RunFolder
+from runner.tasks import LanguageModelling
+
+MODEL = {
+    "lstm": ["model=lstm", "model.hidden=16", "model.embedding=16"],
+    "transformer": ["model=transformer", "model.embedding=16", "model.heads=2", "model.feed_forward=24"],
+}
+SMALL = ["batch_size=4", "windows.length=8", "optimizer.lr=0.02", "evaluation.per_epoch=2", "hardware.threads=1"]
+WORDS = 60
+
+Configure = Callable[..., RunConfig]
+
+
+def write_text(folder: Path, *, lines: dict[str, int]) -> None:
+    """Sentences in which a word is followed by one of two others."""
+    draw = random.Random(0)
+    for split, count in lines.items():
+        sentences = []
+        for _ in range(count):
+            word, words = draw.randrange(WORDS), []
+            for _ in range(draw.randrange(4, 12)):
+                words.append(f"w{word}")
+                word = (7 * word + 3 + draw.choice([0, 0, 0, 1])) % WORDS
+            sentences.append(" ".join(words))
+        (folder / f"{split}.txt").write_text("\n".join(sentences) + "\n")
+
+
+@pytest.fixture(scope="session")
+def text_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("text")
+    write_text(folder, lines={"train": 150, "valid": 30, "test": 30})
+    return folder
+
+
+@pytest.fixture
+def configure(text_folder: Path, own_data_dir: Path, tmp_path: Path) -> Configure:
+    data = ["dataset=text", f"dataset.path={text_folder}", f"results_dir={tmp_path / 'results'}", *SMALL]
+    return lambda *more: compose([*data, *MODEL["lstm"], *more])
+
+
+# ---------------------------------------------------------------- every sampler and model
+
+
+def test_every_text_model_has_small_options() -> None:
+    assert set(MODEL) == {name for name, model in MODELS.items() if model.reads == "text"}
+
+
+@pytest.mark.parametrize("model", sorted(MODEL))
+@pytest.mark.parametrize("sampler", sorted(OPTIONS))
+def test_a_few_steps(sampler: str, model: str, text_folder: Path, own_data_dir: Path, tmp_path: Path) -> None:
+    config = compose([
+        "dataset=text", f"dataset.path={text_folder}", f"results_dir={tmp_path}", *SMALL, *MODEL[model],
+        f"sampler={sampler}", *OPTIONS[sampler], "max_steps=4",
+    ])  # fmt: skip
+    folder = run(config)
+    summary = summary_of(folder)
+    assert summary["status"] == "finished"
+    assert summary["config"] == json.loads(json.dumps(config.as_dict()))
+    assert summary["steps"] == 4
+    metrics = summary["metrics"]
+    assert set(metrics) == {"test/ppl", "valid/ppl"} | ({"train/ppl"} if sampler == "full" else set())
+    assert all(1 < value < 200 for value in metrics.values())
+    assert summary["tokens_per_second"] > 0
+    assert summary["selection"]["step"] == 4
+    assert summary["dataset"]["num_classes"] == 62
+    (evaluation,) = observations(folder, "evaluation")
+    assert evaluation["valid/ppl"] == pytest.approx(metrics["valid/ppl"], rel=1e-9)
+    assert evaluation["lr"] == 0.02
+    assert len(observations(folder, "distribution")) == 3
+    assert not (folder / "best").exists()
+    assert not (folder / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("choice", [
+    "model.tied=false", "model.tied=false optimizer.rows=touched training.clip=1", "windows.cut=chunked",
+    "optimizer=sgd optimizer.lr=5 training.clip=0.25 training.anneal=0.25 model.init=0.1",
+    "output.normalize=true sampler=rff sampler.num_samples=20 sampler.D=32",
+    "sampler=uniform sampler.num_samples=20 sampler.shared=false", "sampler=uniform sampler.num_samples=20",
+    "sampler=unigram loss=nce sampler.num_samples=30", "model=transformer model.embedding=16 model.heads=2",
+])  # fmt: skip
+def test_training_learns(choice: str, configure: Configure) -> None:
+    """Unigram has a perplexity near 55; what can be known of the next word, one near 4."""
+    arguments = ["sampler=full", *choice.split(), "epochs=12", "evaluation.per_epoch=1", "model.dropout=0.1"]
+    if "model=transformer" in choice:
+        arguments = [*MODEL["transformer"], "sampler=full", "epochs=12", "model.dropout=0.1"]
+        config = compose([
+            *(f"{key}={value}" for key, value in (("dataset", "text"), ("dataset.path", configure().dataset.path))),
+            f"results_dir={configure().results_dir}", *SMALL, *arguments,
+        ])  # fmt: skip
+    else:
+        config = configure(*arguments)
+    folder = run(config)
+    assert summary_of(folder)["metrics"]["test/ppl"] < 30
+    perplexities = [line["valid/ppl"] for line in observations(folder, "evaluation")]
+    assert min(perplexities) == pytest.approx(summary_of(folder)["metrics"]["valid/ppl"], rel=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_rows_train_with_sgd_and_clipping_too(
+    optimizer: str, toy_folder: Path, own_data_dir: Path, tmp_path: Path
+) -> None:
+    """Extreme classification, whose encoder and full softmax have their own ways to a step."""
+    lr = {"adam": 0.02, "sgd": 20}[optimizer]
+    losses = []
+    for sampler in ("full", "uniform"):
+        config = compose([
+            "dataset=xmc", f"dataset.path={toy_folder}", f"results_dir={tmp_path}", "model.hidden=16", "batch_size=32",
+            f"optimizer={optimizer}", f"optimizer.lr={lr}", "training.clip=0.5", f"sampler={sampler}", "epochs=8",
+            *OPTIONS[sampler], "evaluation.per_epoch=1", "hardware.threads=1",
+        ])  # fmt: skip
+        folder = run(config)
+        losses = [line["loss"] for line in observations(folder, "evaluation")]
+        assert losses[-1] < 0.9 * losses[0]
+        assert "selection" not in summary_of(folder)
+
+
+# ---------------------------------------------------------------- validation decides
+
+
+def test_the_best_weights_are_measured_and_training_stops(configure: Configure) -> None:
+    """A rate far too high: perplexity rises after a few epochs."""
+    config = configure("sampler=full", "epochs=40", "training.patience=2", "optimizer.lr=0.1", "evaluation.per_epoch=1")
+    folder = run(config)
+    summary = summary_of(folder)
+    perplexities = [line["valid/ppl"] for line in observations(folder, "evaluation")]
+    best = int(np.argmin(perplexities)) + 1
+    assert len(perplexities) == best + 2 == summary["epochs"] < 40
+    assert summary["selection"] == {
+        "step": best * summary["steps"] // summary["epochs"], "epoch": best, "stopped_early": True, "lr": 0.1,
+    }  # fmt: skip
+    assert summary["metrics"]["valid/ppl"] == pytest.approx(min(perplexities), rel=1e-9)
+    network, task, step = load_finished(config, RunFolder(folder))
+    assert step == summary["selection"]["step"]
+    again = task.evaluate_final(network)
+    assert again == pytest.approx({key: summary["metrics"][key] for key in again}, rel=1e-9)
+
+
+def test_the_rate_falls_when_validation_does_not_improve(configure: Configure) -> None:
+    config = configure("sampler=full", "epochs=9", "training.anneal=0.25", "optimizer.lr=0.1", "evaluation.per_epoch=1")
+    seen = observations(run(config), "evaluation")
+    best, lr = math.inf, 0.1
+    for line in seen:
+        assert line["lr"] == pytest.approx(lr)
+        if line["valid/ppl"] >= best:
+            lr *= 0.25
+        best = min(best, line["valid/ppl"])
+    assert lr < 0.1, "the test would say nothing"
+
+
+@pytest.mark.parametrize("choice", [
+    "sampler=full training.anneal=0.5 optimizer.lr=0.1", "sampler=midx_rq sampler.num_samples=20 sampler.codewords=4",
+    "sampler=uniform sampler.num_samples=20 sampler.shared=false model.tied=false windows.cut=chunked",
+    "sampler=full optimizer=sgd optimizer.lr=5 training.clip=0.25",
+])  # fmt: skip
+@pytest.mark.parametrize("call", [3, 8])
+def test_resumed_with_the_same_bits(
+    call: int, choice: str, configure: Configure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Interrupted at an evaluation within an epoch and at one at its end."""
+    arguments = [*choice.split(), "epochs=6", "model.dropout=0.3", "training.patience=4"]
+    whole = numbers(run(configure(*arguments, f"results_dir={tmp_path / 'whole'}")))
+    real, calls = LanguageModelling.evaluate_subset, []
+
+    def interrupted(self: LanguageModelling, network: Any) -> dict[str, Any]:
+        calls.append(1)
+        if len(calls) == call:
+            signal.raise_signal(signal.SIGINT)
+        return real(self, network)
+
+    config = configure(*arguments)
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "warm_up", lambda config: None)
+        patch.setattr(LanguageModelling, "evaluate_subset", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(config)
+    assert list((config.run_dir / "checkpoint").glob("step-*"))
+    assert numbers(run(config)) == whole
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+
+@pytest.mark.parametrize("arguments", [["model=mlp", "dataset=ptb"], ["model=lstm", "dataset=wordnet_hypernym"]])
+def test_models_and_data_that_do_not_go_together(arguments: list[str], tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"dataset=\w+ is of \w+ and model=\w+ reads \w+; models that read \w+: \w+, \w+$"
+    ):
+        run(compose([*arguments, f"results_dir={tmp_path}"]))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("key", ["anneal=0.5", "patience=3"])
+def test_rows_have_no_validation_set(key: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"goes by a validation set, and dataset=wordnet_hypernym has none"):
+        run(compose([f"training.{key}", f"results_dir={tmp_path}"]))
+
+
+def test_a_text_too_short_for_a_batch(configure: Configure) -> None:
+    with pytest.raises(ConfigError, match="make batch_size or the length smaller"):
+        run(configure("batch_size=500"))
+
+
+@pytest.mark.parametrize(
+    "choice", ["sampler=full", "sampler=uniform sampler.num_samples=20", "optimizer=sgd training.clip=1e30"]
+)
+def test_a_run_that_blows_up_is_diverged(choice: str, configure: Configure) -> None:
+    config = configure(*choice.split(), "optimizer.lr=1e30", "epochs=3")
+    with np.errstate(all="ignore"), pytest.raises(RunnerError) as caught:
+        run(config)
+    assert isinstance(caught.value, Diverged)
+    summary = summary_of(config.run_dir)
+    assert summary["status"] == "diverged"
+    assert "metrics" not in summary
+
+
+def test_windows_are_part_of_what_names_a_text_run_only(configure: Configure) -> None:
+    assert configure("windows.length=9").run_id != configure().run_id
+    assert configure("windows.cut=chunked").run_id != configure().run_id
+    assert configure("training.clip=1").run_id != configure().run_id
+    assert compose(["windows.length=9"]).run_id == compose([]).run_id
+    assert compose(["training.clip=1"]).run_id != compose([]).run_id
+
+
+# ---------------------------------------------------------------- diagnosis
+
+
+def test_diagnostics_and_diagnosis(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run(configure("sampler=uniform", "sampler.num_samples=20", "epochs=2", "diagnostics.every_epochs=1",
+                           "diagnostics.rows=12", "diagnostics.draws=3"))  # fmt: skip
+    measured = observations(folder, "diagnostics")
+    assert [line["epoch"] for line in measured] == [1, 2]
+    assert all(line["rows"] == 12 for line in measured)
+    monkeypatch.setattr(
+        "sys.argv", ["diagnose", str(folder), "--sampler", "uniform", "exact", "--rows", "12", "--draws", "2"]
+    )
+    assert diagnose.main() == 0
+    assert "exact" in capsys.readouterr().out
