@@ -111,12 +111,12 @@ def test_training_is_torchs(model: str, tied: bool, how: str) -> None:
     network.read_all(step + 1)
     moved = float((theirs.classes.detach() - before).abs().mean())
     assert moved > 1e-3
-    pairs = [
-        (network.layer.table.weights, theirs.classes),
-        (encoder.words.weights, theirs.words),
-        *((ours.detach().numpy(), other) for ours, other in zip(
-            encoder.module.parameters(), theirs.module.parameters(), strict=True)),
-    ]  # fmt: skip
+    pairs = [(network.layer.table.weights, theirs.classes), (encoder.words.weights, theirs.words)]
+    for (name, ours), other in zip(encoder.module.named_parameters(), theirs.module.parameters(), strict=True):
+        if name.endswith("in_proj_bias"):  # a key's bias cancels in attention: its gradient is rounding noise
+            pairs += [(ours[here].detach().numpy(), other[here]) for here in (slice(0, 12), slice(24, 36))]
+        else:
+            pairs.append((ours.detach().numpy(), other))
     if not config.output.normalize:
         pairs.append((network.layer.table.bias_view, theirs.bias))
     for ours, other in pairs:
