@@ -64,9 +64,11 @@ def diagnose(arguments: argparse.Namespace) -> Path:
     """Measure, print the tables, write the folder and return its path."""
     require(arguments.rows >= 1, "--rows must be at least 1")
     require(arguments.draws >= 2, "--draws must be at least 2: one has no variance")
+    from runner.run_folder import config_of, finished_run
+
     changes = parse(arguments.overrides)
-    folder = _finished(arguments.run_folder)
-    config = _config_of(folder)
+    folder = finished_run(arguments.run_folder)
+    config = config_of(folder)
     chosen = choose(config, arguments.sampler, changes)
 
     from runner.config import HardwareConfig, convert, set_threads
@@ -173,32 +175,6 @@ def _loss(usual: "LossConfig", changes: Mapping[str, Any]) -> "LossConfig":
 
 def _leave_out(name: str, error: Exception) -> None:
     print(f"left out: {name}: {explain(error)}", file=sys.stderr)
-
-
-def _finished(path: Path) -> "RunFolder":
-    """The folder, if it is one of a finished run that kept its weights."""
-    from runner.run_folder import RunFolder
-
-    folder = RunFolder(path.expanduser().absolute())
-    summary = folder.summary() if folder.path.is_dir() else None
-    if summary is None:
-        raise RunnerError(f"{path} is no run folder: it has no summary.json; 'python -m runner' prints the one it made")
-    if not folder.is_finished():
-        raise RunnerError(f"{path}: the run is '{summary['status']}', not finished; give its command again first")
-    if not folder.has_weights:
-        raise RunnerError(
-            f"{path}: the run's weights were not kept (they are if they take at most 64 MB); "
-            "give its command again with force=true keep_weights=true"
-        )
-    return folder
-
-
-def _config_of(folder: "RunFolder") -> "RunConfig":
-    import yaml
-
-    from runner.config import to_run_config
-
-    return to_run_config(yaml.safe_load((folder.path / "config.yaml").read_text()))
 
 
 # ---------------------------------------------------------------- measuring

@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from runner.config import RunConfig
-from runner.errors import RunLocked
+from runner.config import RunConfig, to_run_config
+from runner.errors import RunLocked, RunnerError
 
 _REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -211,6 +211,27 @@ class RunFolder:
         if self._checkpoints.exists():
             os.rename(self._checkpoints, doomed)
         shutil.rmtree(doomed, ignore_errors=True)
+
+
+def finished_run(path: Path) -> RunFolder:
+    """The folder, if it is one of a finished run that kept its weights; RunnerError where it is not."""
+    folder = RunFolder(path.expanduser().absolute())
+    summary = folder.summary() if folder.path.is_dir() else None
+    if summary is None:
+        raise RunnerError(f"{path} is no run folder: it has no summary.json; 'python -m runner' prints the one it made")
+    if not folder.is_finished():
+        raise RunnerError(f"{path}: the run is '{summary['status']}', not finished; give its command again first")
+    if not folder.has_weights:
+        raise RunnerError(
+            f"{path}: the run's weights were not kept (they are if they take at most 64 MB); "
+            "give its command again with force=true keep_weights=true"
+        )
+    return folder
+
+
+def config_of(folder: RunFolder) -> RunConfig:
+    """The configuration that a run folder was made by."""
+    return to_run_config(yaml.safe_load((folder.path / "config.yaml").read_text()))
 
 
 def _git(*arguments: str) -> str | None:

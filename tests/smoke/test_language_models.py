@@ -1,5 +1,6 @@
 """Whole runs of language models through the real entry point, on a text of 61 words that can be learnt."""
 
+import itertools
 import json
 import math
 import random
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from test_runs import OPTIONS, numbers, observations, summary_of
 
-from runner import diagnose, experiment
+from runner import diagnose, experiment, generate
 from runner.config import RunConfig, compose
 from runner.errors import ConfigError, Diverged, RunnerError
 from runner.experiment import load_finished, run
@@ -256,3 +257,60 @@ def test_diagnostics_and_diagnosis(
     )
     assert diagnose.main() == 0
     assert "exact" in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------- generating
+
+
+@pytest.mark.parametrize("model", sorted(MODEL))
+def test_generated_text_follows_the_training_text(
+    model: str, text_folder: Path, own_data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    folder = run(compose([
+        "dataset=text", f"dataset.path={text_folder}", f"results_dir={tmp_path}", *SMALL, *MODEL[model],
+        "sampler=full", "epochs=15", "model.dropout=0",
+    ]))  # fmt: skip
+    capsys.readouterr()
+
+    def texts(*more: str) -> tuple[list[str], str]:
+        monkeypatch.setattr("sys.argv", ["generate", str(folder), "--words", "150", *more])
+        assert generate.main() == 0
+        out, err = capsys.readouterr()
+        return out.split("\n"), err
+
+    for by in ("exact", "gumbel"):
+        lines, err = texts("--prompt", "w5 w38 nobody", "--by", by)
+        assert lines[0].startswith("w5 w38 nobody")
+        assert "read as <unk>: nobody" in err
+        assert "a second" in err
+        assert texts("--prompt", "w5 w38 nobody", "--by", by)[0] == lines
+        assert texts("--prompt", "w5 w38 nobody", "--by", by, "--seed", "1")[0] != lines
+        steps, right = 0, 0
+        for line in lines[1:]:
+            ids = [int(word[1:]) for word in line.split() if word != "<unk>"]
+            for one, other in itertools.pairwise(ids):
+                steps += 1
+                right += (other - 7 * one - 3) % WORDS in (0, 1)
+        assert steps > 30
+        assert right > 0.4 * steps, "by chance 1 in 30"
+    assert len(texts("--texts", "2")[0]) > 3
+
+
+def test_what_can_not_be_generated_from(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    kept = run(configure("sampler=uniform", "sampler.num_samples=5", "max_steps=2", "loss=absolute_softmax"))
+    lost = run(configure("sampler=uniform", "sampler.num_samples=5", "max_steps=1", "keep_weights=false"))
+    for arguments, says in [
+        ([kept], "trains the softmax of magnitudes"), ([lost], "weights were not kept"),
+        ([tmp_path], "is no run folder"), ([kept, "--words", "0"], "--words must be at least 1"),
+    ]:  # fmt: skip
+        capsys.readouterr()
+        monkeypatch.setattr("sys.argv", ["generate", *map(str, arguments)])
+        assert generate.main() == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1
+        assert says in err
