@@ -402,7 +402,12 @@ class RowGradient:
         return float(squared_norm(self.grad_UD.reshape(-1)) + of_biases)
 
     def plus(self, other: "RowGradient") -> "RowGradient":
-        """The sum, over the rows of both."""
+        """The sum, over the rows of both. Takes the place of the gradient where that is of every row."""
+        if len(self.rows_U) == len(self.table.weights):
+            self.grad_UD[other.rows_U] += other.grad_UD
+            if len(self.table.bias):
+                self.bias_grad_U[other.rows_U] += other.bias_grad_U
+            return self
         rows_U = np.union1d(self.rows_U, other.rows_U)
         grad_UD = np.zeros((len(rows_U), self.grad_UD.shape[1]), dtype=np.float32)
         bias_grad_U = np.zeros(len(rows_U), dtype=np.float32)

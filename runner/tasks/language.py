@@ -109,10 +109,15 @@ class LanguageModelling(Task):
         return {"valid/ppl": perplexity(self.cross_entropy(network, "valid", label="evaluating"))}
 
     def evaluate_final(self, network: "Network") -> dict[str, Any]:
-        return {
+        """Of the test and validation texts. Diverged where one is beyond what a float holds."""
+        metrics = {
             f"{split}/ppl": perplexity(self.cross_entropy(network, split, label="final evaluation"))
             for split in ("test", "valid")
         }
+        for name, value in metrics.items():
+            if isinstance(value, str):
+                raise Diverged(f"{name} is beyond any number; try a smaller optimizer.lr")
+        return metrics
 
     def headline_of(self, subset: Mapping[str, Any]) -> float:
         return float(subset["valid/ppl"])
