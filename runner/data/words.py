@@ -128,5 +128,5 @@ def write_tokens(
         _check_words(part, column.length - ends)
         digest = column.finish()
     if column.length < 2:
-        raise DataError(f"{part.name}: holds a single token; a model of language needs one to predict from another")
+        raise DataError(f"{part.name}: holds a single word; at least two are needed, one to predict from the other")
     return TextCounts(tokens=column.length, outside=outside), digest

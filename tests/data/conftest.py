@@ -30,6 +30,21 @@ expected:
   {{num_features: 6, num_classes: 4, num_train: 3, num_test: 2, labels_per_row: 1.0, features_per_row: 2.0}}
 counts_source: this test
 """
+TEXT_CARD = """
+family: text
+name: {name}
+title: Toy
+description: A toy.
+licence: none
+redistribute: true
+citation: none
+expected: {{num_classes: 5, train_tokens: 9, valid_tokens: null, test_tokens: 3}}
+counts_source: this test
+"""
+TEXT_BODY = """
+layouts:
+  - {name: toy, train: Toy/train.txt, valid: Toy/valid.txt, test: Toy/test.txt}
+"""
 XMC_BODY = """
 layouts:
   - {name: toy, format: xmc, feature_start: 0, label_start: 0,
@@ -43,12 +58,22 @@ def make_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     root = tmp_path / "cards"
     monkeypatch.setattr(places, "CARDS_ROOT", root)
 
-    def make(body: str = XMC_BODY, name: str = "toy") -> Path:
+    def make(body: str = XMC_BODY, name: str = "toy", head: str = CARD) -> Path:
         folder = root / name
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "card.yaml").write_text(CARD.format(name=name) + body)
+        (folder / "card.yaml").write_text(head.format(name=name) + body)
         load_card.cache_clear()
         return folder
+
+    return make
+
+
+@pytest.fixture
+def make_text_card(make_card: Callable[..., Path]) -> Callable[..., Path]:
+    """As make_card, of the family of texts: 5 types, 9 training tokens and 3 test tokens are expected."""
+
+    def make(body: str = TEXT_BODY, name: str = "toy") -> Path:
+        return make_card(body, name, head=TEXT_CARD)
 
     return make
 

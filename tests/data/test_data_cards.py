@@ -1,20 +1,21 @@
 """Cards and conf/dataset: every one valid, and mistakes in them named."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
-from runner.data import KINDS, CardConfig, SyntheticXcConfig, XmcFilesConfig
-from runner.data.card import card_names, load_card
+from runner.data import KINDS, CardConfig, TextFilesConfig, XmcFilesConfig
+from runner.data.card import card_names, load_card, load_rows_card
 from runner.data.download import hash_file
 from runner.data.places import CARDS_ROOT
 from runner.errors import ConfigError, DataError
 
 CONF = sorted((CARDS_ROOT.parent / "conf" / "dataset").glob("*.yaml"))
 # kinds of data that have dataclasses elsewhere are not this file's business
-CONF_XC = [p for p in CONF if yaml.safe_load(p.read_text()).get("kind") in KINDS]
+CONF_KNOWN = [p for p in CONF if yaml.safe_load(p.read_text()).get("kind") in KINDS]
 NAMES = [
     "amazon670k",
     "amazon_uniform",
@@ -26,20 +27,24 @@ NAMES = [
     "wordnet_hypernym",
     "wordnet_related",
 ]
+TEXT_NAMES = ["billion_word", "ptb", "ptb_small", "text8", "wikitext2"]
 
 
 def test_expected_cards_and_configs_exist() -> None:
-    assert set(NAMES) <= set(card_names())
-    assert {*NAMES, "xmc", "synthetic_xc"} <= {path.stem for path in CONF_XC}
+    assert {*NAMES, *TEXT_NAMES} == set(card_names())
+    own = {"xmc", "synthetic_xc", "text", "python_topics"}
+    assert {*NAMES, *TEXT_NAMES, *own} <= {path.stem for path in CONF_KNOWN}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *TEXT_NAMES])
 def test_card_is_valid(name: str) -> None:
     card = load_card(name)
     assert card.name == name
     assert card.citation.startswith("@")
     assert card.licence
-    assert card.sources or card.embedded or card.derived
+    assert card.family == ("text" if name in TEXT_NAMES else "rows")
+    assert CardConfig(name=name).family == card.family
+    assert card.sources or card.embedded or card.base in card_names()
     addresses = [url for source in card.sources for file in source.files for url in file.urls]
     assert len(addresses) == len(set(addresses))
     assert all(url.startswith(("http://", "https://", "gdrive:")) for url in addresses)
@@ -58,20 +63,22 @@ def test_only_redistributable_data_are_in_the_repository() -> None:
 
 
 def test_propensity_constants() -> None:
-    constants = {name: (load_card(name).propensity_a, load_card(name).propensity_b) for name in NAMES}
+    cards = {name: load_rows_card(name) for name in NAMES}
+    constants = {name: (card.propensity_a, card.propensity_b) for name, card in cards.items()}
     assert constants["amazon670k"] == (0.6, 2.6)
     assert constants["wiki325k"] == (0.5, 0.4)
     assert constants["amazoncat13k"] == constants["wordnet_related"] == (0.55, 1.5)
 
 
-@pytest.mark.parametrize("path", CONF_XC, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", CONF_KNOWN, ids=lambda path: path.stem)
 def test_config_builds_its_dataclass(path: Path) -> None:
     keys = yaml.safe_load(path.read_text())
     config = KINDS[keys["kind"]](**keys)
     assert config.kind == keys["kind"]
-    if keys["kind"] == "synthetic_xc":  # the YAML lists every key, so that a user sees what there is
-        assert config == SyntheticXcConfig()
-        assert set(keys) == set(SyntheticXcConfig.__dataclass_fields__)
+    if keys["kind"] != "card":  # the YAML lists every key, so that a user sees what there is
+        defaults = KINDS[keys["kind"]]()
+        assert config == defaults
+        assert keys == dataclasses.asdict(defaults)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +100,8 @@ def test_config_builds_its_dataclass(path: Path) -> None:
         (lambda text: text + "embedded: [1]\n", r"embedded\[0\]: must be a mapping"),
         (lambda text: text + "derived: {base: a, num_classes: 1, seed: 0}\n", "either layouts or derived"),
         (lambda text: text + "a: [\n", "not YAML"),
+        (lambda text: text + "family: texts\n", "family: 'texts' is not one of rows, text"),
+        (lambda text: text + "family: text\n", "unknown key 'propensity_a'"),
     ],
 )
 def test_card_mistakes_are_one_line(make_card: Callable[..., Path], change: Callable[[str], str], message: str) -> None:
@@ -106,6 +115,51 @@ def test_card_mistakes_are_one_line(make_card: Callable[..., Path], change: Call
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda text: text.replace(", test: Toy/test.txt", ""),
+            "give either train, valid and test, or data and two cuts",
+        ),
+        (lambda text: text.replace(", test:", ", cuts: [1, 2], test:"), "give either train, valid and test, or data"),
+        (
+            lambda text: text.replace("train: Toy/train.txt, valid:", "data:").replace(", test: Toy/test.txt", ""),
+            "two cuts",
+        ),
+        (
+            lambda text: text.replace("train: Toy/train.txt, valid:", "data:").replace(
+                "test: Toy/test.txt", "cuts: [2, 2]"
+            ),
+            "cuts must ascend",
+        ),
+        (lambda text: text.replace(", test:", ", train_files: 0, test:"), "train_files must be at least 1"),
+        (lambda text: text.replace("num_classes: 5", "num_classes: null"), "num_classes: must be int"),
+        (lambda text: text + "propensity_a: 0.5\n", "unknown key 'propensity_a'"),
+        (
+            lambda text: text + "derived: {base: a, train_lines: 1, valid_lines: 1, test_lines: 1}\n",
+            "either layouts or derived",
+        ),
+    ],
+)
+def test_mistakes_in_text_cards_are_one_line(
+    make_text_card: Callable[..., Path], change: Callable[[str], str], message: str
+) -> None:
+    path = make_text_card() / "card.yaml"
+    assert load_card("toy").size.classes == 5
+    path.write_text(change(path.read_text()))
+    load_card.cache_clear()
+    with pytest.raises(DataError, match=message) as caught:
+        load_card("toy")
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_rows_are_asked_of_a_card_of_rows() -> None:
+    with pytest.raises(ConfigError, match="ptb holds text, not sparse rows"):
+        load_rows_card("ptb")
+
+
 def test_config_mistakes() -> None:
     with pytest.raises(ConfigError, match=r"dataset\.name: no card 'amazon'; choose one of amazon670k, "):
         CardConfig(name="amazon")
@@ -113,3 +167,11 @@ def test_config_mistakes() -> None:
         XmcFilesConfig().build()
     with pytest.raises(ConfigError, match=r"dataset\.path"):
         XmcFilesConfig(path="/nowhere/at/all").build()
+    with pytest.raises(
+        ConfigError, match=r"dataset\.path: give the folder that holds train.txt, valid.txt and test.txt"
+    ):
+        TextFilesConfig().build()
+    with pytest.raises(ConfigError, match=r"dataset\.path: /nowhere/at/all is no folder"):
+        TextFilesConfig(path="/nowhere/at/all").build()
+    with pytest.raises(ConfigError, match=r"dataset\.most_types must be null .* or at least 3"):
+        TextFilesConfig(most_types=2)

@@ -18,8 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runner.data import CardConfig, LabelledRows, XmcFilesConfig, store
-from runner.data import prepare as module
+from runner.data import CardConfig, LabelledRows, XmcFilesConfig, convert_rows, store
 from runner.data.places import prepared_dir
 from runner.data.prepare import load_card_dataset, prepare_card
 from runner.errors import DataError, DataNotPrepared
@@ -310,14 +309,14 @@ def _prepare_slowly(cards: Path, mirror: Path, log: Path, barrier: object) -> No
     from runner.data import places
 
     places.CARDS_ROOT = cards
-    real = module._write_split
+    real = convert_rows._write_split
 
     def write_split(*arguments: object) -> object:
         with log.open("a") as file:
             file.write("x")
         return real(*arguments)  # type: ignore[arg-type]
 
-    module._write_split = write_split  # type: ignore[assignment]
+    convert_rows._write_split = write_split  # type: ignore[assignment]
     barrier.wait()  # type: ignore[attr-defined]
     prepare_card("toy", given=mirror)
 
