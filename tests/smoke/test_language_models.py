@@ -130,7 +130,7 @@ def test_rows_train_with_sgd_and_clipping_too(
         ])  # fmt: skip
         folder = run(config)
         losses = [line["loss"] for line in observations(folder, "evaluation")]
-        assert losses[-1] < 0.9 * losses[0]
+        assert losses[-1] < 0.95 * losses[0]
         assert "selection" not in summary_of(folder)
 
 
