@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -177,7 +177,8 @@ def warm_up(config: RunConfig) -> None:
         network.train_step(batch, step, clock)
     after = step + 1
     network.read_all(after)
-    task.evaluate_final(network)
+    with suppress(Diverged):  # what steps of this size do to throw-away data says nothing
+        task.evaluate_final(network)
     probe = task.probe(8)
     proposal_of(network, probe, after)
     if config.diagnostics.every_epochs is not None:
