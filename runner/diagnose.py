@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from runner.losses import LossConfig
     from runner.report.diagnosis import Entry
     from runner.run_folder import RunFolder
-    from runner.samplers import SamplerConfig
+    from runner.samplers import Query, SamplerConfig
+
+_LEARNING_ROWS = 256
+_IS_THE_BATCH = "sampler {name}: the batch is the draw, and there is but one probe; name another by --sampler"
 
 
 def main() -> int:
@@ -93,6 +96,7 @@ def diagnose(arguments: argparse.Namespace) -> Path:
 def parse(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
     """``{"sampler": {"K": 4}, "loss": {"name": "nce"}}``; ConfigError for what is not to be set here."""
     from omegaconf import OmegaConf
+    from yaml import YAMLError
 
     out: dict[str, dict[str, Any]] = {}
     for word in overrides:
@@ -100,8 +104,10 @@ def parse(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
         if not equals or not key:
             raise ConfigError(f"cannot read '{word}': write KEY=VALUE, or --sampler NAME")
         group, _, field = key.partition(".")
-        if key == "sampler":
+        if key in ("sampler", "sampler.name"):
             raise ConfigError(f"a sampler is named by --sampler {text}")
+        if key == "loss.name":
+            raise ConfigError(f"a loss is named by loss={text}")
         if (group, bool(field)) not in (("sampler", True), ("loss", True), ("loss", False)) and key != (
             "hardware.threads"
         ):
@@ -109,7 +115,10 @@ def parse(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
                 f"'{key}' can not be set here: the weights are the run's; "
                 "valid: sampler.KEY, loss, loss.KEY, hardware.threads"
             )
-        value = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
+        try:
+            value = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
+        except YAMLError:
+            raise ConfigError(f"cannot read the value of '{word}'") from None
         assert isinstance(value, dict)
         out.setdefault(group, {})[field or "name"] = value["value"]
     return out
@@ -134,6 +143,11 @@ def choose(config: "RunConfig", names: Sequence[str], changes: Mapping[str, Mapp
         if name not in SAMPLERS and name != "all":
             raise ConfigError(f"unknown sampler '{name}'{did_you_mean(name, [*SAMPLERS, 'all'])}")
     wanted = list(SAMPLERS) if everyone else list(dict.fromkeys(names)) or [config.sampler.name]
+    for name in [name for name in wanted if SAMPLERS[name].is_the_batch]:
+        if not everyone:
+            raise ConfigError(_IS_THE_BATCH.format(name=name))
+        _leave_out(name, ConfigError("the batch is the draw"))
+        wanted.remove(name)
     fields = {name: {field.name for field in dataclasses.fields(SAMPLERS[name])} for name in wanted}
     of_samplers = changes.get("sampler", {})
     for key in of_samplers:
@@ -222,6 +236,7 @@ def _measure(
         file=sys.stderr,
     )
     query = query_of(network, take(data.test, probe))
+    learning = query_of(network, take(data.train, probe_rows(data.train.num_rows, _LEARNING_ROWS)))
     truth = Truth.of(network.layer, query, by_magnitude=config.loss.by_magnitude)
     lengths = [len(probe) + draws * (2 if choice.sampler.random_tables else 1) for choice in chosen]
     entries = []
@@ -229,7 +244,8 @@ def _measure(
         for index, choice in enumerate(chosen, start=1):
             bar.set_description(choice.sampler.name)
             try:
-                entries.append(_entry(network, truth, choice, first_step=step + 1, draws=draws, tick=bar.update))
+                entry = _entry(network, truth, choice, learning, first_step=step + 1, draws=draws, tick=bar.update)
+                entries.append(entry)
             except RunnerError as error:
                 if not choice.may_be_left_out:
                     raise
@@ -247,8 +263,18 @@ def _measure(
     return made, entries
 
 
-def _entry(network: "Network", truth: "Truth", choice: Choice, *, first_step: int, draws: int, tick: "Tick") -> "Entry":
-    """Measure one sampler, the network's own where the settings are the same."""
+def _entry(
+    network: "Network",
+    truth: "Truth",
+    choice: Choice,
+    learning: "Query",
+    *,
+    first_step: int,
+    draws: int,
+    tick: "Tick",
+) -> "Entry":
+    """Measure one sampler, the network's own where the settings are the same. ``learning``: training rows for those
+    that learn from hidden states."""
     from runner.diagnostics import fresh_samplers, measure, proposal_against_truth
     from runner.report.diagnosis import Entry
 
@@ -257,6 +283,8 @@ def _entry(network: "Network", truth: "Truth", choice: Choice, *, first_step: in
     is_own = config == network.config.sampler
     with layer.table.frozen():
         sampler = network.sampler if is_own else config.build(layer=layer, training=training, seed=seed)
+        if sampler.learns and not is_own:
+            sampler.rebuild_from(learning, first_step - 1)
     tables = "without tables"
     if sampler.state_dict():
         tables = "with the tables the run ended with" if is_own else "built anew on the final weights"

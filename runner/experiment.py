@@ -52,12 +52,13 @@ class Network:
         dim = self.encoder.dim
         weights = rng.generator(seed, rng.CLASS_INIT).standard_normal((num_classes, dim), dtype=np.float32)
         weights *= np.float32(1 / math.sqrt(dim))
-        table = RowTable(config.optimizer, weights, bias=True)
+        output = config.output
+        table = RowTable(config.optimizer, weights, bias=True, bias_moves=output.bias)
         # Softmax does not see a common shift; losses that treat logits as log probabilities (NCE) start at uniform.
         # Magnitudes are symmetric around 0 and start there; a normalised layer has no biases.
-        if not (self.loss.by_magnitude or config.output.normalize):
+        if output.bias and not (self.loss.by_magnitude or config.sampler.by_magnitude or output.normalize):
             table.bias_view[:] = -np.float32(math.log(num_classes))
-        self.layer = OutputLayer(table, config.output.scale)
+        self.layer = OutputLayer(table, output.scale)
         self.sampler = config.sampler.build(layer=self.layer, training=training, seed=seed)
 
     def train_step(self, batch: Batch, step: int, clock: StageClock) -> tuple[float, float]:

@@ -110,10 +110,10 @@ class RowTable:
     """A (rows, columns) float32 matrix with an optional bias per row, its Adam moments, and who was updated when.
 
     Legend: R rows, D columns, N pairs, U distinct rows, C rows of a block, B sources.
-    ``least_norm`` of a method: rows stand for their directions (see ``kernels.rows``).
+    ``bias_moves`` false: biases stay 0. ``least_norm`` of a method: rows stand for their directions (see ``kernels.rows``).
     """
 
-    def __init__(self, config: AdamConfig, weights_RD: np.ndarray, *, bias: bool) -> None:
+    def __init__(self, config: AdamConfig, weights_RD: np.ndarray, *, bias: bool, bias_moves: bool = True) -> None:
         rows = weights_RD.shape[0]
         self.config = config
         self.weights = np.ascontiguousarray(weights_RD, dtype=np.float32)
@@ -124,6 +124,7 @@ class RowTable:
         self.bias, self.bias_first, self.bias_second = (
             np.zeros((rows if bias else 0, 1), dtype=np.float32) for _ in range(3)
         )
+        self._bias_moves = bias_moves
         self.drift = Drift(config)
         self._is_frozen = False
 
@@ -259,10 +260,18 @@ class RowTable:
             *self._arrays, self.last_step, step, self._upto(step), *self._adam_scalars(step), *self.drift.powers,
             sources_SD, *groups, pair_source_N, grad_N, bias_grad_N, source_grad_BD, least_norm,
         )  # fmt: skip
+        self._hold_bias(groups[1])
 
     def update_all(self, kernel: Callable[..., None], step: int, *arguments: Any) -> None:
         """Adam on every row by a kernel that makes the gradients itself; rows must be current, as by ``read``."""
         kernel(*self._arrays, self.last_step, step, *self._adam_scalars(step), *arguments)
+        self._hold_bias(slice(None))
+
+    def _hold_bias(self, rows: np.ndarray | slice) -> None:
+        """Undo what an update did to biases that are to stay 0."""
+        if not self._bias_moves:
+            for array in (self.bias, self.bias_first, self.bias_second):
+                array[rows] = 0
 
 
 def dense_adam(config: AdamConfig, state: dict[str, Any], parameter: np.ndarray, grad: np.ndarray, step: int) -> None:

@@ -116,6 +116,15 @@ class Sampler(ABC):
         return False
 
     @property
+    def learns(self) -> bool:
+        """Whether a refresh learns from the query's hidden states."""
+        return False
+
+    def rebuild_from(self, query: Query, step: int) -> None:
+        """Follow the class vectors as of the end of ``step`` now, whatever the schedule says, and learn."""
+        raise NotImplementedError(f"{type(self).__name__} learns nothing")
+
+    @property
     def statistics(self) -> dict[str, float]:
         """Numbers worth logging, e.g. refreshes done and bytes held."""
         return {}
@@ -134,7 +143,8 @@ class SamplerConfig(ABC):
     """Base of sampler configs; ``losses`` lists the losses that make sense with the sampler.
 
     ``random_tables``: the sampler draws through tables of random hash functions, so that the error of an estimate
-    under one draw of them differs from that over fresh draws.
+    under one draw of them differs from that over fresh draws. ``by_magnitude``: draws depend on how large logits are,
+    not only on their differences. ``is_the_batch``: nothing is drawn but the batch itself.
     """
 
     losses: ClassVar[tuple[str, ...]] = (
@@ -142,6 +152,8 @@ class SamplerConfig(ABC):
         "blackout",
     )  # fmt: skip
     random_tables: ClassVar[bool] = False
+    by_magnitude: ClassVar[bool] = False
+    is_the_batch: ClassVar[bool] = False
     name: str
 
     @property

@@ -13,7 +13,7 @@ author={Yi, Xinyang and others}, booktitle={RecSys}, year={2019}}
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class InBatchConfig(SamplerConfig):
     """Nothing to set: there are as many candidates as the batch has distinct targets."""
+
+    is_the_batch: ClassVar[bool] = True
 
     def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
         return InBatch(training)

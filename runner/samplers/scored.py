@@ -18,7 +18,7 @@ Legend: B rows, N classes, C classes of a block, M draws a row, I ids asked for.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numba import njit, prange
@@ -151,6 +151,7 @@ class ExactConfig(ScoredConfig):
 class QuadraticConfig(ScoredConfig):
     """q_i proportional to alpha o_i^2 + 1; made for ``loss=absolute_softmax``, which favours large |o| as it does."""
 
+    by_magnitude: ClassVar[bool] = True
     alpha: float = 100.0
 
     def __post_init__(self) -> None:

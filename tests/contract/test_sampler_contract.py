@@ -123,7 +123,7 @@ TRUNCATING = {"topk-topk", "lsh-published"}
 _UNIQUE = {"uniform", "log_uniform", "unigram"}  # samplers that can drop repeated draws
 
 ALL = [pytest.param(name, case, id=f"{name}-{case}") for name, cases in CASES.items() for case in cases]
-LOOKS_AT_EVERY_VECTOR = {"exact", "quadratic", "sphere"}
+LOOKS_AT_EVERY_VECTOR = {name for name in CASES if name.startswith("midx")} | {"exact", "quadratic", "sphere"}
 DETERMINISTIC = ("full", "topk", "in_batch")  # given the batch
 RANDOM = [param for param in ALL if param.values[0] not in DETERMINISTIC]
 # For in_batch the batch is the draw: its counts are tested over batches, below.
@@ -492,7 +492,7 @@ def test_a_class_vector_that_is_not_a_number(name: str, layer: OutputLayer, quer
     layer.table.weights[11] = np.inf
     for case in CASES[name]:
         if name in LOOKS_AT_EVERY_VECTOR:
-            with pytest.raises(RunnerError, match=r"^[^\n]*not a finite number[^\n]*$"):
+            with pytest.raises(RunnerError, match=r"^[^\n]*not (a )?finite number[^\n]*; try a smaller optimizer\.lr$"):
                 build(name, case, layer).sample(query, 1)
             continue
         proposal = build(name, case, layer).sample(query, 1)

@@ -245,7 +245,6 @@ def test_data_that_are_not_there(configure: Configure, own_data_dir: Path, tmp_p
 @pytest.mark.parametrize(
     "sampler",
     ["full", "uniform", "lsh_label", "lsh_embedding", "topk", "rff", "midx_rq", "midx_exact", "midx_learn_pq"],
-    ["full", "uniform", "lsh_label", "lsh_embedding", "topk", "rff", "midx_rq", "midx_exact", "midx_learn_pq"],
 )
 @pytest.mark.parametrize("lr", ["1e30", "3e38"])
 def test_a_run_that_blows_up_is_never_finished(sampler: str, lr: str, configure: Configure) -> None:
