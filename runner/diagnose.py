@@ -237,13 +237,18 @@ def _measure(
     )
     query = query_of(network, take(data.test, probe))
     learning = query_of(network, take(data.train, probe_rows(data.train.num_rows, _LEARNING_ROWS)))
-    truth = Truth.of(network.layer, query, by_magnitude=config.loss.by_magnitude)
+    # The gradient that a loss estimates is that of the softmax it stands for: of the logits or of their magnitudes.
+    truths = {
+        by_magnitude: Truth.of(network.layer, query, by_magnitude=by_magnitude)
+        for by_magnitude in {choice.loss.by_magnitude for choice in chosen}
+    }
     lengths = [len(probe) + draws * (2 if choice.sampler.random_tables else 1) for choice in chosen]
     entries = []
     with tqdm(total=sum(lengths), unit="part", **PROGRESS_BAR) as bar:
         for index, choice in enumerate(chosen, start=1):
             bar.set_description(choice.sampler.name)
             try:
+                truth = truths[choice.loss.by_magnitude]
                 entry = _entry(network, truth, choice, learning, first_step=step + 1, draws=draws, tick=bar.update)
                 entries.append(entry)
             except RunnerError as error:

@@ -110,7 +110,8 @@ class RowTable:
     """A (rows, columns) float32 matrix with an optional bias per row, its Adam moments, and who was updated when.
 
     Legend: R rows, D columns, N pairs, U distinct rows, C rows of a block, B sources.
-    ``bias_moves`` false: biases stay 0. ``least_norm`` of a method: rows stand for their directions (see ``kernels.rows``).
+    ``bias_moves`` false: biases stay 0.
+    ``least_norm`` of a method: rows stand for their directions (see ``kernels.rows``).
     """
 
     def __init__(self, config: AdamConfig, weights_RD: np.ndarray, *, bias: bool, bias_moves: bool = True) -> None:

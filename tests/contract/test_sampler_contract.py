@@ -118,7 +118,7 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
     "midx_learn_rq": _LEARN,
 }
 # What can not draw every class estimates the partition of those it can.
-TRUNCATING = {"topk-topk", "lsh-published"}
+TRUNCATING = {"topk-topk", "lsh-published", "exact-exact"}
 
 _UNIQUE = {"uniform", "log_uniform", "unigram"}  # samplers that can drop repeated draws
 
@@ -407,7 +407,7 @@ def test_known_mistakes_are_caught(mistake: str, layer: OutputLayer, query: Quer
             "uniform", "per_row_repeats", lambda _, query: rff.log_expected_count(query, everyone, 1)
         ),
         "popularity shifted by one": ("unigram", "per_row_repeats", lambda log_count, _: np.roll(log_count, 1, axis=1)),
-        "one row's counts": ("exact", "exact", lambda log_count, _: np.repeat(log_count[:1], ROWS, axis=0)),
+        "one row's counts": ("quadratic", "quadratic", lambda log_count, _: np.repeat(log_count[:1], ROWS, axis=0)),
     }[mistake]  # fmt: skip
     inner = build(name, case, layer)
     true = frequency_scores(inner, query, 70_000, unique=False, moving=False)
@@ -819,10 +819,10 @@ def test_very_few_classes(
 def test_more_classes_than_a_float_can_count(make_layer: Callable[..., OutputLayer]) -> None:
     """2^24 and more classes: no sampler rounds ids through float32 or stops at torch.multinomial's limit.
 
-    The share of candidates in the last tenth of the classes lies within 5 deviations of what the rows state of 4,096
-    classes there (all samplers, false alarm below 1e-5 each); classes above 2^24 are met by those that can.
+    Of draws that are about uniform (class vectors are short), a tenth lies in the last tenth of the classes, and an
+    eighth above 2^24, where a float32 has no odd numbers: of some 500 draws there, all even would be one in 2^500.
     """
-    n = 2**24 + 2**16
+    n = 2**24 + 2**21
     layer = make_layer(n, 4)
     query = Query(
         hidden_BD=np.ones((2, 4), dtype=np.float32),
@@ -850,7 +850,7 @@ def test_more_classes_than_a_float_can_count(make_layer: Callable[..., OutputLay
             assert np.isfinite(log_counts).all(), name
             if name not in ("log_uniform", "topk", "in_batch", "lsh_topk", "lsh_embedding"):
                 assert 0.05 < (ids > 0.9 * n).mean() < 0.15, name
-                assert len(np.unique(ids & 1)) == 2, f"{name}: odd ids above 2^24 need more than float32"
+                assert (ids[ids >= 2**24] & 1).any(), f"{name}: odd ids above 2^24 need more than float32"
         assert np.isfinite(sampler.log_expected_count(query, some, 1)).all() or name == "topk", name
         del sampler
 
