@@ -100,8 +100,8 @@ def _argmax_of_perturbed(ids_BW, nearest_B, query_BD, weights_ND, bias_N, normal
 def sample_by_gumbel(sampler: LshTopK, hidden_BD: np.ndarray, *, step: int) -> np.ndarray:
     """(B,) int32: one (almost exact) draw of each row from the softmax, in time sub-linear in the classes.
 
-    Diverged where a row's logits are not numbers. k and l are the sampler's; its tables should be fresh (``sampler.rebuild``) and class vectors current. The same
-    ``step`` gives the same draws.
+    Diverged where a row's logits are not numbers. k and l are the sampler's; its tables should be fresh
+    (``sampler.rebuild``) and class vectors current. The same ``step`` gives the same draws.
     """
     nothing = 0
     ids_BW, nearest_B, _ = sampler.nearest_and_tail(query_of(hidden_BD), step, nothing)

@@ -2,10 +2,12 @@
 
 ``exact`` draws from q = p, the softmax over the classes that are not the row's targets (EXP in the RF-softmax paper):
 the oracle. A candidate's exp(logit) over its expected count is then the same number whichever class was drawn, so that
-the sampled softmax's partition is exact and its gradient has no bias, however few draws are made. ``quadratic`` (``sphere``) draws from q_i proportional to alpha o_i^2 + 1. Both cost O(n d) a row:
-blocks of classes are scored for the whole batch by dense products and a row's draws are carried from block to block.
-Draw j moves into a block with the probability that the block holds of all weight so far, so one pass suffices and no
-(B, n) matrix is kept.
+the sampled softmax's partition is exact and its gradient has no bias, however few draws are made. ``quadratic``
+(``sphere``) draws from q_i proportional to alpha o_i^2 + 1.
+
+Both cost O(n d) a row: blocks of classes are scored for the whole batch by dense products and a row's draws are carried
+from block to block. Draw j moves into a block with the probability that the block holds of all weight so far, so one
+pass suffices and no (B, n) matrix is kept.
 
 The quadratic kernel has a tree too (O(d^2 log n) a draw). It would keep d^2 numbers a node, 32 GB at n = 500,000 and
 d = 128 with a class to a leaf, and a visit of a node costs as much as scoring d classes: for batches of rows with

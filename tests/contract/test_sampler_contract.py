@@ -6,6 +6,7 @@ of seeds. The frequency and partition tests make about 10,000 comparisons in all
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -420,10 +421,14 @@ def test_known_mistakes_are_caught(mistake: str, layer: OutputLayer, query: Quer
 def test_partition_estimate_is_unbiased(name: str, case: str, layer: OutputLayer, query: Query) -> None:
     """E[sum over candidates of exp(logit - log count)] = sum over classes that can be drawn of exp(logit)."""
     sampler = build(name, case, layer)
-    assert layer.table.bias is not None
-    weight_BN = np.exp(query.hidden_BD.astype(np.float64) @ layer.table.weights.T + layer.table.bias[:, 0])
+    weight_BN = np.exp(query.hidden_BD.astype(np.float64) @ layer.table.weights.T + layer.table.bias_view)
+    assert (stated_counts(sampler, query, 1) > 0).all() == (f"{name}-{case}" not in TRUNCATING)
+    check_partition(sampler, query, weight_BN)
+
+
+def check_partition(sampler: Sampler, query: Query, weight_BN: np.ndarray) -> None:
+    """The mean estimate of 1,500 steps is within 5 standard errors of the sum of what can be drawn."""
     possible_BN = stated_counts(sampler, query, 1) > 0
-    assert possible_BN.all() == (f"{name}-{case}" not in TRUNCATING)
     exact_B = (weight_BN * possible_BN).sum(1)
     steps = 1500
     estimate_SB = np.empty((steps, ROWS))
@@ -469,6 +474,49 @@ def test_in_batch_counts_hold_over_batches(layer: OutputLayer) -> None:
     others = np.setdiff1d(np.arange(classes), labels[0])  # the row's own targets are masked, whatever is stated
     error = np.sqrt(steps * stated[others] * (1 - stated[others]))
     assert (np.abs(seen[others] - steps * stated[others]) < BOUND * error).all()
+
+
+@pytest.mark.parametrize(("rows", "batch", "count"), [(10**9, 256, 1), (9 * 10**7, 2, 1), (1000, 11, 3), (12, 12, 4)])
+def test_in_batch_counts_at_any_size(rows: int, batch: int, count: int, layer: OutputLayer) -> None:
+    """1 - product over draws j of (1 - c / (R - 1 - j)), in exact arithmetic."""
+    training = TrainingFacts(label_counts_N=np.full(N, count), num_rows=rows, steps_per_epoch=1)
+    sampler = SAMPLERS["in_batch"](name="in_batch").build(layer=layer, training=training, seed=0)  # type: ignore[call-arg]
+    miss = Fraction(1)
+    for j in range(batch - 1):
+        miss *= max(Fraction(0), 1 - Fraction(count, rows - 1 - j))
+    query = Query(
+        hidden_BD=np.zeros((batch, DIM), dtype=np.float32),
+        target_indptr_B1=np.arange(batch + 1, dtype=np.int64),
+        targets_P=np.arange(batch, dtype=np.int32) % N,
+    )
+    stated = sampler.log_expected_count(query, np.arange(N, dtype=np.int32), 1)
+    np.testing.assert_allclose(np.exp(stated.astype(np.float64)), float(1 - miss), rtol=1e-5)
+
+
+FIRST = [pytest.param(name, next(iter(cases)), id=name) for name, cases in CASES.items() if name != "in_batch"]
+
+
+@pytest.mark.parametrize(("name", "case"), FIRST)
+def test_counts_hold_in_a_normalised_layer(name: str, case: str, layer: OutputLayer, query: Query) -> None:
+    """Logits are 4 cos(h, w) + b: frequencies of 70,000 candidates and the partition of those logits."""
+    layer = OutputLayer(layer.table, 4.0)
+    layer.table.weights *= np.geomspace(0.2, 5, N, dtype=np.float32)[:, None]
+    sampler = build(name, case, layer)
+    moving = name in ("lsh_label", "lsh_embedding", "lsh_topk")
+    scores = frequency_scores(sampler, query, 70_000, unique=not repeats(name, case), moving=moving)
+    if name not in DETERMINISTIC:
+        assert np.abs(scores).max() < BOUND
+        assert surprise(scores) > 1e-6
+    weights = layer.table.weights.astype(np.float64)
+    cosine_BN = (query.hidden_BD / np.linalg.norm(query.hidden_BD, axis=1, keepdims=True)) @ (
+        weights / np.linalg.norm(weights, axis=1, keepdims=True)
+    ).T
+    weight_BN = np.exp(4 * cosine_BN + layer.table.bias_view)
+    check_partition(sampler, query, weight_BN)
+    if name in ("topk", "lsh_topk"):  # what is certain is what has the largest logits of those looked at
+        counts_BN = stated_counts(sampler, query, 1)
+        for row in range(ROWS):
+            assert weight_BN[row][counts_BN[row] == 1].mean() > weight_BN[row].mean()
 
 
 @pytest.mark.parametrize("case", list(CASES["lsh_topk"]))

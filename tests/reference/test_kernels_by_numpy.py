@@ -325,6 +325,14 @@ def test_streams_of_rows_steps_purposes_and_seeds_are_apart() -> None:
     assert len(keys) == 4 * 4 * 8 * 8
 
 
+@pytest.mark.parametrize("bound", [2**20, 10**7, 2**31 - 1])
+def test_below_takes_the_whole_word_for_many(bound: int) -> None:
+    """floor(word * bound / 2^64) to within the lost lowest bits: no class is favoured by bound / 2^32."""
+    words = np.random.default_rng(0).integers(0, 2**64, 1000, dtype=np.uint64)
+    for word in [*words, np.uint64(0), np.uint64(2**64 - 1)]:
+        assert rng.below(word, bound) == (int(word) * bound) >> 64
+
+
 def test_below_and_unit_stay_in_range() -> None:
     words = [np.uint64(w) for w in (0, 1, 2**32 - 1, 2**32, 2**63, 2**64 - 1)]
     for bound in (1, 2, 3, 2**31 - 1):
