@@ -10,11 +10,13 @@ run's loss, or with the one of its own file where the run's does not go with it.
 every sampler that has it; loss=NAME, loss.KEY=VALUE and hardware.threads=N can be set too (with --sampler all, a loss
 is for those that it goes with).
 
-Prints a Markdown table and, as its last line, the folder of everything: RUN/diagnostics, which is replaced.
+Prints a Markdown table and, as its last line, the folder of everything: RUN/diagnostics (with --name NAME,
+RUN/diagnostics-NAME), which is replaced.
 """
 
 import argparse
 import dataclasses
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -36,23 +38,44 @@ _LEARNING_ROWS = 256
 _IS_THE_BATCH = "sampler {name}: the batch is the draw, and there is but one probe; name another by --sampler"
 
 
-def main() -> int:
+def parser() -> argparse.ArgumentParser:
     names = sorted(path.stem for path in (CONF / "sampler").glob("*.yaml"))
-    parser = argparse.ArgumentParser(
+    front = argparse.ArgumentParser(
         prog="python -m runner.diagnose", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("run_folder", type=Path, metavar="RUN_FOLDER", help="folder of a finished run")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, e.g. sampler.num_samples=100")
-    parser.add_argument(
+    front.add_argument("run_folder", type=Path, metavar="RUN_FOLDER", help="folder of a finished run")
+    front.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, e.g. sampler.num_samples=100")
+    front.add_argument(
         "--sampler", nargs="+", default=[], metavar="NAME",
         help=f"default: the run's own; all: every one that fits; or of {', '.join(names)}",
     )  # fmt: skip
-    parser.add_argument("--rows", type=int, default=64, help="test rows to measure on; default: 64")
-    parser.add_argument("--draws", type=int, default=16, help="draws that gradients are averaged over; default: 16")
-    arguments = parser.parse_intermixed_args()  # settings may stand anywhere
+    front.add_argument("--rows", type=int, default=64, help="test rows to measure on; default: 64")
+    front.add_argument("--draws", type=int, default=16, help="draws that gradients are averaged over; default: 16")
+    front.add_argument("--name", default="", help="results go to RUN/diagnostics-NAME instead of RUN/diagnostics")
+    return front
+
+
+def read_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """``run_folder``, ``sampler`` names and ``overrides`` wherever they stood, ``rows``, ``draws``, ``name``."""
+    arguments = parser().parse_intermixed_args(words)  # settings may stand anywhere
     # Overrides after --sampler NAME are taken for names by argparse.
     arguments.overrides += [word for word in arguments.sampler if "=" in word]
     arguments.sampler = [word for word in arguments.sampler if "=" not in word]
+    return arguments
+
+
+def asked(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What two measurements of the same folder must have in common to be the same."""
+    return {
+        "sampler": arguments.sampler,
+        "overrides": sorted(arguments.overrides),
+        "rows": arguments.rows,
+        "draws": arguments.draws,
+    }
+
+
+def main() -> int:
+    arguments = read_arguments()
     try:
         print(diagnose(arguments), flush=True)
     except KeyboardInterrupt:
@@ -66,6 +89,7 @@ def main() -> int:
 def diagnose(arguments: argparse.Namespace) -> Path:
     """Measure, print the tables, write the folder and return its path."""
     require(arguments.rows >= 1, "--rows must be at least 1")
+    require(bool(re.fullmatch(r"[\w-]*", arguments.name)), "--name: letters, digits, - and _ only")
     require(arguments.draws >= 2, "--draws must be at least 2: one has no variance")
     changes = parse(arguments.overrides)
     folder = _finished(arguments.run_folder)
@@ -83,11 +107,12 @@ def diagnose(arguments: argparse.Namespace) -> Path:
         origin = provenance(config, threads, str(folder.provenance().get("data_checksum")))
         command = " ".join(["python -m runner.diagnose", *sys.argv[1:]])
         done = diagnosis.Diagnosis(
-            made={**origin, **made, "run_id": folder.path.name, "command": command}, entries=tuple(entries)
+            made={**origin, **made, "run_id": folder.path.name, "command": command, "asked": asked(arguments)},
+            entries=tuple(entries),
         )
-        diagnosis.write(done, folder.diagnostics_path)
+        diagnosis.write(done, folder.diagnostics_path(arguments.name))
     print(diagnosis.to_markdown(done))
-    return folder.diagnostics_path
+    return folder.diagnostics_path(arguments.name)
 
 
 # ---------------------------------------------------------------- what is asked for
@@ -301,6 +326,7 @@ def _entry(
         settings=dataclasses.asdict(config),
         loss_settings=dataclasses.asdict(choice.loss),
         tables=tables,
+        avoids_targets=sampler.avoids_targets,
         measures=measures.record(),
         cumulative=measures.curves(),
         distribution=proposal_against_truth(sampler, layer, truth.query, first_step, by_magnitude=truth.by_magnitude),

@@ -7,7 +7,7 @@
     summary.json      status and final numbers; replaced atomically
     checkpoint/       step-<n>/ with arrays and state.json; renamed into place when whole
     weights/          of a finished run, where they were to be kept: arrays and state.json
-    diagnostics/      what ``python -m runner.diagnose`` made of them
+    diagnostics*/     what ``python -m runner.diagnose`` made of them
 """
 
 import fcntl
@@ -89,7 +89,6 @@ class RunFolder:
         self.metrics_path = path / "metrics.jsonl"
         self._checkpoints = path / "checkpoint"
         self._weights = path / "weights"
-        self.diagnostics_path = path / "diagnostics"
 
     # ------------------------------------------------------------ life of a run
 
@@ -122,7 +121,7 @@ class RunFolder:
         for name in ("summary.json", "metrics.jsonl", "provenance.json"):
             (self.path / name).unlink(missing_ok=True)
         self.drop_checkpoint()
-        for folder in (self._weights, self.diagnostics_path):
+        for folder in (self._weights, *self.path.glob("diagnostics*")):
             shutil.rmtree(folder, ignore_errors=True)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
@@ -185,6 +184,10 @@ class RunFolder:
     @property
     def has_weights(self) -> bool:
         return (self._weights / "state.json").exists()
+
+    def diagnostics_path(self, name: str = "") -> Path:
+        """Where ``python -m runner.diagnose --name NAME`` writes."""
+        return self.path / (f"diagnostics-{name}" if name else "diagnostics")
 
     @property
     def has_checkpoint(self) -> bool:
