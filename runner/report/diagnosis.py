@@ -33,8 +33,8 @@ _NOTES = (
     "Mean ± standard deviation over test rows. Samplers that share candidates between rows saw all rows as one batch.",
 )
 _FRESH_NOTE = (
-    "Fresh tables: each draw with hash functions of its own, built on the final weights; samplers without random tables "
-    "have none."
+    "Fresh tables: each draw with hash functions of its own, built on the final weights; samplers without random "
+    "tables have none."
 )
 _TARGETS_NOTE = "{name} draws outside a row's own targets, which the loss adds: divergences are over the others."
 
@@ -146,11 +146,11 @@ def settings(diagnosis: Diagnosis) -> str:
 def made_line(diagnosis: Diagnosis) -> str:
     """Probe, weights, draws; day, commit, machine."""
     made = diagnosis.made
+    commit = str(made["commit"] or "unknown")[:10] + (" + changes" if made["patch"] else "")
     return (
-        f"{made['rows']} test rows of {made['dataset']} ({made['num_classes']:,} classes), weights of "
-        f"{made['run_id']} after step {made['step']:,}, {made['draws']} draws; {made['started'][:10]}; commit "
-        f"{str(made['commit'] or 'unknown')[:10]}{' + changes' if made['patch'] else ''}; {made['cpu']}, {made['threads']} of "
-        f"{made['cores']} cores"
+        f"{made['rows']} test rows of {made['dataset']} ({made['num_classes']:,} classes), weights of {made['run_id']} "
+        f"after step {made['step']:,}, {made['draws']} draws; {made['started'][:10]}; commit {commit}; "
+        f"{made['cpu']}, {made['threads']} of {made['cores']} cores"
     )
 
 
