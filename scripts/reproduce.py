@@ -79,7 +79,7 @@ def reproduce(
         if any(spec.kind == "diagnosis" for spec in specs):
             print("and some minutes for the diagnosis of each run", flush=True)
         if by_name or left:
-            names = ", ".join(spec.name for spec in [*by_name, *left])
+            names = ", ".join([*(spec.name for spec in by_name), *(bench.name for bench in left)])
             print(f"not in this plan, run by name only: {names}", flush=True)
         if arguments.dry_run:
             return 0
@@ -101,11 +101,11 @@ def reproduce(
 
 
 def print_list(specs: Sequence[TableSpec], measured: Sequence[BenchSpec]) -> None:
-    width = max(len(spec.name) for spec in [*specs, *measured])
+    width = max(map(len, [*(spec.name for spec in specs), *(bench.name for bench in measured)]))
     for spec in specs:
         print(f"{spec.name:<{width}} {spec.title}" + (" (run by name only)" if spec.grid.by_name else ""))
-    for spec in measured:
-        print(f"{spec.name:<{width}} {spec.title} (measured by name only)")
+    for bench in measured:
+        print(f"{bench.name:<{width}} {bench.title} (measured by name only)")
     for grid in dict.fromkeys(spec.grid for spec in specs):
         print(", ".join(spec.name for spec in specs if spec.grid == grid))
         for name in PROFILES:
