@@ -550,7 +550,7 @@ def test_a_class_vector_that_is_not_a_number(name: str, layer: OutputLayer, quer
             assert np.isfinite(log_counts).all()
 
 
-@pytest.mark.parametrize(("name", "case"), LNS)
+@pytest.mark.parametrize(("name", "case"), UNIFORM_TAIL)
 def test_retrieved_classes_count_once_and_tail_classes_their_share(
     name: str, case: str, layer: OutputLayer, query: Query
 ) -> None:
@@ -867,10 +867,10 @@ def test_very_few_classes(
 def test_more_classes_than_a_float_can_count(make_layer: Callable[..., OutputLayer]) -> None:
     """2^24 and more classes: no sampler rounds ids through float32 or stops at torch.multinomial's limit.
 
-    Of draws that are about uniform (class vectors are short), a tenth lies in the last tenth of the classes, and an
-    eighth above 2^24, where a float32 has no odd numbers: of some 500 draws there, all even would be one in 2^500.
+    Of draws that are about uniform (class vectors are short), a tenth lies in the last tenth of the classes, and some
+    60 of 8,000 above 2^24, where a float32 has no odd numbers: all even would be one in 2^60.
     """
-    n = 2**24 + 2**21
+    n = 2**24 + 2**17
     layer = make_layer(n, 4)
     query = Query(
         hidden_BD=np.ones((2, 4), dtype=np.float32),
@@ -878,7 +878,7 @@ def test_more_classes_than_a_float_can_count(make_layer: Callable[..., OutputLay
         targets_P=np.array([n - 1, 2**24 + 5], dtype=np.int32),
     )
     training = TrainingFacts.one_label_a_row(np.ones(n, dtype=np.int64))
-    some = np.array([0, 2**24 - 1, 2**24, 2**24 + 1, n - 1], dtype=np.int32)
+    some = np.array([0, 2**24 - 1, 2**24, 2**24 + 1, n - 2], dtype=np.int32)
     for name, options in {
         "uniform": {"num_samples": 4000, "shared": False, "unique": False},
         "log_uniform": {"num_samples": 4000},
@@ -899,7 +899,8 @@ def test_more_classes_than_a_float_can_count(make_layer: Callable[..., OutputLay
             if name not in ("log_uniform", "topk", "in_batch", "lsh_topk", "lsh_embedding"):
                 assert 0.05 < (ids > 0.9 * n).mean() < 0.15, name
                 assert (ids[ids >= 2**24] & 1).any(), f"{name}: odd ids above 2^24 need more than float32"
-        assert np.isfinite(sampler.log_expected_count(query, some, 1)).all() or name == "topk", name
+        if name != "topk":
+            assert np.isfinite(sampler.log_expected_count(query, some, 1)).all(), name
         del sampler
 
 
