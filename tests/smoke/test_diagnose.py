@@ -256,7 +256,7 @@ def test_a_sampler_that_the_runs_loss_does_not_fit_takes_its_own(folder: Path, c
 
 
 @pytest.mark.parametrize(("arguments", "says"), [
-    (["--sampler", "unifrom"], "unknown sampler 'unifrom'; did you mean 'uniform'? valid: all, full"),
+    (["--sampler", "unifrom"], "unknown sampler 'unifrom'; did you mean 'uniform'? valid: all, exact, full"),
     (["--rows", "0"], "--rows must be at least 1"),
     (["--draws", "1"], "--draws must be at least 2"),
     (["sampler.KK=3"], "unknown key 'sampler.KK'; did you mean 'K'? valid: "),
