@@ -29,6 +29,7 @@ PLACE_ONLY = (
     "results_dir",
     "force",
     "checkpoint_seconds",
+    "keep_weights",
 )  # where and how, never what: not in run_id
 
 _TABLE_HINT = "a table is many runs: render one by `make reproduce TABLE=NAME` (names are in conf/table)"
@@ -64,6 +65,59 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OutputConfig:
+    """How the output layer scores a class.
+
+    ``normalize``: cos(h, w) / ``temperature`` ** 2 without a bias (RF-softmax, whose temperature T = 1 / sqrt(tau) it
+    is; 0.3 was best for its full softmax) instead of h . w + b. ``bias`` false: b = 0, as in the linear models of
+    RF-softmax and MIDX, whose samplers do not see biases.
+    """
+
+    bias: bool = True
+    normalize: bool = False
+    temperature: float = 0.3
+
+    def __post_init__(self) -> None:
+        require(0 < self.temperature <= 1e6, "output.temperature must lie in (0, 1e6]")
+        require(
+            self.normalize or self.temperature == OutputConfig.temperature,
+            "output.temperature is that of a normalised layer: set output.normalize=true too",
+        )
+
+    @property
+    def scale(self) -> float | None:
+        """Factor of the cosine; None where logits are plain inner products."""
+        return self.temperature**-2 if self.normalize else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosticsConfig:
+    """How far the sampler is from the softmax, measured at the ends of epochs (see ``runner.diagnostics``).
+
+    ``every_epochs``: after every so many epochs and at the end; None: never. ``rows``: test rows of the probe.
+    ``draws``: proposals that gradients are averaged over.
+    """
+
+    every_epochs: int | None = None
+    rows: int = 64
+    draws: int = 16
+
+    def __post_init__(self) -> None:
+        require(
+            self.every_epochs is None or self.every_epochs >= 1,
+            "diagnostics.every_epochs must be null (never) or at least 1",
+        )
+        require(self.rows >= 1, "diagnostics.rows must be at least 1")
+        require(self.draws >= 2, "diagnostics.draws must be at least 2: one has no variance")
+        changed = [name for name in ("rows", "draws") if getattr(self, name) != getattr(DiagnosticsConfig, name)]
+        require(
+            self.every_epochs is not None or not changed,
+            f"diagnostics.{changed[0] if changed else ''} is of diagnostics that are not made: set "
+            "diagnostics.every_epochs too",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Everything that decides the numbers of a run, and (``hardware``, ``results_dir``...) where it happens."""
 
@@ -78,9 +132,12 @@ class RunConfig:
     epochs: int
     batch_size: int
     max_steps: int | None = None
+    output: OutputConfig = OutputConfig()
+    diagnostics: DiagnosticsConfig = DiagnosticsConfig()
     results_dir: str = "results"
     force: bool = False
     checkpoint_seconds: float = 60.0
+    keep_weights: bool | None = None
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**31, "seed must lie in [0, 2147483647]")
@@ -90,10 +147,24 @@ class RunConfig:
         require(self.checkpoint_seconds > 0, "checkpoint_seconds must be above 0")
         require(bool(self.results_dir), "results_dir must not be empty")
         self.sampler.check_loss(self.loss)
+        require(
+            self.diagnostics.every_epochs is None or not self.sampler.is_the_batch,
+            f"diagnostics.every_epochs: with sampler={self.sampler.name} the batch is the draw, so that over one probe "
+            "there is nothing to average; measure another sampler",
+        )
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain nested dict, as written to the run folder's config.yaml."""
-        return dataclasses.asdict(self)
+        """Plain nested dict, as written to the run folder's config.yaml.
+
+        Sections that change nothing are left out, so that they do not tell runs apart: ``diagnostics`` where there are
+        none, ``output`` where logits are h . w + b.
+        """
+        out = dataclasses.asdict(self)
+        if self.diagnostics.every_epochs is None:
+            del out["diagnostics"]
+        if self.output == OutputConfig():
+            del out["output"]
+        return out
 
     @property
     def run_id(self) -> str:

@@ -17,6 +17,10 @@ class DataNotPrepared(DataError):
     """The data set is known but not on this machine yet; tables show this as a status, never as a number."""
 
 
+class Diverged(RunnerError):
+    """The training blew up: a loss or a weight is no longer a finite number."""
+
+
 class RunLocked(RunnerError):
     """Another process is working in the same run folder."""
 

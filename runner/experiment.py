@@ -23,20 +23,17 @@ from runner.batches import Batch, epoch_batches, steps_per_epoch, take
 from runner.clock import StageClock
 from runner.config import RunConfig, set_threads
 from runner.data import LabelledRows, XmcDataset
-from runner.diagnostics import proposal_against_truth
-from runner.errors import ConfigError, DataError, DataNotPrepared, RunnerError
+from runner.diagnostics import measures_of, probe_rows, proposal_of
+from runner.errors import ConfigError, DataError, DataNotPrepared, Diverged, RunnerError
 from runner.metrics import RANKS, inverse_propensity, ranking_metrics
-from runner.optimizers import RowTable
+from runner.optimizers import STATE_OF_TRAINING, RowTable
 from runner.output_layer import OutputLayer
 from runner.run_folder import RunFolder, provenance
-from runner.samplers import Query
+from runner.samplers import Query, TrainingFacts
 
-_BAR: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.1 if sys.stderr.isatty() else 10}
+PROGRESS_BAR: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.1 if sys.stderr.isatty() else 10}
 _EVALUATION_ROWS = 1024  # rows encoded and ranked at a time
-
-
-class Diverged(RunnerError):
-    """The loss is no longer a finite number."""
+_KEPT_BYTES = 64 * 2**20  # weights that are kept unless the configuration says something
 
 
 # ---------------------------------------------------------------- model and one step
@@ -45,22 +42,24 @@ class Diverged(RunnerError):
 class Network:
     """Encoder, output layer and sampler of one configuration."""
 
-    def __init__(self, config: RunConfig, *, num_features: int, label_counts_N: np.ndarray) -> None:
+    def __init__(self, config: RunConfig, *, num_features: int, training: TrainingFacts) -> None:
         self.config = config
+        self.training = training
         self.loss = config.loss
         seed = config.seed
-        num_classes = len(label_counts_N)
+        num_classes = len(training.label_counts_N)
         self.encoder = config.model.build(num_features=num_features, optimizer=config.optimizer, seed=seed)
         dim = self.encoder.dim
         weights = rng.generator(seed, rng.CLASS_INIT).standard_normal((num_classes, dim), dtype=np.float32)
         weights *= np.float32(1 / math.sqrt(dim))
-        table = RowTable(config.optimizer, weights, bias=True)
+        output = config.output
+        table = RowTable(config.optimizer, weights, bias=True, bias_moves=output.bias)
         # Softmax does not see a common shift; losses that treat logits as log probabilities (NCE) start at uniform.
-        table.bias_view[:] = -np.float32(math.log(num_classes))
-        self.layer = OutputLayer(table)
-        self.sampler = config.sampler.build(
-            num_classes=num_classes, label_counts_N=label_counts_N, layer=self.layer, seed=seed
-        )
+        # Magnitudes are symmetric around 0 and start there; a normalised layer has no biases.
+        if output.bias and not (self.loss.by_magnitude or config.sampler.by_magnitude or output.normalize):
+            table.bias_view[:] = -np.float32(math.log(num_classes))
+        self.layer = OutputLayer(table, output.scale)
+        self.sampler = config.sampler.build(layer=self.layer, training=training, seed=seed)
 
     def train_step(self, batch: Batch, step: int, clock: StageClock) -> tuple[float, float]:
         """One step (1-based). Returns the batch's mean loss and its candidates per row."""
@@ -81,7 +80,7 @@ class Network:
         with clock.stage("encode"):
             self.encoder.backward(grad_hidden, step)
         with clock.stage("refresh"):
-            self.sampler.refresh(step, scores.touched_U)
+            self.sampler.refresh(query, step, scores.touched_U)
         return float(losses.mean(dtype=np.float64)), proposal.candidates_per_row(batch.num_rows)
 
     def read_all(self, step: int) -> None:
@@ -104,11 +103,22 @@ class Network:
 
     def top(self, batch: Batch, k: int) -> np.ndarray:
         """(B, k) best classes of each row, best first."""
-        return self.layer.largest(self.encoder.encode(batch), k)
+        return self.layer.largest(self.encoder.encode(batch), k, by_magnitude=self.loss.by_magnitude)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         parts = {"encoder": self.encoder, "layer": self.layer.table, "sampler": self.sampler}
         return {f"{part}.{name}": value for part, owner in parts.items() for name, value in owner.state_dict().items()}
+
+    def final_weights(self) -> dict[str, np.ndarray]:
+        """What predicting and sampling need of the state: weights and the sampler's tables."""
+
+        def is_needed(name: str) -> bool:
+            return name.startswith("sampler.") or name.rpartition(".")[2] not in STATE_OF_TRAINING
+
+        return {name: value for name, value in self.state_dict().items() if is_needed(name)}
+
+    def load_final_weights(self, weights: dict[str, np.ndarray]) -> None:
+        self.load_state_dict({**self.state_dict(), **weights})
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         for part, owner in (
@@ -120,6 +130,15 @@ class Network:
             owner.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
 
 
+def training_facts(data: XmcDataset, batch_size: int) -> TrainingFacts:
+    train = data.train
+    return TrainingFacts(
+        label_counts_N=np.bincount(train.labels, minlength=data.num_classes),
+        num_rows=train.num_rows,
+        steps_per_epoch=steps_per_epoch(train.num_rows, batch_size),
+    )
+
+
 def evaluate(
     network: Network, data: LabelledRows, rows: np.ndarray, inverse_propensity_N: np.ndarray, *, label: str
 ) -> dict[str, float]:
@@ -127,7 +146,7 @@ def evaluate(
     k = min(max(RANKS), network.layer.num_classes)
     tops, indptrs, labels = [], [np.zeros(1, dtype=np.int64)], []
     chunks = range(0, len(rows), _EVALUATION_ROWS)
-    for begin in tqdm(chunks, desc=label, leave=False, disable=len(chunks) < 8, **_BAR):
+    for begin in tqdm(chunks, desc=label, leave=False, disable=len(chunks) < 8, **PROGRESS_BAR):
         batch = take(data, rows[begin : begin + _EVALUATION_ROWS])
         tops.append(network.top(batch, k))
         indptrs.append(batch.target_indptr[1:] + indptrs[-1][-1])
@@ -153,14 +172,17 @@ def warm_up(config: RunConfig) -> None:
     for array in arrays.values():
         array.flags.writeable = False  # as memory-mapped data are: kernels are compiled for that
     data = LabelledRows(**arrays)
-    counts = np.ones(classes, dtype=np.int64)
-    network = Network(config, num_features=features, label_counts_N=counts)
+    training = TrainingFacts(label_counts_N=np.ones(classes, dtype=np.int64), num_rows=rows, steps_per_epoch=3)
+    network = Network(config, num_features=features, training=training)
     clock = StageClock()
     for step, batch in enumerate(epoch_batches(data, 8, 0, 0), start=1):
         network.train_step(batch, step, clock)
     network.read_all(4)
     evaluate(network, data, np.arange(rows), np.ones(classes), label="")
-    proposal_against_truth(network, take(data, np.arange(8)), 4)
+    batch = take(data, np.arange(8))
+    proposal_of(network, batch, 4)
+    if config.diagnostics.every_epochs is not None:
+        measures_of(network, batch, first_step=4, draws=2)
 
 
 def label_frequency(label_counts_N: np.ndarray, points: int = 200) -> dict[str, list[int]]:
@@ -248,6 +270,22 @@ def _check_same_data(config: RunConfig, folder: RunFolder, checksum: str | None 
         raise RunnerError(f"the data changed since {folder.path} was made; force=true starts it again")
 
 
+def load_finished(config: RunConfig, folder: RunFolder) -> tuple[Network, XmcDataset, int]:
+    """The network as a finished run left it, its data, and the run's last step.
+
+    Raises RunnerError when the weights were not kept or the data are not those the run saw.
+    """
+    data: XmcDataset = config.dataset.build()
+    _check_same_data(config, folder, data.checksum)
+    kept = folder.load_weights()
+    if kept is None:
+        raise RunnerError(f"{folder.path} keeps no weights; force=true keep_weights=true makes the run again")
+    weights, step = kept
+    network = Network(config, num_features=data.num_features, training=training_facts(data, config.batch_size))
+    network.load_final_weights(weights)
+    return network, data, step
+
+
 class _Run:
     """State of a run in progress."""
 
@@ -267,12 +305,12 @@ class _Run:
         warm_up(config)
         self.warm_up_seconds = time.perf_counter() - begin
 
-        self.label_counts_N = np.bincount(train.labels, minlength=self.data.num_classes)
+        training = training_facts(self.data, config.batch_size)
+        self.label_counts_N, self.per_epoch = training.label_counts_N, training.steps_per_epoch
         self.inverse_propensity_N = inverse_propensity(
             self.label_counts_N, train.num_rows, self.data.propensity_a, self.data.propensity_b
         )
-        self.network = Network(config, num_features=self.data.num_features, label_counts_N=self.label_counts_N)
-        self.per_epoch = steps_per_epoch(train.num_rows, config.batch_size)
+        self.network = Network(config, num_features=self.data.num_features, training=training)
         self.last_step = config.epochs * self.per_epoch
         if config.max_steps is not None:
             self.last_step = min(self.last_step, config.max_steps)
@@ -282,6 +320,7 @@ class _Run:
         chosen = rng.generator(0, rng.EVALUATE).permutation(test_rows)[: config.evaluation.rows]
         self.subset = np.sort(chosen)
         self.probe = take(self.data.test, self.subset[:32])
+        self.diagnosed = take(self.data.test, probe_rows(len(test_rows), config.diagnostics.rows))
 
         self.step = 0
         self.clock = StageClock()
@@ -289,6 +328,7 @@ class _Run:
         self.loss_sum = 0.0
         self.loss_steps = 0
         self.latest_p1 = float("nan")
+        self.peak_mb = 0.0  # until the last diagnostics, whose own memory is no part of the training's
 
     # ------------------------------------------------------------ going
 
@@ -300,7 +340,7 @@ class _Run:
         saved_at, save_cost = time.perf_counter(), 0.0
         bar = tqdm(
             total=self.last_step * config.batch_size, initial=self.step * config.batch_size, unit="row",
-            unit_scale=True, desc=config.sampler.name, **_BAR,
+            unit_scale=True, desc=config.sampler.name, **PROGRESS_BAR,
         )  # fmt: skip
         with bar, stop_signals() as stopping:
             while self.step < self.last_step:
@@ -314,6 +354,8 @@ class _Run:
                     in_epoch = self.step - epoch * self.per_epoch
                     if in_epoch in self.evaluate_after or self.step == self.last_step:
                         self._evaluate_subset()
+                    if self._diagnostics_are_due():
+                        self._diagnose()
                     if stopping:
                         self._save()
                         bar.close()
@@ -370,9 +412,38 @@ class _Run:
     def _probe(self) -> None:
         """Record how the proposal compares with the softmax itself, for the distribution plots."""
         self.network.read_all(self.step + 1)
-        record = proposal_against_truth(self.network, self.probe, self.step + 1)
+        record = proposal_of(self.network, self.probe, self.step + 1)
         epoch = self.step / self.per_epoch
         self.folder.observe({"kind": "distribution", "step": self.step, "epoch": epoch, **record})
+
+    def _diagnostics_are_due(self) -> bool:
+        every = self.config.diagnostics.every_epochs
+        return every is not None and (self.step % (every * self.per_epoch) == 0 or self.step == self.last_step)
+
+    def _diagnose(self) -> None:
+        """Measure the sampler as it stands, off the training's clock and off its peak memory."""
+        self.network.read_all(self.step + 1)
+        if not self.network.is_finite(self.diagnosed):
+            return  # the next loss, or the end, says so
+        self.peak_mb = max(self.peak_mb, memory.peak_mb())
+        draws = self.config.diagnostics.draws
+        measures = measures_of(self.network, self.diagnosed, first_step=self.step + 1, draws=draws)
+        epoch = self.step / self.per_epoch
+        record = {"step": self.step, "epoch": epoch, "loss": self.config.loss.name, **measures.record()}
+        self.folder.observe({"kind": "diagnostics", **record})
+        memory.reset_peak()
+
+    def _latest_diagnostics(self) -> dict[str, Any]:
+        """The summary's part about diagnostics: the last observation, nothing where none was made."""
+        made = [record for record in self.folder.observations() if record["kind"] == "diagnostics"]
+        return {"diagnostics": {key: value for key, value in made[-1].items() if key != "kind"}} if made else {}
+
+    def _keep_weights(self) -> None:
+        weights = self.network.final_weights()
+        size = sum(array.nbytes for array in weights.values())
+        keep = self.config.keep_weights
+        if keep or (keep is None and size <= _KEPT_BYTES):
+            self.folder.save_weights(self.step, weights)
 
     def _finish(self) -> None:
         self._save()  # the final evaluation can take long; a kill in it should not cost the training
@@ -385,6 +456,7 @@ class _Run:
             self.network, test, np.arange(test.num_rows), self.inverse_propensity_N, label="final evaluation"
         )
         data = self.data
+        self._keep_weights()
         self.folder.write_summary(
             {
                 **self.summary,
@@ -396,8 +468,9 @@ class _Run:
                 "stage_seconds": dict(self.clock.seconds),
                 "warm_up_seconds": self.warm_up_seconds,
                 "candidates_per_row": self.candidates / max(1, self.step),
-                "peak_rss_mb": memory.peak_mb(),
+                "peak_rss_mb": max(self.peak_mb, memory.peak_mb()),
                 "sampler_statistics": self.network.sampler.statistics,
+                **self._latest_diagnostics(),
                 "dataset": {
                     "name": data.name,
                     "num_classes": data.num_classes,

@@ -13,7 +13,8 @@ author={Kingma, Diederik P. and Ba, Jimmy}, booktitle={ICLR}, year={2015}}
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,6 +22,8 @@ import numpy as np
 
 from runner.errors import require
 
+# Last parts of the names under which ``state_dict`` methods give what only further training needs.
+STATE_OF_TRAINING = ("first", "second", "last_step", "bias_first", "bias_second")
 _NEGLIGIBLE = 1e-12  # missed steps whose momentum has decayed to this share move a row by less than float32 can tell
 
 
@@ -107,9 +110,11 @@ class RowTable:
     """A (rows, columns) float32 matrix with an optional bias per row, its Adam moments, and who was updated when.
 
     Legend: R rows, D columns, N pairs, U distinct rows, C rows of a block, B sources.
+    ``bias_moves`` false: biases stay 0.
+    ``least_norm`` of a method: rows stand for their directions (see ``kernels.rows``).
     """
 
-    def __init__(self, config: AdamConfig, weights_RD: np.ndarray, *, bias: bool) -> None:
+    def __init__(self, config: AdamConfig, weights_RD: np.ndarray, *, bias: bool, bias_moves: bool = True) -> None:
         rows = weights_RD.shape[0]
         self.config = config
         self.weights = np.ascontiguousarray(weights_RD, dtype=np.float32)
@@ -120,7 +125,9 @@ class RowTable:
         self.bias, self.bias_first, self.bias_second = (
             np.zeros((rows if bias else 0, 1), dtype=np.float32) for _ in range(3)
         )
+        self._bias_moves = bias_moves
         self.drift = Drift(config)
+        self._is_frozen = False
 
     @property
     def bias_view(self) -> np.ndarray:
@@ -152,7 +159,16 @@ class RowTable:
 
     def _upto(self, step: int) -> int:
         """Rows are brought up to this step before they take part in ``step``; 0: they stay as they are."""
-        return 0 if self.config.rows == "touched" else step - 1
+        return 0 if self._is_frozen or self.config.rows == "touched" else step - 1
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Meanwhile no read moves a row, so that steps can be tried that are never taken. Rows must be current."""
+        before, self._is_frozen = self._is_frozen, True
+        try:
+            yield
+        finally:
+            self._is_frozen = before
 
     @property
     def settling_steps(self) -> int:
@@ -193,13 +209,14 @@ class RowTable:
         pair_source_N: np.ndarray,
         logits_N: np.ndarray,
         step: int,
+        least_norm: np.float32 | None = None,
     ) -> None:
         """``read_for_update`` of the grouped rows and, in the same pass, the logits of their pairs."""
         from runner.kernels.rows import score_pairs
 
         upto = self._upto(step)
         lag = (self.last_step, upto, *self.drift.until(upto))
-        score_pairs(*self._arrays, *lag, sources_BD, *groups, pair_source_N, logits_N)
+        score_pairs(*self._arrays, *lag, sources_BD, *groups, pair_source_N, logits_N, least_norm)
 
     def score(
         self,
@@ -207,12 +224,13 @@ class RowTable:
         sources_BD: np.ndarray,
         pair_source_N: np.ndarray,
         logits_N: np.ndarray,
+        least_norm: np.float32 | None = None,
     ) -> None:
         """Logits of pairs whose rows are current."""
         from runner.kernels.rows import score_pairs
 
         lag = (self.last_step, 0, *self.drift.until(0))
-        score_pairs(*self._arrays, *lag, sources_BD, *groups, pair_source_N, logits_N)
+        score_pairs(*self._arrays, *lag, sources_BD, *groups, pair_source_N, logits_N, least_norm)
 
     def before_step(self, step: int) -> None:
         """Under ``dense`` every row takes every step: apply what the previous step left out."""
@@ -230,6 +248,7 @@ class RowTable:
         source_grad_BD: np.ndarray,
         step: int,
         bias_grad_N: np.ndarray | None = None,
+        least_norm: np.float32 | None = None,
     ) -> None:
         """Adam on the grouped rows; see ``kernels.rows.update_groups``. Rows must have been read at this step.
 
@@ -240,12 +259,20 @@ class RowTable:
         bias_grad_N = grad_N if bias_grad_N is None else bias_grad_N
         update_groups(
             *self._arrays, self.last_step, step, self._upto(step), *self._adam_scalars(step), *self.drift.powers,
-            sources_SD, *groups, pair_source_N, grad_N, bias_grad_N, source_grad_BD,
+            sources_SD, *groups, pair_source_N, grad_N, bias_grad_N, source_grad_BD, least_norm,
         )  # fmt: skip
+        self._hold_bias(groups[1])
 
     def update_all(self, kernel: Callable[..., None], step: int, *arguments: Any) -> None:
         """Adam on every row by a kernel that makes the gradients itself; rows must be current, as by ``read``."""
         kernel(*self._arrays, self.last_step, step, *self._adam_scalars(step), *arguments)
+        self._hold_bias(slice(None))
+
+    def _hold_bias(self, rows: np.ndarray | slice) -> None:
+        """Undo what an update did to biases that are to stay 0."""
+        if not self._bias_moves:
+            for array in (self.bias, self.bias_first, self.bias_second):
+                array[rows] = 0
 
 
 def dense_adam(config: AdamConfig, state: dict[str, Any], parameter: np.ndarray, grad: np.ndarray, step: int) -> None:

@@ -9,9 +9,17 @@ Three kinds of proposal, one interface (score -> loss -> update, each on its own
 - shared candidates: dense products for the batch;
 - candidates of each row: (row, class) pairs grouped by class, so that a class row is read once to score and once
   to update, in ascending order, whatever the number of rows that want it.
+
+A normalised layer (RF-softmax) has logits scale * (h / |h|) . (w / |w|): the hidden states' part is done here, before
+scores and after gradients; the class rows' part in the kernels that read them (``least_norm``). Its biases are
+constants.
+
+@inproceedings{rawat2019sampled, title={Sampled Softmax with Random Fourier Features}, author={Rawat, Ankit Singh and
+Chen, Jiecao and Yu, Felix X. and Suresh, Ananda Theertha and Kumar, Sanjiv}, booktitle={NeurIPS}, year={2019}}
 """
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +29,7 @@ from runner.kernels import dense, full_softmax, full_softmax_bf16
 from runner.kernels import losses as loss_kernels
 from runner.kernels import topk as topk_kernels
 from runner.kernels.groups import group_by_id
+from runner.kernels.rows import LEAST_NORM
 from runner.losses import LossConfig
 from runner.optimizers import RowTable
 from runner.samplers.base import Everything, Proposal, Query
@@ -46,11 +55,34 @@ class Scratch:
         return self._held[name][:size].reshape(shape)
 
 
-class OutputLayer:
-    """Class vectors and biases with their optimizer state, in a ``RowTable``."""
+class Directions:
+    """scale * h / |h| for the hidden states of a batch, and the way back for gradients."""
 
-    def __init__(self, table: RowTable) -> None:
+    def __init__(self, hidden_BD: np.ndarray, scale: float) -> None:
+        norm_B1 = np.linalg.norm(hidden_BD, axis=1, keepdims=True)
+        # A row of zeros has no direction: it scores 0 everywhere and learns nothing.
+        self._inverse_B1 = np.where(norm_B1 > LEAST_NORM, 1 / np.maximum(norm_B1, LEAST_NORM), np.float32(0))
+        self._unit_BD = hidden_BD * self._inverse_B1
+        self._scale = np.float32(scale)
+        self.scaled_BD = self._scale * self._unit_BD
+
+    def back(self, grad_BD: np.ndarray) -> np.ndarray:
+        """Gradient of the hidden states from that of ``scaled_BD``: scale (G - u (u . G)) / |h|."""
+        along_B1 = (self._unit_BD * grad_BD).sum(axis=1, keepdims=True)
+        return self._scale * self._inverse_B1 * (grad_BD - along_B1 * self._unit_BD)
+
+
+class OutputLayer:
+    """Class vectors and biases with their optimizer state, in a ``RowTable``.
+
+    ``scale`` None: logits h . w + bias. A number: scale * cos(h, w) + bias, biases not trained (RF-softmax, whose tau
+    it is).
+    """
+
+    def __init__(self, table: RowTable, scale: float | None = None) -> None:
         self.table = table
+        self.scale = scale
+        self.least_norm = None if scale is None else LEAST_NORM
         self.num_classes, self.dim = table.weights.shape
         self.scratch = Scratch()
 
@@ -59,6 +91,12 @@ class OutputLayer:
     def score(self, query: Query, proposal: Proposal | Everything, step: int) -> Any:
         """Logits of the batch's targets and candidates; the result is passed to ``loss`` and then to ``update``."""
         self.table.before_step(step)
+        if self.scale is None:
+            return self._score(query, proposal, step)
+        directions = Directions(query.hidden_BD, self.scale)
+        return _DirectionScores(directions, self._score(replace(query, hidden_BD=directions.scaled_BD), proposal, step))
+
+    def _score(self, query: Query, proposal: Proposal | Everything, step: int) -> Any:
         if isinstance(proposal, Everything):
             return _EverythingScores(self, query, proposal, step)
         return (_SharedScores if proposal.is_shared else _PairScores)(self, query, proposal, step)
@@ -70,13 +108,30 @@ class OutputLayer:
         width = max(256, min(self.num_classes, _BLOCK_ELEMENTS // max(1, num_rows)))
         return [(lo, min(lo + width, self.num_classes)) for lo in range(0, self.num_classes, width)]
 
-    def block_logits(self, hidden_BD: np.ndarray, lo: int, hi: int, out_BC: np.ndarray) -> None:
-        """out = hidden . weights[lo:hi]^T + bias[lo:hi]."""
-        bias = _as_tensor(self.table.bias_view[lo:hi])
-        torch.addmm(bias, _as_tensor(hidden_BD), _as_tensor(self.table.weights[lo:hi]).t(), out=_as_tensor(out_BC))
+    def query_vectors(self, hidden_BD: np.ndarray) -> np.ndarray:
+        """(B, D): what ``class_vectors`` are multiplied with to give logits, biases apart."""
+        return hidden_BD if self.scale is None else Directions(hidden_BD, self.scale).scaled_BD
 
-    def largest(self, hidden_BD: np.ndarray, k: int, *, ranked: bool = True) -> np.ndarray:
-        """(B, k) int32 ids of the k largest logits over all classes, ties by lower id.
+    def class_vectors(self) -> np.ndarray:
+        """(N, D): the rows of the class matrix as logits see them; a copy where they are normalised."""
+        weights = self.table.weights
+        if self.scale is None:
+            return weights
+        norm_N1 = np.sqrt(np.einsum("nd,nd->n", weights, weights))[:, None]
+        return weights / np.maximum(norm_N1, LEAST_NORM)
+
+    def block_logits(self, hidden_BD: np.ndarray, lo: int, hi: int, out_BC: np.ndarray) -> None:
+        """Logits of the classes lo to hi; rows must be current."""
+        bias, weights = _as_tensor(self.table.bias_view[lo:hi]), _as_tensor(self.table.weights[lo:hi])
+        if self.scale is None:
+            torch.addmm(bias, _as_tensor(hidden_BD), weights.t(), out=_as_tensor(out_BC))
+            return
+        hidden_BD = Directions(hidden_BD, self.scale).scaled_BD
+        norm = torch.linalg.vector_norm(weights, dim=1).clamp_min(float(LEAST_NORM))
+        torch.mm(_as_tensor(hidden_BD), weights.t(), out=_as_tensor(out_BC)).div_(norm).add_(bias)
+
+    def largest(self, hidden_BD: np.ndarray, k: int, *, ranked: bool = True, by_magnitude: bool = False) -> np.ndarray:
+        """(B, k) int32 ids of the k largest logits (``by_magnitude``: absolute values), ties by lower id.
 
         Best first, or by ascending id when not ``ranked``. Rows must be current (``table.read``).
         """
@@ -89,10 +144,36 @@ class OutputLayer:
         for lo, hi in self.blocks(rows):
             logits = np.empty((rows, hi - lo), dtype=np.float32)
             self.block_logits(hidden_BD, lo, hi, logits)
+            if by_magnitude:
+                np.abs(logits, out=logits)
             topk_kernels.fold_block(logits, lo, k, values, ids, count, bar)
         out = np.empty((rows, k), dtype=np.int32)
         topk_kernels.finish(values, ids, count, k, ranked, out)
         return out
+
+
+class _DirectionScores:
+    """Scores of scale * h / |h|; only the gradient that leaves is that of h."""
+
+    def __init__(self, directions: Directions, scores: Any) -> None:
+        self.directions, self.scores = directions, scores
+
+    @property
+    def touched_U(self) -> np.ndarray:
+        """As of the scores inside."""
+        return self.scores.touched_U
+
+    def loss(self, loss: LossConfig, target_log_count_P: np.ndarray | None = None) -> np.ndarray:
+        """As of the scores inside."""
+        return self.scores.loss(loss, target_log_count_P)
+
+    def logit_gradients(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As of what it holds."""
+        return self.scores.logit_gradients()
+
+    def update(self) -> np.ndarray:
+        """Apply gradients; returns the gradient of the hidden states (B, D)."""
+        return self.directions.back(self.scores.update())
 
 
 class _EverythingScores:
@@ -105,14 +186,14 @@ class _EverythingScores:
         table.read(None, step)
         rows = query.num_rows
         self.padded_BD, self.panels = full_softmax.padded(query.hidden_BD)
-        log_partition = self.kernels.log_partition(table.weights, table.bias, self.panels)
+        log_partition = self.kernels.log_partition(table.weights, table.bias, self.panels, layer.least_norm)
         # Rows that only pad the batch get no gradient, nor do rows without a target.
         log_partition[rows:] = np.inf
         log_partition[:rows][np.diff(query.target_indptr_B1) == 0] = np.inf
         self.log_partition_B = log_partition
         self.groups = group_by_id(query.targets_P, layer.num_classes)
         self.target_logit_P = np.empty(len(query.targets_P), dtype=np.float32)
-        table.score(self.groups, query.hidden_BD, query.row_P, self.target_logit_P)
+        table.score(self.groups, query.hidden_BD, query.row_P, self.target_logit_P, layer.least_norm)
 
     @property
     def touched_U(self) -> np.ndarray:
@@ -138,7 +219,7 @@ class _EverythingScores:
         self.layer.table.update_all(
             self.kernels.gradients_and_adam, self.step,
             self.padded_BD, self.panels, self.log_partition_B, np.float32(1 / rows),
-            query.targets_P[order], row_P, share_P, grad_hidden_BD,
+            query.targets_P[order], row_P, share_P, grad_hidden_BD, self.layer.least_norm,
         )  # fmt: skip
         return grad_hidden_BD
 
@@ -154,7 +235,7 @@ class _PairScores:
         self.row_N = np.concatenate([query.row_P, candidate_row_N])
         self.groups = group_by_id(np.concatenate([query.targets_P, proposal.ids_N]), layer.num_classes)
         self.logits_N = layer.scratch.take("logits", len(self.row_N))
-        layer.table.score_for_update(self.groups, query.hidden_BD, self.row_N, self.logits_N, step)
+        layer.table.score_for_update(self.groups, query.hidden_BD, self.row_N, self.logits_N, step, layer.least_norm)
 
     @property
     def touched_U(self) -> np.ndarray:
@@ -164,21 +245,34 @@ class _PairScores:
     def loss(self, loss: LossConfig, target_log_count_P: np.ndarray | None = None) -> np.ndarray:
         """Loss of each row (B,); logits become gradients. ``target_log_count_P`` where the loss corrects targets."""
         query, proposal = self.query, self.proposal
+        negative_N = loss_kernels.magnitudes(self.logits_N) if loss.by_magnitude else None
         target, candidate = np.split(self.logits_N, [len(query.targets_P)])  # views
         if loss.corrects_candidates:
             candidate -= proposal.log_expected_count_N
         if target_log_count_P is not None:
             target -= target_log_count_P
-        hits = (query.target_indptr_B1, query.targets_P)
-        loss_kernels.mask_pairs(candidate, proposal.ids_N, self.begin_B, self.end_B, *hits)
-        return loss.apply(query.target_indptr_B1, target, self.begin_B, self.end_B, candidate)
+        target_indptr_B1 = query.target_indptr_B1
+        if loss.masks_hits:
+            own = (self.begin_B, self.end_B)
+            loss_kernels.mask_pairs(candidate, proposal.ids_N, *own, target_indptr_B1, query.targets_P)
+        losses = loss.apply(target_indptr_B1, target, self.begin_B, self.end_B, candidate, self.layer.num_classes)
+        if negative_N is not None:
+            loss_kernels.restore_signs(self.logits_N, negative_N)
+        return losses
+
+    def logit_gradients(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """After ``loss``: (N,) row, class and gradient of each logit of targets and candidates; a class may repeat."""
+        ids_N = np.concatenate([self.query.targets_P, self.proposal.ids_N])
+        return self.row_N, ids_N, self.logits_N.copy()
 
     def update(self) -> np.ndarray:
         """Apply gradients to the touched classes; returns the gradient of the hidden states (B, D)."""
         query = self.query
         grad_hidden_BD = np.zeros_like(query.hidden_BD)
-        grad_N = self.logits_N
-        self.layer.table.update_groups(self.groups, query.hidden_BD, self.row_N, grad_N, grad_hidden_BD, self.step)
+        self.layer.table.update_groups(
+            self.groups, query.hidden_BD, self.row_N, self.logits_N, grad_hidden_BD, self.step,
+            least_norm=self.layer.least_norm,
+        )  # fmt: skip
         return grad_hidden_BD
 
 
@@ -193,14 +287,14 @@ class _SharedScores:
         table.read_for_update(self.groups[1], step)
         self.target_P = np.empty(len(query.targets_P), dtype=np.float32)
         target_groups = group_by_id(query.targets_P, layer.num_classes)
-        table.score(target_groups, query.hidden_BD, query.row_P, self.target_P)
+        table.score(target_groups, query.hidden_BD, query.row_P, self.target_P, layer.least_norm)
 
         self.hidden_BD = dense.padded_rows(query.hidden_BD)
         batch, dim = self.hidden_BD.shape
         candidates = dense.padded_size(len(ids_M))
         self.candidate_MD = take("candidates", candidates, dim)
         panels = take("panels", candidates // dense.COLUMNS, dim, dense.COLUMNS)
-        dense.gather_candidates(table.weights, ids_M, self.candidate_MD, panels)
+        dense.gather_candidates(table.weights, ids_M, self.candidate_MD, panels, layer.least_norm)
         self.logits_BM = take("logits", batch, dense.pitch(len(ids_M)))
         dense.logits(self.hidden_BD, panels, table.bias_view[ids_M], self.logits_BM)
 
@@ -213,15 +307,32 @@ class _SharedScores:
         """As ``_PairScores.loss``."""
         query, proposal = self.query, self.proposal
         logits_BM = self.logits_BM[: query.num_rows]
+        logits_N = logits_BM.reshape(-1)  # a view
+        signed = (self.target_P, logits_N) if loss.by_magnitude else ()
+        negative = [loss_kernels.magnitudes(logits) for logits in signed]
         log_count_M = proposal.log_expected_count_N if loss.corrects_candidates else None
-        loss_kernels.correct_and_mask_shared(
-            logits_BM, log_count_M, proposal.ids_N, query.target_indptr_B1, query.targets_P
-        )
+        target_indptr_B1 = query.target_indptr_B1
+        # Rows without targets have no hits.
+        hits_B1 = target_indptr_B1 if loss.masks_hits else np.zeros_like(target_indptr_B1)
+        loss_kernels.correct_and_mask_shared(logits_BM, log_count_M, proposal.ids_N, hits_B1, query.targets_P)
         if target_log_count_P is not None:
             self.target_P -= target_log_count_P
         begin_B = np.arange(query.num_rows, dtype=np.int64) * logits_BM.shape[1]
         end_B = begin_B + len(proposal.ids_N)
-        return loss.apply(query.target_indptr_B1, self.target_P, begin_B, end_B, logits_BM.reshape(-1))
+        losses = loss.apply(target_indptr_B1, self.target_P, begin_B, end_B, logits_N, self.layer.num_classes)
+        for grad, was_negative in zip(signed, negative, strict=True):
+            loss_kernels.restore_signs(grad, was_negative)
+        return losses
+
+    def logit_gradients(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As ``_PairScores.logit_gradients``."""
+        query, ids_M = self.query, self.proposal.ids_N
+        rows, shared = query.num_rows, len(ids_M)
+        return (
+            np.concatenate([query.row_P, np.repeat(np.arange(rows, dtype=np.int32), shared)]),
+            np.concatenate([query.targets_P, np.tile(ids_M, rows)]),
+            np.concatenate([self.target_P, self.logits_BM[:rows, :shared].reshape(-1)]),
+        )
 
     def update(self) -> np.ndarray:
         """As ``_PairScores.update``."""
@@ -246,5 +357,6 @@ class _SharedScores:
             grad_hidden_BD,
             self.step,
             np.concatenate([self.target_P, bias_grad_M]),
+            self.layer.least_norm,
         )
         return grad_hidden_BD

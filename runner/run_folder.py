@@ -6,6 +6,8 @@
     metrics.jsonl     observations, one JSON object a line
     summary.json      status and final numbers; replaced atomically
     checkpoint/       step-<n>/ with arrays and state.json; renamed into place when whole
+    weights/          of a finished run, where they were to be kept: arrays and state.json
+    diagnostics*/     what ``python -m runner.diagnose`` made of them
 """
 
 import fcntl
@@ -51,6 +53,26 @@ def _sync(path: Path) -> None:
     os.close(handle)
 
 
+def _save_arrays(target: Path, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
+    """Write a folder of arrays and state.json beside ``target``, which must not exist, and rename it when whole."""
+    partial = target.parent / f".{target.name}-partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for name, array in arrays.items():
+        np.save(partial / f"{name}.npy", array)
+    (partial / "state.json").write_text(json.dumps(state))
+    # Data must be on disk before the name that promises it is.
+    for file in partial.iterdir():
+        _sync(file)
+    os.rename(partial, target)
+    _sync(target.parent)
+
+
+def _load_arrays(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    state = json.loads((folder / "state.json").read_text())
+    return {file.stem: np.load(file) for file in folder.glob("*.npy")}, state
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
     """The file's object, or None when it is not there."""
     try:
@@ -66,6 +88,7 @@ class RunFolder:
         self.path = path
         self.metrics_path = path / "metrics.jsonl"
         self._checkpoints = path / "checkpoint"
+        self._weights = path / "weights"
 
     # ------------------------------------------------------------ life of a run
 
@@ -98,6 +121,8 @@ class RunFolder:
         for name in ("summary.json", "metrics.jsonl", "provenance.json"):
             (self.path / name).unlink(missing_ok=True)
         self.drop_checkpoint()
+        for folder in (self._weights, *self.path.glob("diagnostics*")):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         write_atomically(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
@@ -128,18 +153,8 @@ class RunFolder:
         target = self._checkpoints / f"step-{step:09d}"
         if target.exists():
             return
-        partial = self._checkpoints / "partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        for name, array in arrays.items():
-            np.save(partial / f"{name}.npy", array)
         offset = self.metrics_path.stat().st_size if self.metrics_path.exists() else 0
-        (partial / "state.json").write_text(json.dumps({**state, "metrics_bytes": offset}))
-        # Data must be on disk before the name that promises it is.
-        for file in partial.iterdir():
-            _sync(file)
-        os.rename(partial, target)
-        _sync(self._checkpoints)
+        _save_arrays(target, arrays, {**state, "metrics_bytes": offset})
         for old in self._checkpoints.iterdir():
             if old != target:
                 shutil.rmtree(old, ignore_errors=True)
@@ -149,11 +164,30 @@ class RunFolder:
         found = sorted(self._checkpoints.glob("step-*/state.json"))
         if not found:
             return None
-        state = json.loads(found[-1].read_text())
-        arrays = {file.stem: np.load(file) for file in found[-1].parent.glob("*.npy")}
+        arrays, state = _load_arrays(found[-1].parent)
         if self.metrics_path.exists():
             os.truncate(self.metrics_path, state["metrics_bytes"])
         return arrays, state
+
+    def save_weights(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Keep the final weights; those of an earlier attempt at finishing are replaced."""
+        shutil.rmtree(self._weights, ignore_errors=True)
+        _save_arrays(self._weights, arrays, {"step": step})
+
+    def load_weights(self) -> tuple[dict[str, np.ndarray], int] | None:
+        """The final weights and their step, or None where they were not kept."""
+        if not self.has_weights:
+            return None
+        arrays, state = _load_arrays(self._weights)
+        return arrays, int(state["step"])
+
+    @property
+    def has_weights(self) -> bool:
+        return (self._weights / "state.json").exists()
+
+    def diagnostics_path(self, name: str = "") -> Path:
+        """Where ``python -m runner.diagnose --name NAME`` writes."""
+        return self.path / (f"diagnostics-{name}" if name else "diagnostics")
 
     @property
     def has_checkpoint(self) -> bool:

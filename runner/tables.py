@@ -6,6 +6,7 @@ anything runs. Errors are one line that names the file and the key.
 
 import dataclasses
 import itertools
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,9 @@ from runner.config import CONF, RunConfig, compose, convert, did_you_mean
 from runner.errors import ConfigError, require
 
 TABLES = CONF / "table"
+BENCH = "bench"  # folder in it, of tables that no runs make
 PUBLISHED = CONF.parent / "results" / "published"
+_BENCH_SCRIPT = CONF.parent / "scripts" / "bench.py"
 
 T = TypeVar("T")
 Point = tuple[tuple[str, int | float], ...]  # (key, value) of every swept setting of one run
@@ -193,23 +196,29 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True)
 class TableSpec:
-    """One table or figure, rendered from the grid's run folders."""
+    """One table or figure, rendered from the grid's run folders.
+
+    ``diagnose``: of kind diagnosis, what ``python -m runner.diagnose RUN_FOLDER`` is given beside the folder.
+    """
 
     name: str
     title: str
     kind: Literal[
         "convergence",
         "speed",
+        "precision",
         "time_to_accuracy",
         "learning_rates",
         "distribution",
         "curves",
         "frequency",
         "frontier",
+        "diagnosis",
     ]
     grid: Grid
     published: Published | None = None
     notes: tuple[str, ...] = ()
+    diagnose: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         sweep = self.grid.sweep
@@ -222,20 +231,52 @@ class TableSpec:
             require(bool(sweep), "kind: frontier needs a grid with a sweep")
         else:
             require(not sweep, f"kind: {self.kind} shows one run of a method and seed: name a grid without a sweep")
+        require(
+            bool(self.diagnose) == (self.kind == "diagnosis"), "diagnose: goes with kind: diagnosis, and only with it"
+        )
 
     @property
     def is_figure(self) -> bool:
         return self.kind in ("distribution", "curves", "frequency", "frontier")
 
 
+@dataclass(frozen=True, kw_only=True)
+class BenchSpec:
+    """A table that ``scripts/bench.py ARGUMENTS`` measures; it trains nothing and has no profiles."""
+
+    name: str
+    title: str
+    arguments: tuple[str, ...]
+
+    def report(self, results_dir: Path) -> Path:
+        """Where its numbers are written; Markdown beside it."""
+        return results_dir / "bench" / f"{self.name}.json"
+
+    def command(self, results_dir: Path) -> list[str]:
+        return [sys.executable, str(_BENCH_SCRIPT), *self.arguments, "--json", str(self.report(results_dir))]
+
+
 def table_names(folder: Path = TABLES) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
+def bench_names(folder: Path = TABLES) -> list[str]:
+    return sorted(path.stem for path in (folder / BENCH).glob("*.yaml"))
+
+
+def load_bench(name: str, folder: Path = TABLES) -> BenchSpec:
+    """Read conf/table/bench/NAME.yaml."""
+    file = folder / BENCH / f"{name}.yaml"
+    return _build(BenchSpec, {**_read(file), "name": name}, f"{_place(file)}: ")
+
+
 def load_table(name: str, folder: Path = TABLES) -> TableSpec:
     """Read conf/table/NAME.yaml and the grid it names."""
+    if name in bench_names(folder):
+        raise ConfigError(f"{name} comes from no runs: make reproduce TABLE={name} measures it")
     if name not in table_names(folder):
-        raise ConfigError(f"unknown table '{name}'{did_you_mean(name, table_names(folder))}")
+        names = [*table_names(folder), *bench_names(folder)]
+        raise ConfigError(f"unknown table '{name}'{did_you_mean(name, names)}")
     file = folder / f"{name}.yaml"
     raw = _read(file)
     grid = str(raw.get("grid"))

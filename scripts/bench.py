@@ -4,11 +4,15 @@ python scripts/bench.py output_layer                                   every met
 python scripts/bench.py output_layer --classes 131072 670091 6700910   and how it grows
 python scripts/bench.py rows --method lsh_embedding                    the row policies of the optimizer
 python scripts/bench.py refresh --classes 670091                       rebuilding hash tables
+python scripts/bench.py sampling --classes 10000 100000 500000         how long drawing takes, and its figure
+python scripts/bench.py sampling --rf-softmax                          RF-softmax Table 2 beside its printed numbers
+python scripts/bench.py kernels                                        RF-softmax Table 1: errors, no times
 
 Each writes results/bench/<what>.json and the same as Markdown beside it. Nothing else should run on the machine.
 """
 
 import argparse
+import json
 import os
 import sys
 from functools import partial
@@ -20,10 +24,10 @@ _QUIET = 0.5  # load average above which timings are doubtful
 
 
 def parser() -> argparse.ArgumentParser:
-    from runner.bench.methods import ALL_METHODS, METHODS
+    from runner.bench.methods import ALL_METHODS, METHODS, SAMPLERS
 
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--classes", type=int, nargs="+", default=[670_091], metavar="N", help="default: 670091")
+    common.add_argument("--classes", type=int, nargs="+", metavar="N", help="default: 670091")
     common.add_argument("--threads", type=int, default=0, metavar="N", help="default: all cores of this process")
     common.add_argument("--repetitions", type=int, default=5, metavar="N", help="default: 5")
     common.add_argument("--overrides", nargs="*", default=[], metavar="KEY=VALUE", help="settings of every method")
@@ -51,6 +55,22 @@ def parser() -> argparse.ArgumentParser:
         help=f"of {', '.join(METHODS)} (default: lsh_embedding)",
     )  # fmt: skip
     what.add_parser("refresh", parents=[common], help="rebuilding hash tables")
+    draws = what.add_parser("sampling", parents=[common], help="how long drawing takes, sampler by sampler")
+    draws.add_argument("--batch", type=int, metavar="N", help="rows of a batch (default: 256)")
+    draws.add_argument("--draws", type=int, metavar="N", help="draws of each row (default: 100)")
+    draws.add_argument("--dim", type=int, metavar="N", help="size of a class vector (default: 64)")
+    draws.add_argument(
+        "--methods", nargs="+", choices=tuple(SAMPLERS), metavar="SAMPLER",
+        help=f"of {', '.join(SAMPLERS)} (default: all but rff_D...)",
+    )  # fmt: skip
+    draws.add_argument(
+        "--rf-softmax", action="store_true",
+        help="RF-softmax Table 2: 10 rows, 10 draws, 64 dimensions, 10,000 and 500,000 classes, its samplers",
+    )  # fmt: skip
+    kernels = what.add_parser("kernels", help="error of approximations of the softmax's kernel")
+    kernels.add_argument("--draws", type=int, default=5, metavar="N", help="draws of the features (default: 5)")
+    kernels.add_argument("--threads", type=int, default=0, metavar="N", help="default: all cores of this process")
+    kernels.add_argument("--json", type=Path, metavar="PATH", help="default: results/bench/kernels.json")
     return front
 
 
@@ -59,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
     from runner.errors import RunnerError
 
     load = os.getloadavg()[0]
-    if load > _QUIET:
+    if load > _QUIET and arguments.what != "kernels":
         print(f"warning: load average {load:.2f} before the start: timings will be noisy", file=sys.stderr)
     try:
         print(measure(arguments))
@@ -74,21 +94,40 @@ def main(argv: list[str] | None = None) -> int:
 
 def measure(arguments: argparse.Namespace) -> str:
     """Measure what was asked, write the report; returns its Markdown and its path."""
-    from runner.bench import output_layer, refresh, rows
+    if arguments.what == "kernels":
+        return measure_kernels(arguments)
+    from runner.bench import output_layer, refresh, rows, sampling
     from runner.bench.contenders import configuration
     from runner.bench.measure import Plan
     from runner.bench.report import write_report
     from runner.config import set_threads
     from runner.errors import require
 
+    if arguments.what == "sampling":
+        choose_sampling(arguments)
+    arguments.classes = arguments.classes or [670_091]
     require(min(arguments.classes) >= 16, "--classes must be at least 16")
     require(arguments.repetitions >= 1, "--repetitions must be at least 1")
     config = configuration("lsh_embedding" if arguments.what == "refresh" else "full", arguments.overrides)
     threads = set_threads(arguments.threads or config.hardware.threads)
-    head = {"name": arguments.what, "repetitions": arguments.repetitions, "overrides": arguments.overrides}
+    head = {
+        "name": arguments.what,
+        "kind": arguments.what,
+        "repetitions": arguments.repetitions,
+        "overrides": arguments.overrides,
+    }
     if arguments.what == "refresh":
         head["notes"] = refresh.NOTES
         one_size = partial(refresh.one_size, repetitions=arguments.repetitions, overrides=arguments.overrides)
+    elif arguments.what == "sampling":
+        head |= {"batch": arguments.batch, "draws": arguments.draws, "notes": sampling.NOTES}
+        if arguments.rf_softmax:
+            head |= {"name": "rf_softmax_table2", "notes": sampling.NOTES + sampling.RF_SOFTMAX_NOTES}
+        one_size = partial(
+            sampling.one_size, methods=arguments.methods, batch=arguments.batch, draws=arguments.draws,
+            dim=arguments.dim, repetitions=arguments.repetitions, overrides=arguments.overrides,
+            published=arguments.rf_softmax,
+        )  # fmt: skip
     else:
         plan = Plan(
             batch=arguments.batch,
@@ -105,9 +144,43 @@ def measure(arguments: argparse.Namespace) -> str:
             one_size = partial(
                 output_layer.one_size, methods=arguments.methods, plan=plan, overrides=arguments.overrides
             )
-    path = arguments.json or Path("results/bench") / f"{arguments.what}.json"
+    path = arguments.json or Path("results/bench") / f"{head['name']}.json"
     text = write_report(path, head, one_size, classes=arguments.classes, config=config, threads=threads)
+    if arguments.what == "sampling" and len(arguments.classes) > 2:
+        text += f"\n{sampling.draw_figure(json.loads(path.read_text()), path.with_suffix(''))}"
     return f"{text}\n{path}"
+
+
+def choose_sampling(arguments: argparse.Namespace) -> None:
+    """Fill in what was not given; ConfigError where it contradicts the table asked for."""
+    from runner.bench import sampling
+    from runner.bench.methods import DEFAULT_SAMPLERS
+    from runner.errors import require
+
+    if arguments.rf_softmax:
+        given = [key for key in ("classes", "batch", "draws", "dim", "methods") if getattr(arguments, key) is not None]
+        require(not given, f"--rf-softmax has its own --{', --'.join(given)}: give one or the other")
+        arguments.batch, arguments.draws, arguments.dim = sampling.RF_SOFTMAX_SIZES
+        arguments.classes, arguments.methods = sampling.RF_SOFTMAX_CLASSES, sampling.RF_SOFTMAX_METHODS
+        arguments.overrides = ["output.normalize=true", *arguments.overrides]
+    for key, usual in (("batch", 256), ("draws", 100), ("dim", 64), ("methods", DEFAULT_SAMPLERS)):
+        if getattr(arguments, key) is None:
+            setattr(arguments, key, usual)
+    for key in ("batch", "draws", "dim"):
+        require(getattr(arguments, key) >= 1, f"--{key} must be at least 1")
+
+
+def measure_kernels(arguments: argparse.Namespace) -> str:
+    from runner.bench.contenders import configuration
+    from runner.bench.kernel_error import write_report
+    from runner.config import set_threads
+    from runner.errors import require
+
+    require(arguments.draws >= 2, "--draws must be at least 2: one has no deviation")
+    config = configuration("full", [])
+    path = arguments.json or Path("results/bench/kernels.json")
+    threads = set_threads(arguments.threads or config.hardware.threads)
+    return f"{write_report(path, config, threads, draws=arguments.draws)}\n{path}"
 
 
 if __name__ == "__main__":

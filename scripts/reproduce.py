@@ -5,6 +5,7 @@ python scripts/reproduce.py lns_table2 --profile paper --dry-run
 """
 
 import argparse
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
 from runner.errors import RunnerError
-from runner.tables import PROFILES, TABLES, TableSpec, load_table, table_names
+from runner.tables import PROFILES, TABLES, BenchSpec, TableSpec, bench_names, load_bench, load_table, table_names
+
+_INTERRUPTED = 130  # as of a shell
 
 
 def main() -> int:
@@ -27,23 +30,42 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         folder = arguments.tables_dir.absolute()
-        specs = [load_table(name, folder) for name in arguments.tables or table_names(folder)]
-        if not specs:
+        benches = bench_names(folder)
+        specs = [load_table(name, folder) for name in arguments.tables or table_names(folder) if name not in benches]
+        measured = [load_bench(name, folder) for name in arguments.tables or benches if name in benches]
+        if not specs and not measured:
             raise RunnerError(f"{folder}: no table file in it")
         if arguments.list:
-            print_list(specs)
+            print_list(specs, measured)
             return 0
         by_name = [] if arguments.tables else [spec for spec in specs if spec.grid.by_name]
-        return reproduce([spec for spec in specs if spec not in by_name], by_name, arguments)
+        code = 0
+        if specs:
+            code = reproduce([spec for spec in specs if spec not in by_name], by_name, measured, arguments)
+        if arguments.tables and code != _INTERRUPTED:
+            code = max([code, *(measure(spec, arguments) for spec in measured)])
+        return code
     except (RunnerError, OSError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        return 130
+        return _INTERRUPTED
 
 
-def reproduce(specs: Sequence[TableSpec], by_name: Sequence[TableSpec], arguments: argparse.Namespace) -> int:
-    """Run and render ``specs``; of ``by_name``, render what has been run before."""
+def measure(spec: BenchSpec, arguments: argparse.Namespace) -> int:
+    """Run the bench of a table that no runs make; it writes its report itself."""
+    if arguments.render_only:
+        raise RunnerError(f"{spec.name} comes from no runs: without --render-only it is measured")
+    command = spec.command(arguments.results_dir.expanduser().absolute())
+    print(f"{spec.title}: {' '.join(command)}", flush=True)
+    return 0 if arguments.dry_run else subprocess.run(command, check=False).returncode
+
+
+def reproduce(
+    specs: Sequence[TableSpec], by_name: Sequence[TableSpec], left: Sequence[BenchSpec], arguments: argparse.Namespace
+) -> int:
+    """Run and render ``specs``; of ``by_name``, render what has been run before. ``left``: for the names only."""
+    from runner.report.diagnosis_tables import diagnose_runs
     from runner.report.layout import markdown_table
     from runner.report.plan import Outcome, execute, plan, plan_table, plan_total
     from runner.report.render import has_runs, render
@@ -54,11 +76,19 @@ def reproduce(specs: Sequence[TableSpec], by_name: Sequence[TableSpec], argument
         steps = plan(specs, arguments.profile, results_dir)
         print(markdown_table(plan_table(steps)))
         print(plan_total(steps), flush=True)
-        if by_name:
-            print(f"not in this plan, run by name only: {', '.join(spec.name for spec in by_name)}", flush=True)
+        if any(spec.kind == "diagnosis" for spec in specs):
+            print("and some minutes for the diagnosis of each run", flush=True)
+        if by_name or left:
+            names = ", ".join([*(spec.name for spec in by_name), *(bench.name for bench in left)])
+            print(f"not in this plan, run by name only: {names}", flush=True)
         if arguments.dry_run:
             return 0
         outcome = execute(steps)
+        if not outcome.stopped:
+            try:
+                outcome.failed.extend(diagnose_runs(specs, arguments.profile, results_dir))
+            except KeyboardInterrupt:
+                outcome.stopped = True
     run_before = {grid for grid in {spec.grid for spec in by_name} if has_runs(grid, arguments.profile, results_dir)}
     shown = [*specs, *(spec for spec in by_name if spec.grid in run_before)]
     for path in render(shown, arguments.profile, results_dir):
@@ -66,14 +96,16 @@ def reproduce(specs: Sequence[TableSpec], by_name: Sequence[TableSpec], argument
     for title, why in outcome.failed:
         print(f"error: {title}: {why}", file=sys.stderr)
     if outcome.stopped:
-        return 130
+        return _INTERRUPTED
     return 1 if outcome.failed else 0
 
 
-def print_list(specs: Sequence[TableSpec]) -> None:
-    width = max(len(spec.name) for spec in specs)
+def print_list(specs: Sequence[TableSpec], measured: Sequence[BenchSpec]) -> None:
+    width = max(map(len, [*(spec.name for spec in specs), *(bench.name for bench in measured)]))
     for spec in specs:
         print(f"{spec.name:<{width}} {spec.title}" + (" (run by name only)" if spec.grid.by_name else ""))
+    for bench in measured:
+        print(f"{bench.name:<{width}} {bench.title} (measured by name only)")
     for grid in dict.fromkeys(spec.grid for spec in specs):
         print(", ".join(spec.name for spec in specs if spec.grid == grid))
         for name in PROFILES:

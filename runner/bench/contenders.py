@@ -12,8 +12,10 @@ from runner.config import RunConfig, compose
 from runner.errors import ConfigError
 from runner.optimizers import RowTable
 from runner.output_layer import OutputLayer
-from runner.samplers import Query
+from runner.samplers import Query, TrainingFacts
+from runner.samplers.hashed import HashedConfig
 from runner.samplers.lsh import Lsh, LshConfig
+from runner.samplers.rff import RffConfig
 
 # The matrix stays as drawn (a step of Adam takes as long at any rate), so that every repetition of every method
 # meets the same classes, near which hidden states are drawn.
@@ -27,7 +29,7 @@ def configuration(method: str, overrides: list[str]) -> RunConfig:
 
 def make_layer(table: RowTable, config: RunConfig) -> OutputLayer:
     """The output layer as the runner would build it from ``config``, over a table that methods share."""
-    return OutputLayer(table)
+    return OutputLayer(table, config.output.scale)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +84,8 @@ class RunnerMethod(Contender):
         if config.optimizer != table.config:
             raise ConfigError(f"{name} needs its own optimizer settings, but methods of one run share the class matrix")
         self.layer = make_layer(table, config)
-        self.sampler = config.sampler.build(
-            num_classes=len(label_counts_N), label_counts_N=label_counts_N, layer=self.layer, seed=0
-        )
+        training = TrainingFacts.one_label_a_row(label_counts_N)
+        self.sampler = config.sampler.build(layer=self.layer, training=training, seed=0)
 
     def step(self, query: Query, step: int, clock: StageClock) -> Drawn:
         log_count = None
@@ -122,5 +123,8 @@ class RunnerMethod(Contender):
 
 
 def sampler_bytes(config: Any, num_classes: int) -> float:
-    """About how much building a sampler takes: a table's members, its codes, and the codes before they are narrowed."""
-    return config.L * num_classes * 10.0 if isinstance(config, LshConfig) else 32.0 * num_classes
+    """About how much building a sampler takes: a hash table's members, codes and codes before they are narrowed; a sum
+    tree's features in bytes and sums."""
+    if isinstance(config, HashedConfig):
+        return config.L * num_classes * 10.0
+    return (4.0 * config.D if isinstance(config, RffConfig) else 64.0) * num_classes

@@ -16,7 +16,7 @@ from runner.clock import StageClock
 from runner.errors import require
 
 STAGES = ("sample", "score", "loss", "update")
-_BAR: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.1 if sys.stderr.isatty() else 10}
+BAR: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.1 if sys.stderr.isatty() else 10}
 _WHOLE_MATRIX_SHARE = 10  # methods that read every class take a tenth of the steps
 
 
@@ -163,7 +163,7 @@ def measure(entrants: Sequence[Entrant], plan: Plan, label: str) -> None:
         say(f"{label}: warming up {entrant.contender.name}")
         expected += entrant.warm_up(plan) * plan.steps_of(entrant.contender) * plan.repetitions
     say(f"{label}: {plan.repetitions} repetitions, about {expected:,.0f} s of steps, refreshes apart")
-    with tqdm(total=plan.repetitions * len(entrants), unit="group", file=sys.stderr, **_BAR) as bar:
+    with tqdm(total=plan.repetitions * len(entrants), unit="group", file=sys.stderr, **BAR) as bar:
         for number in range(1, plan.repetitions + 1):
             for entrant in entrants:
                 bar.set_description(f"{label} {entrant.contender.name}")

@@ -12,7 +12,7 @@ _MEASURED = "measured"
 def render(report: dict[str, Any]) -> str:
     """The whole report: how it was made, a section for each number of classes, notes."""
     made = report["provenance"]
-    settings = [f"{key} {report[key]}" for key in ("batch", "repetitions", "steps") if key in report]
+    settings = [f"{key} {report[key]}" for key in ("batch", "draws", "repetitions", "steps") if key in report]
     if report["overrides"]:
         settings.append("overrides " + " ".join(report["overrides"]))
     commit = (made["commit"] or "unknown")[:12] + (
@@ -26,12 +26,13 @@ def render(report: dict[str, Any]) -> str:
         f"{made['started']}",
         "",
     ]
-    section = {"output_layer": _output_layer, "rows": _rows, "refresh": _refresh}[report["name"]]
+    sections = {"output_layer": _output_layer, "rows": _rows, "refresh": _refresh, "sampling": _sampling}
+    section = sections[report["kind"]]
     for size in report["sizes"]:
         lines += [*_head(size), "", *section(size), ""]
     missing = [n for n in report["classes"] if n not in [size["classes"] for size in report["sizes"]]]
     lines += [f"{n:,} classes: not measured, the run ended before." for n in missing]
-    if report["name"] == "output_layer" and len(report["sizes"]) > 1:
+    if report["kind"] == "output_layer" and len(report["sizes"]) > 1:
         lines += ["## Growth with the number of classes", "", *_flat(report["sizes"]), ""]
     lines += [f"- {note}" for note in report["notes"]]
     return "\n".join(lines) + "\n"
@@ -186,6 +187,36 @@ def _refresh(size: dict[str, Any]) -> list[str]:
             ]
         )
     return table(head, rows)
+
+
+def _sampling(size: dict[str, Any]) -> list[str]:
+    published = any("published_ms" in row for row in size["results"])
+    head = ["sampler", "candidates a row", "draws ms", "range", "loss ms", "range", "build s", "held MiB"]
+    rows = []
+    for row in size["results"]:
+        if row["status"] != _MEASURED:
+            rows.append(_skipped(row, len(head) + published))
+            continue
+        rows.append(
+            [
+                row["method"],
+                f"{row['candidates']:,.0f}",
+                _seconds(row["draw_ms"]["median"]),
+                _span(row["draw_ms"]),
+                _seconds(row["loss_ms"]["median"]),
+                _span(row["loss_ms"]),
+                _seconds(row["build_seconds"]),
+                _or_blank(row["held_mb"], ",.0f"),
+                *([_or_blank(row.get("published_ms"), "g")] if published else []),
+            ]
+        )
+    settings = {
+        row["method"]: ", ".join(f"{key}={value}" for key, value in row["settings"].items() if key != "name")
+        for row in size["results"]
+        if row["status"] == _MEASURED
+    }
+    lines = table([*head, "loss ms, published"] if published else head, rows)
+    return [*lines, "", "Settings: " + "; ".join(f"{name} ({text})" for name, text in settings.items() if text) + "."]
 
 
 def _flat(sizes: Sequence[dict[str, Any]]) -> list[str]:

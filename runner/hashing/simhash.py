@@ -12,33 +12,10 @@ from numba import njit, prange
 from runner import rng
 from runner.errors import require
 from runner.kernels.groups import CHUNKS
+from runner.kernels.hadamard import LANES, hadamard, multiply, width_for
 
 _ROUNDS = 3
-_LANES = 16
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
-
-
-@njit(cache=True, inline="always", fastmath=_FAST)
-def _hadamard(x):
-    """In-place Walsh-Hadamard transform (unnormalised) along W of a flattened (W, lanes) array, W a power of two."""
-    half = _LANES
-    while half < x.shape[0]:
-        for base in range(0, x.shape[0], 2 * half):
-            low, high = x[base : base + half], x[base + half : base + 2 * half]
-            for i in range(half):
-                a, b = low[i], high[i]
-                low[i] = a + b
-                high[i] = a - b
-        half *= 2
-
-
-# Loops below run over contiguous slices: indexed as lane + 16 k they would not be compiled to vector instructions.
-
-
-@njit(cache=True, inline="always", fastmath=_FAST)
-def _multiply(x, factors):
-    for i in range(x.shape[0]):
-        x[i] *= factors[i]
 
 
 @njit(cache=True, inline="always")
@@ -50,12 +27,12 @@ def _append_bit(projections, code):
 @njit(cache=True, inline="always")
 def _load(vectors, rows, shift, first, lanes, x):
     """Rows minus the shift, one to a lane; lanes and coordinates that are not there are zero."""
-    if lanes < _LANES or vectors.shape[1] * _LANES < x.shape[0]:
+    if lanes < LANES or vectors.shape[1] * LANES < x.shape[0]:
         x[:] = np.float32(0.0)
     for lane in range(lanes):
         row = rows[first + lane]
         for k in range(vectors.shape[1]):
-            x[k * _LANES + lane] = vectors[row, k] - shift[k]
+            x[k * LANES + lane] = vectors[row, k] - shift[k]
 
 
 @njit(cache=True, parallel=True, fastmath=_FAST)
@@ -67,27 +44,27 @@ def _simhash(vectors, rows, shift, signs, bits, codes):
     """
     tables, num_rows = codes.shape
     blocks, rounds, size = signs.shape
-    groups = (num_rows + _LANES - 1) // _LANES
+    groups = (num_rows + LANES - 1) // LANES
     for part in prange(CHUNKS):
         x = np.empty(size, dtype=np.float32)
         projections = np.empty(blocks * size, dtype=np.float32)
-        code_L = np.empty(_LANES, dtype=np.int32)
+        code_L = np.empty(LANES, dtype=np.int32)
         for group in range(part * groups // CHUNKS, (part + 1) * groups // CHUNKS):
-            first = group * _LANES
-            lanes = min(_LANES, num_rows - first)
+            first = group * LANES
+            lanes = min(LANES, num_rows - first)
             _load(vectors, rows, shift, first, lanes, x)
             for block in range(blocks):
                 y = projections[block * size : (block + 1) * size]
                 y[:] = x
                 for turn in range(rounds):
-                    _multiply(y, signs[block, turn])
-                    _hadamard(y)
+                    multiply(y, signs[block, turn])
+                    hadamard(y)
             position = 0
             for table in range(tables):
                 code_L[:] = 0
                 for _ in range(bits):
-                    _append_bit(projections[position : position + _LANES], code_L)
-                    position += _LANES
+                    _append_bit(projections[position : position + LANES], code_L)
+                    position += LANES
                 for lane in range(lanes):
                     codes[table, first + lane] = code_L[lane]
 
@@ -104,10 +81,10 @@ class SimHash:
         self.check(K, bin_size)
         self.K, self.L = K, L
         self.code_bits = K
-        width = 1 << max(3, (dim - 1).bit_length())
+        width = width_for(dim)
         blocks = -(-K * L // width)
         flips = rng.generator(seed, rng.HASH).integers(0, 2, size=(blocks, _ROUNDS, width))
-        self._signs = np.repeat((2 * flips - 1).astype(np.float32), _LANES, axis=2)
+        self._signs = np.repeat((2 * flips - 1).astype(np.float32), LANES, axis=2)
 
     def hash(
         self,

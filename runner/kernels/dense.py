@@ -10,7 +10,7 @@ from numba import njit, prange
 
 from runner.kernels.groups import CHUNKS
 from runner.kernels.products import COLUMNS, ROWS, round_up, tile_float32
-from runner.kernels.rows import FAST
+from runner.kernels.rows import FAST, inverse_norm, scale_row
 
 _TILES = max(ROWS, COLUMNS)
 _DEPTH = 128  # summed at a time, so that one factor stays in the cache while the other passes by
@@ -34,9 +34,12 @@ def padded_rows(values_XD: np.ndarray) -> np.ndarray:
     return out
 
 
-@njit(cache=True, parallel=True)
-def gather_candidates(weights_ND, ids_M, rows_MD, panels):
-    """Class vectors of the candidates as rows (M', D') and as panels of columns (M' / W, D', W), zeros where padded."""
+@njit(cache=True, parallel=True, fastmath=FAST)
+def gather_candidates(weights_ND, ids_M, rows_MD, panels, least_norm=None):
+    """Class vectors of the candidates as rows (M', D') and as panels of columns (M' / W, D', W), zeros where padded.
+
+    ``least_norm``: see ``kernels.rows``.
+    """
     num_panels, dim, width = panels.shape
     for panel in prange(num_panels):
         for w in range(width):
@@ -45,6 +48,8 @@ def gather_candidates(weights_ND, ids_M, rows_MD, panels):
             if m < ids_M.shape[0]:
                 for k in range(weights_ND.shape[1]):
                     rows_MD[m, k] = weights_ND[ids_M[m], k]
+            if least_norm is not None:
+                scale_row(rows_MD, m, inverse_norm(rows_MD, m, least_norm))
         for k in range(dim):
             for w in range(width):
                 panels[panel, k, w] = rows_MD[panel * width + w, k]

@@ -5,7 +5,7 @@ logits again, probabilities, both gradients, and Adam on the block's rows while 
 2 B N D operations instead of the three of a stored logit matrix, in exchange for B N floats of memory.
 
 Legend: B rows of the batch (padded to whole tiles), D hidden size (padded), N classes, C classes of a block,
-W columns of a tile, P (row, target) pairs sorted by class.
+W columns of a tile, P (row, target) pairs sorted by class. ``least_norm``: see ``kernels.rows``.
 Work is split into a fixed number of parts whose results are added in order: same bits for any number of threads.
 """
 
@@ -15,7 +15,7 @@ from numba import njit, prange
 from runner.kernels.groups import CHUNKS
 from runner.kernels.math import fast_exp
 from runner.kernels.products import COLUMNS, ROWS, round_up, tile_float32
-from runner.kernels.rows import FAST, adam_row
+from runner.kernels.rows import FAST, adam_row, carry_to_row, inverse_norm, scale_row
 
 BLOCK = 64  # classes at a time: their probabilities (256 KB for 1,024 rows) stay in the second-level cache
 DEPTH = 256  # rows of the batch summed at a time, for the same reason
@@ -40,8 +40,16 @@ def load_block(weights_ND, lo, hi, block_CD):
     block_CD[hi - lo :] = np.float32(0.0)
 
 
+@njit(cache=True, inline="always")
+def take_directions(block_CD, count, least_norm, inverse_C):
+    """Divide the first rows of a block by their norms; keep what they were multiplied with."""
+    for i in range(count):
+        inverse_C[i] = inverse_norm(block_CD, i, least_norm)
+        scale_row(block_CD, i, inverse_C[i])
+
+
 @njit(cache=True, parallel=True, fastmath=FAST)
-def log_partition(weights_ND, bias_N1, panels):
+def log_partition(weights_ND, bias_N1, panels, least_norm=None):
     """log sum_c exp(w_c . h_b + bias_c) for every (padded) row of the batch."""
     num_panels, dim, width = panels.shape
     classes = weights_ND.shape[0]
@@ -50,11 +58,15 @@ def log_partition(weights_ND, bias_N1, panels):
     for part in prange(CHUNKS):
         block = np.zeros((BLOCK, dim), dtype=np.float32)
         logits = np.empty((BLOCK, width), dtype=np.float32)
+        if least_norm is not None:
+            inverse = np.empty(BLOCK, dtype=np.float32)
         at_block, at_panels, at_logits = block.ctypes.data, panels.ctypes.data, logits.ctypes.data
         first, last = part * classes // CHUNKS, (part + 1) * classes // CHUNKS
         for lo in range(first, last, BLOCK):
             hi = min(lo + BLOCK, last)
             load_block(weights_ND, lo, hi, block)
+            if least_norm is not None:
+                take_directions(block, hi - lo, least_norm, inverse)
             for panel in range(num_panels):
                 for i in range(0, hi - lo, ROWS):
                     tile_float32(
@@ -103,7 +115,7 @@ def fold(logits_CW, bias_N1, lo, hi, top_W, total_W):
 def gradients_and_adam(
     weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
     step_size, beta1, beta2, root, epsilon,
-    hidden_BD, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD,
+    hidden_BD, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD, least_norm=None,
 ):  # fmt: skip
     """Adam on every class, and the gradient of the hidden states (as they met the weights before the step).
 
@@ -121,6 +133,8 @@ def gradients_and_adam(
         grad = np.empty((BLOCK, pitch), dtype=np.float32)
         grad_block = np.empty((BLOCK, dim), dtype=np.float32)
         bias_grad = np.empty(1, dtype=np.float32)
+        if least_norm is not None:
+            inverse = np.empty(BLOCK, dtype=np.float32)
         # Addresses, because slicing an array counts a reference, which all threads would wait for.
         at_block, at_panels, at_hidden = block.ctypes.data, panels.ctypes.data, hidden_BD.ctypes.data
         at_grad, at_grad_block, at_partial = grad.ctypes.data, grad_block.ctypes.data, partial[part].ctypes.data
@@ -130,6 +144,8 @@ def gradients_and_adam(
             hi = min(lo + BLOCK, last)
             size = (hi - lo + ROWS - 1) // ROWS * ROWS
             load_block(weights_ND, lo, hi, block)
+            if least_norm is not None:
+                take_directions(block, hi - lo, least_norm, inverse)
             for panel in range(num_panels):
                 for i in range(0, size, ROWS):
                     tile_float32(
@@ -156,15 +172,18 @@ def gradients_and_adam(
                         at_partial + 4 * (b * dim + k), dim, True,
                     )  # fmt: skip
             for i in range(hi - lo):
+                if least_norm is not None:
+                    carry_to_row(grad_block[i, : weights_ND.shape[1]], weights_ND, lo + i, inverse[i])
                 adam_row(
                     weights_ND, first_ND, second_ND, lo + i, grad_block[i, : weights_ND.shape[1]], step_size,
                     beta1, beta2, beta1, beta2, root, epsilon,
                 )  # fmt: skip
-                bias_grad[0] = sum_of(grad[i, :batch])
-                adam_row(
-                    bias_N1, bias_first_N1, bias_second_N1, lo + i, bias_grad, step_size, beta1, beta2, beta1, beta2,
-                    root, epsilon,
-                )  # fmt: skip
+                if least_norm is None:
+                    bias_grad[0] = sum_of(grad[i, :batch])
+                    adam_row(
+                        bias_N1, bias_first_N1, bias_second_N1, lo + i, bias_grad, step_size, beta1, beta2, beta1,
+                        beta2, root, epsilon,
+                    )  # fmt: skip
                 last_step_N[lo + i] = step
     for b in prange(grad_hidden_BD.shape[0]):
         for part in range(CHUNKS):

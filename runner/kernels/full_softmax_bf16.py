@@ -7,10 +7,19 @@ has its own packing of the same block. Legend as in ``full_softmax``.
 import numpy as np
 from numba import njit, prange
 
-from runner.kernels.full_softmax import BLOCK, DEPTH, combine, fold, load_block, probabilities, sum_of
+from runner.kernels.full_softmax import (
+    BLOCK,
+    DEPTH,
+    combine,
+    fold,
+    load_block,
+    probabilities,
+    sum_of,
+    take_directions,
+)
 from runner.kernels.groups import CHUNKS
 from runner.kernels.products import COLUMNS, ROWS, tile_bf16, to_bf16
-from runner.kernels.rows import FAST, adam_row
+from runner.kernels.rows import FAST, adam_row, carry_to_row
 
 
 @njit(cache=True, fastmath=FAST)
@@ -44,13 +53,15 @@ def _panel_words(panels: np.ndarray) -> np.ndarray:
     return words
 
 
-def log_partition(weights_ND: np.ndarray, bias_N1: np.ndarray, panels: np.ndarray) -> np.ndarray:
+def log_partition(
+    weights_ND: np.ndarray, bias_N1: np.ndarray, panels: np.ndarray, least_norm: np.float32 | None = None
+) -> np.ndarray:
     """As ``full_softmax.log_partition``."""
-    return _log_partition(weights_ND, bias_N1, _panel_words(panels))
+    return _log_partition(weights_ND, bias_N1, _panel_words(panels), least_norm)
 
 
 @njit(cache=True, parallel=True, fastmath=FAST)
-def _log_partition(weights_ND, bias_N1, panels):
+def _log_partition(weights_ND, bias_N1, panels, least_norm):
     num_panels, half_dim, width = panels.shape
     classes = weights_ND.shape[0]
     top_XB = np.full((CHUNKS, num_panels * width), -np.inf, dtype=np.float32)
@@ -59,11 +70,15 @@ def _log_partition(weights_ND, bias_N1, panels):
         block = np.zeros((BLOCK, 2 * half_dim), dtype=np.float32)
         words = np.empty((BLOCK, half_dim), dtype=np.uint32)
         logits = np.empty((BLOCK, width), dtype=np.float32)
+        if least_norm is not None:
+            inverse = np.empty(BLOCK, dtype=np.float32)
         at_words, at_panels, at_logits = words.ctypes.data, panels.ctypes.data, logits.ctypes.data
         first, last = part * classes // CHUNKS, (part + 1) * classes // CHUNKS
         for lo in range(first, last, BLOCK):
             hi = min(lo + BLOCK, last)
             load_block(weights_ND, lo, hi, block)
+            if least_norm is not None:
+                take_directions(block, hi - lo, least_norm, inverse)
             _pack_rows(block, words)
             for panel in range(num_panels):
                 for i in range(0, hi - lo, ROWS):
@@ -79,13 +94,14 @@ def _log_partition(weights_ND, bias_N1, panels):
 def gradients_and_adam(
     weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
     step_size, beta1, beta2, root, epsilon,
-    hidden_BD, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD,
+    hidden_BD, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD, least_norm=None,
 ):  # fmt: skip
     """As ``full_softmax.gradients_and_adam``."""
     _gradients_and_adam(
         weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
         step_size, beta1, beta2, root, epsilon,
         _hidden_words(hidden_BD), _panel_words(panels), log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD,
+        least_norm,
     )  # fmt: skip
 
 
@@ -93,7 +109,7 @@ def gradients_and_adam(
 def _gradients_and_adam(
     weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
     step_size, beta1, beta2, root, epsilon,
-    hidden_words, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD,
+    hidden_words, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD, least_norm,
 ):  # fmt: skip
     num_panels, half_dim, width = panels.shape
     dim, batch = 2 * half_dim, num_panels * width
@@ -109,6 +125,8 @@ def _gradients_and_adam(
         grad_along_c = np.empty((BLOCK // 2, pitch), dtype=np.uint32)
         grad_block = np.empty((BLOCK, dim), dtype=np.float32)
         bias_grad = np.empty(1, dtype=np.float32)
+        if least_norm is not None:
+            inverse = np.empty(BLOCK, dtype=np.float32)
         at_panels, at_hidden, at_partial = panels.ctypes.data, hidden_words.ctypes.data, partial[part].ctypes.data
         at_block_along_d, at_block_along_c = block_along_d.ctypes.data, block_along_c.ctypes.data
         at_grad_along_b, at_grad_along_c = grad_along_b.ctypes.data, grad_along_c.ctypes.data
@@ -119,6 +137,8 @@ def _gradients_and_adam(
             hi = min(lo + BLOCK, last)
             size = (hi - lo + ROWS - 1) // ROWS * ROWS
             load_block(weights_ND, lo, hi, block)
+            if least_norm is not None:
+                take_directions(block, hi - lo, least_norm, inverse)
             _pack_rows(block, block_along_d)
             _pack_columns(block, block_along_c)
             for panel in range(num_panels):
@@ -150,15 +170,18 @@ def _gradients_and_adam(
                         at_partial + 4 * (b * dim + k), dim, True,
                     )  # fmt: skip
             for i in range(hi - lo):
+                if least_norm is not None:
+                    carry_to_row(grad_block[i, : weights_ND.shape[1]], weights_ND, lo + i, inverse[i])
                 adam_row(
                     weights_ND, first_ND, second_ND, lo + i, grad_block[i, : weights_ND.shape[1]], step_size,
                     beta1, beta2, beta1, beta2, root, epsilon,
                 )  # fmt: skip
-                bias_grad[0] = sum_of(grad[i, :batch])
-                adam_row(
-                    bias_N1, bias_first_N1, bias_second_N1, lo + i, bias_grad, step_size, beta1, beta2, beta1, beta2,
-                    root, epsilon,
-                )  # fmt: skip
+                if least_norm is None:
+                    bias_grad[0] = sum_of(grad[i, :batch])
+                    adam_row(
+                        bias_N1, bias_first_N1, bias_second_N1, lo + i, bias_grad, step_size, beta1, beta2, beta1,
+                        beta2, root, epsilon,
+                    )  # fmt: skip
                 last_step_N[lo + i] = step
     for b in prange(grad_hidden_BD.shape[0]):
         for part in range(CHUNKS):

@@ -1,8 +1,9 @@
 """Loss kernels over targets and candidates of each row: logits in, gradients out, in place.
 
 Legend: B rows, P targets of all rows, N candidates of all rows. Logits come corrected by the caller; a masked
-candidate has logit -inf and gets gradient 0. The loss of a row is averaged over its targets (uniform target
-distribution); gradients carry the factor 1 / B of the batch mean. Returned: (B,) float32 losses.
+candidate has logit -inf and gets gradient 0. A row without targets has loss 0 and no gradient. The loss of a row is
+averaged over its targets (uniform target distribution); gradients carry the factor 1 / B of the batch mean. Returned:
+(B,) float32 losses.
 """
 
 import numpy as np
@@ -83,8 +84,36 @@ def softmax_loss(target_indptr, target_P, begin_B, end_B, candidate_N):
 
 
 @njit(cache=True, parallel=True, fastmath=FAST)
-def logistic_loss(target_indptr, target_P, begin_B, end_B, candidate_N):
-    """mean over targets of softplus(-logit) + sum over candidates of softplus(logit) (NCE's binary problems)."""
+def partition_loss(target_indptr, target_P, begin_B, end_B, candidate_N):
+    """-mean over targets of the logit + log of sum over candidates of exp(logit): targets are not in the sum.
+
+    A row whose sum is empty has loss 0 and no gradient, as has a row without targets.
+    """
+    rows = target_indptr.shape[0] - 1
+    losses = np.zeros(rows, dtype=np.float32)
+    scale = np.float32(1.0 / rows)
+    for row in prange(rows):
+        t0, t1 = target_indptr[row], target_indptr[row + 1]
+        c0, c1 = begin_B[row], end_B[row]
+        top = _largest(candidate_N, c0, c1)
+        if t0 == t1 or top == np.float32(-np.inf):
+            target_P[t0:t1] = np.float32(0.0)
+            candidate_N[c0:c1] = np.float32(0.0)
+            continue
+        mean = np.float32(0.0)
+        share = np.float32(1.0) / np.float32(t1 - t0)
+        for i in range(t0, t1):
+            mean += target_P[i] * share
+            target_P[i] = -scale * share
+        total = _exponentials(candidate_N[c0:c1], top)
+        losses[row] = top + np.log(total) - mean
+        _scale(candidate_N[c0:c1], scale / total)
+    return losses
+
+
+@njit(cache=True, parallel=True, fastmath=FAST)
+def logistic_loss(target_indptr, target_P, begin_B, end_B, candidate_N, power_B):
+    """mean over targets of power * softplus(-logit) + sum over candidates of softplus(logit): binary problems."""
     rows = target_indptr.shape[0] - 1
     losses = np.zeros(rows, dtype=np.float32)
     scale = np.float32(1.0 / rows)
@@ -92,7 +121,7 @@ def logistic_loss(target_indptr, target_P, begin_B, end_B, candidate_N):
     for row in prange(rows):
         t0, t1 = target_indptr[row], target_indptr[row + 1]
         loss = np.float32(0.0)
-        share = one / np.float32(max(t1 - t0, 1))
+        share = power_B[row] / np.float32(max(t1 - t0, 1))
         for i in range(t0, t1):
             x = target_P[i]
             small = fast_exp(-abs(x))
@@ -110,6 +139,116 @@ def logistic_loss(target_indptr, target_P, begin_B, end_B, candidate_N):
             candidate_N[i] = scale * sigmoid
         losses[row] = loss
     return losses
+
+
+@njit(cache=True, parallel=True)
+def count_unmasked(begin_B, end_B, candidate_N):
+    """(B,) int64: candidates of each row whose logit is not -inf."""
+    count_B = np.zeros(begin_B.shape[0], dtype=np.int64)
+    for row in prange(begin_B.shape[0]):
+        count = 0
+        for i in range(begin_B[row], end_B[row]):
+            count += 1 if candidate_N[i] > np.float32(-np.inf) else 0
+        count_B[row] = count
+    return count_B
+
+
+@njit(cache=True, fastmath=FAST)
+def _odds(values, factor):
+    """Sums of -log(1 - p) and of p / (1 - p) for p = factor * value, none of them above a half."""
+    loss, odds = np.float32(0.0), np.float32(0.0)
+    one = np.float32(1.0)
+    for i in range(values.shape[0]):
+        p = factor * values[i]
+        loss -= np.log1p(-p)
+        odds += p / (one - p)
+    return loss, odds
+
+
+@njit(cache=True, fastmath=FAST)
+def _blackout_gradients(values, of_others, left, common, scale):
+    """In place: scale * (p' common + p / (1 - p)) for p' = of_others * value and p = left * p'."""
+    one = np.float32(1.0)
+    for i in range(values.shape[0]):
+        among_others = of_others * values[i]
+        p = left * among_others
+        values[i] = scale * (among_others * common + p / (one - p))
+
+
+@njit(cache=True, parallel=True, fastmath=FAST)
+def blackout_loss(target_indptr, target_P, begin_B, end_B, candidate_N):
+    """-mean over targets of log p - sum over candidates of log(1 - p), p the softmax over {targets} + {candidates}.
+
+    With r_c = p_c / (1 - p_c) and R their sum over candidates, the gradient of logit i is p_i (1 - R), plus r_i of a
+    candidate, less a target's share. Only one candidate, the best, can have p above a half, where 1 - p and r lose all
+    their digits. So it is kept out of the softmax (p' below, over all others) and weighed against their sum: with
+    p* = sigmoid(its logit - logsumexp of the others), p_i = (1 - p*) p'_i, and R' the sum of r without r*,
+
+        gradient of the best candidate   p* (2 - R')
+        of another i                     p'_i ((1 - p*)(1 - R') - p*), plus r_i or less its share.
+    """
+    rows = target_indptr.shape[0] - 1
+    losses = np.zeros(rows, dtype=np.float32)
+    scale = np.float32(1.0 / rows)
+    zero, one, two = np.float32(0.0), np.float32(1.0), np.float32(2.0)
+    for row in prange(rows):
+        t0, t1 = target_indptr[row], target_indptr[row + 1]
+        c0, c1 = begin_B[row], end_B[row]
+        if t0 == t1:  # no target: no loss, no gradient
+            candidate_N[c0:c1] = zero
+            continue
+        highest = _largest(candidate_N, c0, c1)
+        best = c0
+        while best < c1 and candidate_N[best] < highest:
+            best += 1
+        if best < c1:
+            candidate_N[best] = np.float32(-np.inf)
+        top = _largest(candidate_N, c0, c1)
+        mean = zero
+        share = one / np.float32(t1 - t0)
+        for i in range(t0, t1):
+            top = max(top, target_P[i])
+            mean += target_P[i] * share
+        total = zero
+        for i in range(t0, t1):
+            target_P[i] = fast_exp(target_P[i] - top)
+            total += target_P[i]
+        total += _exponentials(candidate_N[c0:c1], top)
+        of_others = one / total
+        log_others = top + np.log(total)
+
+        ahead = highest - log_others  # -inf where there is no candidate
+        small = fast_exp(-abs(ahead))
+        softplus = max(ahead, zero) + np.log1p(small)
+        p_best = one / (one + small) if ahead > 0 else small / (one + small)
+        left = small / (one + small) if ahead > 0 else one / (one + small)
+        loss, odds = _odds(candidate_N[c0:c1], left * of_others)
+        losses[row] = log_others - mean + two * softplus + loss
+
+        common = left * (one - odds) - p_best
+        for i in range(t0, t1):
+            target_P[i] = scale * (target_P[i] * of_others * common - share)
+        _blackout_gradients(candidate_N[c0:c1], of_others, left, common, scale)
+        if best < c1:
+            candidate_N[best] = scale * p_best * (two - odds)
+    return losses
+
+
+@njit(cache=True, parallel=True)
+def magnitudes(values_N):
+    """In place: |value|; returns which were negative."""
+    negative_N = np.empty(values_N.shape[0], dtype=np.bool_)
+    for i in prange(values_N.shape[0]):
+        negative_N[i] = values_N[i] < 0
+        values_N[i] = abs(values_N[i])
+    return negative_N
+
+
+@njit(cache=True, parallel=True)
+def restore_signs(grad_N, negative_N):
+    """In place: from gradients of magnitudes to those of what ``magnitudes`` was given."""
+    for i in prange(grad_N.shape[0]):
+        grad_N[i] = -grad_N[i] if negative_N[i] else grad_N[i]
 
 
 @njit(cache=True, parallel=True)

@@ -26,8 +26,8 @@ def _prefetch(typing_context: Any, address: Any) -> Any:
 
 @njit(cache=True, inline="always")
 def prefetch_row(matrix, row):
-    """Ask for a row of a C-contiguous float32 matrix. A hint only: never faults, changes no result."""
-    size = matrix.shape[1] * 4
+    """Ask for a row of a C-contiguous matrix. A hint only: never faults, changes no result."""
+    size = matrix.shape[1] * matrix.itemsize
     address = matrix.ctypes.data + row * size
     for offset in range(0, size, _CACHE_LINE):
         _prefetch(address + offset)

@@ -8,6 +8,11 @@ Rows come in ascending order but with gaps, which hardware prefetchers do not fo
 of a later group while it works on the present one.
 
 A bias is a one-column matrix with moments of its own; its arrays have no rows where a table has no bias.
+
+Where a kernel takes ``least_norm``, None means rows as they are; a number, that each row w stands for its direction
+w / max(|w|, least_norm): scores are the direction's, gradients given are with respect to it and are carried back to the
+row, and biases stand still. None and a number are two types, so each case is compiled by itself and plain rows pay
+nothing.
 """
 
 import numpy as np
@@ -19,6 +24,7 @@ from runner.kernels.memory import prefetch_row
 # Sums may be reordered by the compiler (it does so the same way each time); infinities keep their meaning.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 _AHEAD = 2  # groups between asking for a row and using it
+LEAST_NORM = np.float32(1e-12)  # below it a row counts as zero and has no direction
 
 
 @njit(cache=True, inline="always")
@@ -120,13 +126,42 @@ def catch_up_rows(
                 last_step_R[row] = upto
 
 
+# ---------------------------------------------------------------- directions of rows
+
+
+@njit(cache=True, inline="always", fastmath=FAST)
+def inverse_norm(matrix_RD, row, least_norm):
+    """1 / max(|row|, least_norm)."""
+    total = np.float32(0.0)
+    for k in range(matrix_RD.shape[1]):
+        total += matrix_RD[row, k] * matrix_RD[row, k]
+    return np.float32(1.0) / max(np.sqrt(total), least_norm)
+
+
+@njit(cache=True, inline="always", fastmath=FAST)
+def scale_row(matrix_RD, row, factor):
+    for k in range(matrix_RD.shape[1]):
+        matrix_RD[row, k] *= factor
+
+
+@njit(cache=True, inline="always", fastmath=FAST)
+def carry_to_row(grad_D, weights_RD, row, inverse):
+    """In place: the gradient G of a row's direction u becomes the row's own, (G - u (u . G)) / norm."""
+    along = np.float32(0.0)
+    for k in range(grad_D.shape[0]):
+        along += grad_D[k] * weights_RD[row, k]
+    along *= inverse * inverse
+    for k in range(grad_D.shape[0]):
+        grad_D[k] = inverse * (grad_D[k] - along * weights_RD[row, k])
+
+
 # ---------------------------------------------------------------- scores
 
 
 @njit(cache=True, parallel=True, fastmath=FAST)
 def score_pairs(
     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, last_step_R, upto, drift_S, damping_S,
-    sources_BD, order_N, unique_U, start_U1, pair_source_N, logits_N,
+    sources_BD, order_N, unique_U, start_U1, pair_source_N, logits_N, least_norm=None,
 ):  # fmt: skip
     """logits[i] = weights[row of pair i] . sources[pair_source[i]] + bias[row of pair i], for grouped pairs.
 
@@ -147,12 +182,16 @@ def score_pairs(
                 weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1,
                 row, last_step_R[row], upto, drift_S, damping_S,
             )  # fmt: skip
+            if least_norm is not None:
+                inverse = inverse_norm(weights_RD, row, least_norm)
             for i in range(start_U1[group], start_U1[group + 1]):
                 pair = order_N[i]
                 source = pair_source_N[pair]
                 total = np.float32(0.0)
                 for k in range(columns):
                     total += weights_RD[row, k] * sources_BD[source, k]
+                if least_norm is not None:
+                    total *= inverse
                 logits_N[pair] = total + bias_R1[row, 0]
 
 
@@ -175,7 +214,7 @@ def adam_row(weights_RD, first_RD, second_RD, row, grad_D, step_size, keep1, kee
 def update_groups(
     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, last_step_R, step, upto,
     step_size, beta1, beta2, root, epsilon, powers1_G, powers2_G,
-    sources_SD, order_N, unique_U, start_U1, pair_source_N, grad_N, bias_grad_N, source_grad_BD,
+    sources_SD, order_N, unique_U, start_U1, pair_source_N, grad_N, bias_grad_N, source_grad_BD, least_norm=None,
 ):  # fmt: skip
     """Back-propagate through grouped pairs and apply Adam, touching each row of the matrix once.
 
@@ -202,6 +241,8 @@ def update_groups(
                 prefetch_row(second_RD, later)
             grad_D[:] = np.float32(0.0)
             bias_grad[0] = np.float32(0.0)
+            if least_norm is not None:
+                inverse = inverse_norm(weights_RD, row, least_norm)
             for i in range(start_U1[group], start_U1[group + 1]):
                 pair = order_N[i]
                 scale = grad_N[pair]
@@ -210,13 +251,17 @@ def update_groups(
                 for k in range(columns):
                     grad_D[k] += scale * sources_SD[source, k]
                 if source < num_sources:
+                    if least_norm is not None:
+                        scale *= inverse
                     for k in range(columns):
                         partial[part, source, k] += scale * weights_RD[row, k]
             missed = max(0, upto - last_step_R[row])
             keep1 = beta1 * _power(powers1_G, beta1, missed)
             keep2 = beta2 * _power(powers2_G, beta2, missed)
+            if least_norm is not None:
+                carry_to_row(grad_D, weights_RD, row, inverse)
             adam_row(weights_RD, first_RD, second_RD, row, grad_D, step_size, keep1, keep2, beta1, beta2, root, epsilon)
-            if bias_R1.shape[0] > 0:
+            if least_norm is None and bias_R1.shape[0] > 0:
                 adam_row(
                     bias_R1, bias_first_R1, bias_second_R1, row, bias_grad, step_size, keep1, keep2, beta1, beta2,
                     root, epsilon,

@@ -1,4 +1,5 @@
-"""Sparse bag of words -> hidden ReLU layer: the encoder of the LNS paper (section 3.3: one layer of 128).
+"""Sparse bag of words -> hidden layer. ``mlp``: with a ReLU, the encoder of the LNS paper (section 3.3: one layer of
+128). ``linear``: without, as in the extreme-classification tables of RF-softmax and MIDX (a v x 128 matrix).
 
 The input matrix is a ``RowTable`` like the class matrix: only the rows of features present in a batch are
 read and updated; the bag is never densified.
@@ -19,15 +20,15 @@ from runner.optimizers import AdamConfig, RowTable, dense_adam
 
 
 @njit(cache=True, parallel=True, fastmath=FAST)
-def _bag_forward(indptr, indices, values, weights_FD, bias_D, hidden_BD):
-    """hidden = relu(bias + sum over the row's features of value * weights[feature])."""
+def _bag_forward(indptr, indices, values, weights_FD, bias_D, least, hidden_BD):
+    """hidden = max(least, bias + sum over the row's features of value * weights[feature])."""
     for row in prange(hidden_BD.shape[0]):
         hidden_BD[row, :] = bias_D
         for i in range(indptr[row], indptr[row + 1]):
             for k in range(hidden_BD.shape[1]):
                 hidden_BD[row, k] += values[i] * weights_FD[indices[i], k]
         for k in range(hidden_BD.shape[1]):
-            hidden_BD[row, k] = max(hidden_BD[row, k], np.float32(0.0))
+            hidden_BD[row, k] = max(hidden_BD[row, k], least)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +41,24 @@ class MlpConfig:
     def __post_init__(self) -> None:
         require(1 <= self.hidden <= 4096, "model.hidden must lie in [1, 4096]")
 
+    @property
+    def least_activation(self) -> float:
+        """Hidden units are cut off below this."""
+        return 0.0
+
     def build(self, *, num_features: int, optimizer: AdamConfig, seed: int) -> "Mlp":
         return Mlp(self, num_features, optimizer, seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearConfig(MlpConfig):
+    """As ``MlpConfig``, with hidden units of any sign."""
+
+    name: str = "linear"
+
+    @property
+    def least_activation(self) -> float:
+        return -np.inf
 
 
 class Mlp:
@@ -50,6 +67,7 @@ class Mlp:
     def __init__(self, config: MlpConfig, num_features: int, optimizer: AdamConfig, seed: int) -> None:
         self.optimizer = optimizer
         self.dim = config.hidden
+        self.least = np.float32(config.least_activation)
         # For L2-normalised rows, as tf-idf sets have, this gives hidden states of unit scale after the ReLU.
         generator = rng.generator(seed, rng.FEATURE_INIT)
         weights = generator.standard_normal((num_features, config.hidden), dtype=np.float32)
@@ -60,7 +78,7 @@ class Mlp:
     def encode(self, batch: Batch) -> np.ndarray:
         """Hidden states (B, D) float32, nothing remembered; rows of the input matrix must be current."""
         hidden = np.empty((batch.num_rows, self.dim), dtype=np.float32)
-        _bag_forward(batch.indptr, batch.indices, batch.values, self.table.weights, self.bias, hidden)
+        _bag_forward(batch.indptr, batch.indices, batch.values, self.table.weights, self.bias, self.least, hidden)
         return hidden
 
     def forward(self, batch: Batch, step: int) -> np.ndarray:
@@ -74,7 +92,7 @@ class Mlp:
     def backward(self, grad_hidden_BD: np.ndarray, step: int) -> None:
         """Update the input rows of the batch's features and the bias."""
         batch = self._batch
-        grad_BD = np.where(self._hidden > 0, grad_hidden_BD, np.float32(0))
+        grad_BD = np.where(self._hidden > self.least, grad_hidden_BD, np.float32(0))
         rows = np.repeat(np.arange(batch.num_rows, dtype=np.int32), np.diff(batch.indptr))
         nobody = np.zeros((0, self.dim), dtype=np.float32)
         self.table.update_groups(self._groups, grad_BD, rows, batch.values, nobody, step)

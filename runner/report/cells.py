@@ -132,15 +132,20 @@ LEARNING_RATE = Metric(
     name="learning_rate", label="Learning rate", unit="", decimals=6, is_setting=True,
     measure=lambda record, _: float(record.config["optimizer"]["lr"]),
 )  # fmt: skip
+COST = Panel(
+    title="Cost: seconds per epoch, in all and by stage; candidates; memory",
+    metrics=(SECONDS, *map(_stage, STAGES), CANDIDATES, MEMORY),
+    with_published=False,
+)
 PANELS: dict[str, tuple[Panel, ...]] = {
     "convergence": (Panel(title="", metrics=(_epochs_to(50), _epochs_to(90), _precision(1))),),
     "speed": (
         Panel(title="", metrics=(SPEED_UP, _precision(1), _precision(5))),
-        Panel(
-            title="Cost: seconds per epoch, in all and by stage; candidates; memory",
-            metrics=(SECONDS, *map(_stage, STAGES), CANDIDATES, MEMORY),
-            with_published=False,
-        ),
+        COST,
+    ),
+    "precision": (
+        Panel(title="", metrics=(_precision(1), _precision(3), _precision(5))),
+        COST,
     ),
     "time_to_accuracy": (
         Panel(title="", metrics=(_seconds_to(50), _seconds_to(90), _sooner(90), _precision(1), SECONDS, LEARNING_RATE)),
@@ -265,6 +270,8 @@ def _lookup(published: pd.DataFrame, dataset: str, method: Method, metric: Metri
     if len(found) == 0:
         return None, ""
     value, note = float(found["value"].iloc[0]), str(found["note"].iloc[0])
+    if note == "fraction":  # as printed; ours are percent
+        value, note = 100 * value, ""
     return (None, note) if math.isnan(value) else (value, "")
 
 

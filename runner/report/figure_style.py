@@ -1,5 +1,7 @@
 """How every figure looks. One colour, marker and label per method everywhere (Okabe and Ito's palette)."""
 
+import itertools
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,10 @@ MARKERS = {
     "nce": "X", "uniform": "*", "full_bf16": "p", "lsh_embedding_shared": "h", "lsh_label_shared": "d",
 }  # fmt: skip
 OTHER = "#7F7F7F"
+_MORE = (  # for methods without a look of their own, by their order in the figure
+    ("#332288", "<"), ("#88CCEE", ">"), ("#117733", "H"), ("#999933", "8"), ("#AA4499", "p"), ("#882255", "d"),
+    ("#44AA99", "v"), ("#DDCC77", "^"), ("#661100", "X"), ("#6699CC", "P"),
+)  # fmt: skip
 STYLE: Any = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -38,6 +44,12 @@ STYLE: Any = {
     "legend.frameon": False,
     "svg.hashsalt": "runner",  # the same runs give the same file
 }
+
+
+def looks_of(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Colour and marker of each method; those without one of their own get one that no other has in this figure."""
+    spare = itertools.cycle(_MORE)
+    return {name: (COLOURS[name], MARKERS[name]) if name in COLOURS else next(spare) for name in names}
 
 
 def save(figure: "Figure", stem: Path) -> Path:

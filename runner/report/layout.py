@@ -1,9 +1,11 @@
 """Long-form cells laid out as printed tables: Markdown, LaTeX (booktabs) and HTML of the same blocks."""
 
+import base64
 import html
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 
@@ -243,6 +245,12 @@ def html_table(frame: pd.DataFrame) -> str:
     table = two_levels(frame).to_html(index=False, border=0, classes="cells")
     table = _BOLD.sub(r"<strong>\1</strong>", table)
     return f'<div class="wide">{table}</div>'
+
+
+def picture_html(picture: Path, title: str) -> str:
+    """The picture itself, so that the page needs no other file."""
+    data = base64.b64encode(picture.read_bytes()).decode()
+    return f'<figure><img alt="{html_text(title)}" src="data:image/png;base64,{data}"></figure>'
 
 
 def to_html_fragment(doc: Document) -> str:

@@ -156,7 +156,7 @@ def _row_seconds(run: PlannedRun, num_classes: int, dense_row: float) -> float:
     gathered = 6.0 * hidden * min(1000, num_classes) / _GATHERED_FLOPS
     if sampler.name == "full":
         return _SECONDS_PER_ROW + 3 * dense_row
-    if sampler.name == "topk":
+    if sampler.name in ("topk", "exact", "quadratic", "sphere", "midx_exact"):
         return _SECONDS_PER_ROW + 1.5 * dense_row + gathered
     if sampler.name.startswith("lsh"):
         return _SECONDS_PER_ROW + gathered * (1 + sampler.L / 400)
@@ -243,7 +243,7 @@ def _run_process(step: Step, stopper: _Stopper) -> int:
     child = subprocess.Popen(
         [sys.executable, "-m", "runner", *step.run.overrides],
         cwd=_REPOSITORY,
-        env={**os.environ, "PYTHONPATH": _python_path()},
+        env={**os.environ, "PYTHONPATH": python_path()},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         process_group=0,
@@ -254,7 +254,7 @@ def _run_process(step: Step, stopper: _Stopper) -> int:
     return child.wait()
 
 
-def _python_path() -> str:
+def python_path() -> str:
     """The repository first, so that the runs are this checkout's whatever is installed."""
     return os.pathsep.join(filter(None, [str(_REPOSITORY), os.environ.get("PYTHONPATH")]))
 

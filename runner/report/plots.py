@@ -1,8 +1,8 @@
 """The figures of conf/table, from run folders."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -133,23 +133,10 @@ def _distribution(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> "Fi
     if not shown:
         return None
     figure, axes = new_figure(2, len(shown), width=2.6, height=2.5)
-    floor = 1e-9
     for place, (method, early, late) in enumerate(shown):
         for row, record in enumerate((early, late)):
             axis = axes[row, place]
-            ends = np.array(record["rank_end"])
-            sizes = np.diff(ends, prepend=0)
-            middle = np.sqrt(np.maximum(ends - sizes + 1, 1) * ends)
-            truth = np.maximum(np.array(record["truth"]) / sizes, floor)
-            proposal = np.array(record["proposal"]) / sizes
-            axis.fill_between(middle, truth, floor, color="#BBBBBB", alpha=0.6, linewidth=0, label="softmax")
-            drawn = proposal > 0
-            axis.plot(
-                middle[drawn], proposal[drawn], color=COLOURS.get(method.name, OTHER), linewidth=1.8,
-                marker=MARKERS.get(method.name, "."), markersize=3.5, label="proposal",
-            )  # fmt: skip
-            axis.axhline(1 / ends[-1], color="#555555", linewidth=0.9, linestyle=(0, (4, 3)))
-            axis.set(xscale="log", yscale="log", ylim=(1e-7, 1), xlim=(1, ends[-1]))
+            distribution_panel(axis, record, COLOURS.get(method.name, OTHER), MARKERS.get(method.name, "."))
             axis.tick_params(labelsize=8, labelleft=place == 0, labelbottom=row == 1)
             if row == 0:
                 axis.set_title(method.label)
@@ -158,3 +145,20 @@ def _distribution(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> "Fi
     figure.supxlabel("rank of the class by the model's logit", fontsize=10)
     figure.suptitle(f"{column.label}: softmax (grey), proposal (colour), uniform (dashed)", fontsize=11)
     return figure
+
+
+def distribution_panel(axis: "Axes", record: Mapping[str, Any], colour: str, marker: str) -> None:
+    """``diagnostics.proposal_against_truth`` drawn: softmax grey, proposal in colour, uniform dashed."""
+    floor = 1e-9
+    ends = np.array(record["rank_end"])
+    sizes = np.diff(ends, prepend=0)
+    middle = np.sqrt(np.maximum(ends - sizes + 1, 1) * ends)
+    truth = np.maximum(np.array(record["truth"]) / sizes, floor)
+    proposal = np.array(record["proposal"]) / sizes
+    axis.fill_between(middle, truth, floor, color="#BBBBBB", alpha=0.6, linewidth=0, label="softmax")
+    drawn = proposal > 0
+    axis.plot(
+        middle[drawn], proposal[drawn], color=colour, linewidth=1.8, marker=marker, markersize=3.5, label="proposal",
+    )  # fmt: skip
+    axis.axhline(1 / ends[-1], color="#555555", linewidth=0.9, linestyle=(0, (4, 3)))
+    axis.set(xscale="log", yscale="log", ylim=(1e-7, 1), xlim=(1, ends[-1]))

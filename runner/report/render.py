@@ -1,10 +1,9 @@
 """Render tables and figures of a profile from what run folders hold, whatever has been run."""
 
-import base64
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.report import layout, plots
+from runner.report import diagnosis_tables, layout, plots
 from runner.report.cells import cells
 from runner.report.records import record_of
 from runner.run_folder import write_atomically
@@ -41,6 +40,11 @@ def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[
             shown[spec.grid] = runs_shown(spec.grid, profile, results_dir)
         runs = shown[spec.grid]
         command = f"make reproduce TABLE={spec.name} PROFILE={profile}"
+        if spec.kind == "diagnosis":
+            files, fragment = diagnosis_tables.render(spec, runs, folder, command)
+            written += files
+            sections.append((spec.name, fragment))
+            continue
         if spec.is_figure:
             pictures = plots.draw(spec, runs, folder)
             written += pictures
@@ -68,9 +72,7 @@ def _figure_fragment(spec: TableSpec, pictures: Sequence[Path], runs: Sequence[P
     made = layout.how_made([record for record in records if record.finished], command)
     parts = [f'<section id="{spec.name}"><h2>{layout.html_text(spec.title)}</h2>']
     parts.append(f'<p class="made">{"<br>".join(map(layout.html_text, made))}</p>')
-    for picture in pictures:
-        data = base64.b64encode(picture.read_bytes()).decode()
-        parts.append(f'<figure><img alt="{layout.html_text(spec.title)}" src="data:image/png;base64,{data}"></figure>')
+    parts.extend(layout.picture_html(picture, spec.title) for picture in pictures)
     if not pictures:
         parts.append("<p>Not drawn: no finished run yet.</p>")
     parts.append("<ul>" + "".join(f"<li>{layout.html_text(note)}</li>" for note in spec.notes) + "</ul></section>")

@@ -1,19 +1,38 @@
 """All samplers by name. A new sampler is one module, one YAML in conf/sampler, one line here."""
 
-from runner.samplers.base import Everything, Proposal, Query, Sampler, SamplerConfig
+from runner.samplers.base import Everything, Proposal, Query, Sampler, SamplerConfig, TrainingFacts
 from runner.samplers.full import FullConfig
+from runner.samplers.in_batch import InBatchConfig
 from runner.samplers.lsh import LshEmbeddingConfig, LshLabelConfig
+from runner.samplers.lsh_bucket import LshBucketConfig
+from runner.samplers.lsh_topk import LshTopKConfig
+from runner.samplers.midx import MidxLearnPqConfig, MidxLearnRqConfig, MidxPqConfig, MidxRqConfig
+from runner.samplers.midx_exact import MidxExactConfig
+from runner.samplers.rff import RffConfig
+from runner.samplers.scored import ExactConfig, QuadraticConfig
 from runner.samplers.static import LogUniformConfig, UniformConfig, UnigramConfig
 from runner.samplers.topk import TopKConfig
 
 SAMPLERS: dict[str, type[SamplerConfig]] = {
     "full": FullConfig,
+    "exact": ExactConfig,
     "uniform": UniformConfig,
     "log_uniform": LogUniformConfig,
     "unigram": UnigramConfig,
+    "in_batch": InBatchConfig,
     "topk": TopKConfig,
     "lsh_label": LshLabelConfig,
     "lsh_embedding": LshEmbeddingConfig,
+    "lsh": LshBucketConfig,
+    "lsh_topk": LshTopKConfig,
+    "quadratic": QuadraticConfig,
+    "sphere": QuadraticConfig,
+    "rff": RffConfig,
+    "midx_pq": MidxPqConfig,
+    "midx_rq": MidxRqConfig,
+    "midx_exact": MidxExactConfig,
+    "midx_learn_pq": MidxLearnPqConfig,
+    "midx_learn_rq": MidxLearnRqConfig,
 }
 
-__all__ = ["SAMPLERS", "Everything", "Proposal", "Query", "Sampler", "SamplerConfig"]
+__all__ = ["SAMPLERS", "Everything", "Proposal", "Query", "Sampler", "SamplerConfig", "TrainingFacts"]

@@ -42,6 +42,19 @@ class Query:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrainingFacts:
+    """What a sampler may know of the training set: positives per class, rows, and how many steps make an epoch."""
+
+    label_counts_N: np.ndarray
+    num_rows: int
+    steps_per_epoch: int
+
+    @classmethod
+    def one_label_a_row(cls, label_counts_N: np.ndarray, steps_per_epoch: int = 1) -> "TrainingFacts":
+        return cls(label_counts_N=label_counts_N, num_rows=int(label_counts_N.sum()), steps_per_epoch=steps_per_epoch)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Proposal:
     """Candidates and the log of their expected counts (float32).
 
@@ -93,12 +106,28 @@ class Sampler(ABC):
         log_count = self.log_expected_count(query, unique, step)[query.row_P, position]
         return np.ascontiguousarray(log_count, dtype=np.float32)
 
-    def refresh(self, step: int, touched_U: np.ndarray) -> bool:
+    def refresh(self, query: Query, step: int, touched_U: np.ndarray) -> bool:
         """Follow the class vectors as of the end of ``step``, which updated the classes ``touched_U`` (distinct).
+
+        ``query``: the step's, for samplers that learn from hidden states.
 
         Returns whether any work was due.
         """
         return False
+
+    @property
+    def avoids_targets(self) -> bool:
+        """Whether a row's own targets are never among its candidates, by design."""
+        return False
+
+    @property
+    def learns(self) -> bool:
+        """Whether a refresh learns from the query's hidden states."""
+        return False
+
+    def rebuild_from(self, query: Query, step: int) -> None:
+        """Follow the class vectors as of the end of ``step`` now, whatever the schedule says, and learn."""
+        raise NotImplementedError(f"{type(self).__name__} learns nothing")
 
     @property
     def statistics(self) -> dict[str, float]:
@@ -116,9 +145,20 @@ class Sampler(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class SamplerConfig(ABC):
-    """Base of sampler configs; ``losses`` lists the losses that make sense with the sampler."""
+    """Base of sampler configs; ``losses`` lists the losses that make sense with the sampler.
 
-    losses: ClassVar[tuple[str, ...]] = ("sampled_softmax", "active_set", "nce")
+    ``random_tables``: the sampler draws through tables of random hash functions, so that the error of an estimate
+    under one draw of them differs from that over fresh draws. ``by_magnitude``: draws depend on how large logits are,
+    not only on their differences. ``is_the_batch``: nothing is drawn but the batch itself.
+    """
+
+    losses: ClassVar[tuple[str, ...]] = (
+        "sampled_softmax", "absolute_softmax", "partition_estimate", "active_set", "nce", "negative_sampling", "gbce",
+        "blackout",
+    )  # fmt: skip
+    random_tables: ClassVar[bool] = False
+    by_magnitude: ClassVar[bool] = False
+    is_the_batch: ClassVar[bool] = False
     name: str
 
     @property
@@ -130,13 +170,24 @@ class SamplerConfig(ABC):
         """ConfigError unless the loss makes sense with this sampler."""
         if loss.name not in self.losses:
             raise ConfigError(f"loss={loss.name} does not go with sampler={self.name}; valid: {', '.join(self.losses)}")
-        if loss.corrects_targets and not self.can_draw_every_class:
+        if self.can_draw_every_class:
+            return
+        way_out = "; take loss=active_set or sampled_softmax without correct_target"
+        if hasattr(self, "tail_candidates"):
+            way_out += ", or sampler.tail_candidates of at least 1"
+        if hasattr(self, "uniform_share"):
+            way_out += ", or sampler.uniform_share above 0"
+        if loss.corrects_targets:
             raise ConfigError(
                 f"loss={loss.name} divides by the expected count of targets, which is 0 where sampler={self.name} "
-                "can not draw them; take loss=active_set or sampled_softmax without correct_target"
-                + (", or sampler.tail_candidates of at least 1" if hasattr(self, "tail_candidates") else "")
+                f"can not draw them{way_out}"
+            )
+        if not loss.masks_hits:
+            raise ConfigError(
+                f"loss={loss.name} has targets in its partition only where they are drawn, and sampler={self.name} "
+                f"can not draw them all: it would fall without limit{way_out}"
             )
 
     @abstractmethod
-    def build(self, *, num_classes: int, label_counts_N: np.ndarray, layer: "OutputLayer", seed: int) -> Sampler:
-        """Make the sampler for a class matrix; ``label_counts_N`` are training positives per class."""
+    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+        """Make the sampler for the class matrix of ``layer``."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from runner.errors import require
-from runner.samplers.base import Everything, Query, Sampler, SamplerConfig
+from runner.samplers.base import Everything, Query, Sampler, SamplerConfig, TrainingFacts
 
 if TYPE_CHECKING:
     from runner.output_layer import OutputLayer
@@ -19,12 +19,12 @@ class FullConfig(SamplerConfig):
     losses: ClassVar[tuple[str, ...]] = ("full",)
     products: Literal["float32", "bf16"] = "float32"
 
-    def build(self, *, num_classes: int, label_counts_N: np.ndarray, layer: "OutputLayer", seed: int) -> Sampler:
+    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
         if self.products == "bf16":
             from runner.kernels.products import HAS_BF16
 
             require(HAS_BF16, "sampler.products=bf16 needs a processor with AVX512_BF16; take float32")
-        return Full(self, num_classes)
+        return Full(self, layer.num_classes)
 
 
 class Full(Sampler):

@@ -18,7 +18,7 @@ from numba import get_num_threads, njit, prange
 
 from runner import rng
 from runner.errors import require
-from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig
+from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig, TrainingFacts
 
 if TYPE_CHECKING:
     from runner.output_layer import OutputLayer
@@ -98,8 +98,8 @@ class StaticConfig(SamplerConfig):
     def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
         """q (N,) float64, summing to 1."""
 
-    def build(self, *, num_classes: int, label_counts_N: np.ndarray, layer: "OutputLayer", seed: int) -> Sampler:
-        return Static(self, self.distribution(label_counts_N), seed)
+    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+        return Static(self, self.distribution(training.label_counts_N), seed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from runner.errors import require
-from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig
+from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig, TrainingFacts
 
 if TYPE_CHECKING:
     from runner.output_layer import OutputLayer
@@ -26,8 +26,8 @@ class TopKConfig(SamplerConfig):
     def can_draw_every_class(self) -> bool:
         return False
 
-    def build(self, *, num_classes: int, label_counts_N: np.ndarray, layer: "OutputLayer", seed: int) -> Sampler:
-        return TopK(min(self.k, num_classes), layer)
+    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+        return TopK(min(self.k, layer.num_classes), layer)
 
 
 class TopK(Sampler):

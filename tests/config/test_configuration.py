@@ -77,6 +77,9 @@ def test_top_level_yaml_and_dataclass_have_the_same_keys() -> None:
     assert keys == {field.name for field in dataclasses.fields(RunConfig)}
     evaluation = {field.name for field in dataclasses.fields(configuration.EvaluationConfig)}
     assert set(written["evaluation"]) == evaluation
+    assert set(written["output"]) == {field.name for field in dataclasses.fields(configuration.OutputConfig)}
+    diagnostics = {field.name for field in dataclasses.fields(configuration.DiagnosticsConfig)}
+    assert set(written["diagnostics"]) == diagnostics
 
 
 @pytest.mark.parametrize("group", ["model", "loss", "optimizer", "sampler", "hardware"])
@@ -93,15 +96,30 @@ def test_every_preset_composes(preset: str) -> None:
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 def test_each_pair_of_sampler_and_loss_composes_or_says_what_would(sampler: str, loss: str) -> None:
     choice = [f"sampler={sampler}", f"loss={loss}"]
-    if loss == "nce" and sampler.startswith("lsh"):
-        with pytest.raises(ConfigError, match=r"sampler\.tail_candidates of at least 1"):
+    if loss in ("nce", "blackout", "partition_estimate") and sampler in ("exact", "lsh_label", "lsh_embedding"):
+        with pytest.raises(ConfigError, match=r"can not draw them") as caught:
             compose(choice)
+        if sampler == "exact":
+            return
+        assert "sampler.tail_candidates of at least 1" in str(caught.value)
         choice.append("sampler.tail_candidates=1")
     if loss in SAMPLERS[sampler].losses:
         assert compose(choice).loss.name == loss
     else:
         with pytest.raises(ConfigError, match=f"loss={loss} does not go with sampler={sampler}; valid: "):
             compose(choice)
+
+
+@pytest.mark.parametrize(("preset", "sampler", "loss"), [
+    ("bis", "unigram", "sampled_softmax"), ("ns", "uniform", "sampled_softmax"),
+    ("is", "unigram", "partition_estimate"),
+])  # fmt: skip
+def test_importance_sampling_presets_draw_with_replacement(preset: str, sampler: str, loss: str) -> None:
+    config = compose([f"preset={preset}", "sampler.num_samples=110"])
+    assert (config.sampler.name, config.loss.name) == (sampler, loss)
+    assert not config.sampler.unique
+    assert not config.loss.corrects_targets
+    assert config.sampler.num_samples == 110
 
 
 def test_a_sampler_brings_a_loss_that_goes_with_it() -> None:
@@ -139,7 +157,7 @@ BASE = ["sampler=lsh_label"]
 
 
 @pytest.mark.parametrize("change", [
-    "hardware.threads=1", "results_dir=elsewhere", "force=true", "checkpoint_seconds=5",
+    "hardware.threads=1", "results_dir=elsewhere", "force=true", "checkpoint_seconds=5", "keep_weights=true",
 ])  # fmt: skip
 def test_run_id_does_not_depend_on_where_and_how(change: str) -> None:
     assert compose([*BASE, change]).run_id == compose(BASE).run_id
@@ -148,16 +166,28 @@ def test_run_id_does_not_depend_on_where_and_how(change: str) -> None:
 @pytest.mark.parametrize("change", [
     "sampler.K=3", "sampler.L=7", "seed=1", "epochs=9", "batch_size=17", "max_steps=5", "optimizer.lr=0.5",
     "optimizer.rows=touched", "model.hidden=9", "sampler=lsh_embedding", "loss=sampled_softmax",
-    "dataset=wordnet_related", "evaluation.rows=3",
+    "dataset=wordnet_related", "evaluation.rows=3", "output.normalize=true", "output.bias=false",
+    "diagnostics.every_epochs=1",
 ])  # fmt: skip
 def test_run_id_changes_with_what_can_change_a_number(change: str) -> None:
     assert compose([*BASE, change]).run_id != compose(BASE).run_id
 
 
+def test_sections_that_change_nothing_are_left_out() -> None:
+    """They would change the id of every run there is."""
+    assert not {"diagnostics", "output"} & set(compose(BASE).as_dict())
+    normalized = [*BASE, "output.normalize=true"]
+    assert compose([*normalized, "output.temperature=0.5"]).run_id != compose(normalized).run_id
+    assert to_run_config(compose(normalized).as_dict()) == compose(normalized)
+    measured = compose([*BASE, "diagnostics.every_epochs=2"])
+    assert measured.as_dict()["diagnostics"] == {"every_epochs": 2, "rows": 64, "draws": 16}
+    assert to_run_config(measured.as_dict()) == measured
+
+
 def test_every_setting_is_in_the_run_id_unless_it_says_where() -> None:
     fields = {field.name for field in dataclasses.fields(RunConfig)}
     assert set(PLACE_ONLY) < fields
-    assert set(PLACE_ONLY) == {"hardware", "results_dir", "force", "checkpoint_seconds"}
+    assert set(PLACE_ONLY) == {"hardware", "results_dir", "force", "checkpoint_seconds", "keep_weights"}
 
 
 def test_run_dir_is_absolute_and_named_by_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,6 +202,8 @@ def test_run_dir_is_absolute_and_named_by_the_run(tmp_path: Path, monkeypatch: p
 MISTAKES = [
     # override, what the line says, names it offers
     ("sampler.Kk=5", "Kk", ["K", "L", "bucket_cap"]),
+    ("output.temperature=0.5", "output.normalize=true", []),
+    ("diagnostics.rows=7", "diagnostics.every_epochs", []),
     ("sampler.num_sample=5", "num_sample", ["K", "L"]),
     ("optimizer.learning_rate=5", "learning_rate", ["lr", "beta1"]),
     ("+sampler.extra=1", "unknown key 'sampler.extra'", ["K", "L"]),
@@ -211,8 +243,15 @@ MISTAKES = [
     ("seed=-1", "seed must lie in [0, 2147483647]", []),
     ("max_steps=0", "max_steps must be null or at least 1", []),
     ("checkpoint_seconds=0", "checkpoint_seconds must be above 0", []),
+    ("output.temperature=0", "output.temperature must lie in (0, 1e6]", []),
+    ("output.temperature=nan", "output.temperature must lie in (0, 1e6]", []),
+    ("output.normalise=true", "unknown key 'output.normalise'; did you mean 'normalize'?", ["temperature"]),
     ("evaluation.per_epoch=0", "evaluation.per_epoch must be at least 1", []),
     ("evaluation.rows=0", "evaluation.rows must be at least 1", []),
+    ("diagnostics.every_epochs=0", "diagnostics.every_epochs must be null (never) or at least 1", []),
+    ("diagnostics.rows=0", "diagnostics.rows must be at least 1", []),
+    ("diagnostics.draws=1", "diagnostics.draws must be at least 2", []),
+    ("keep_weights=some", "keep_weights: expected bool or null, got 'some'", []),
     ("hardware.threads=-1", "hardware.threads must be 0 (all cores) or more", []),
     ("loss=full", "loss=full does not go with sampler=lsh_label; valid: ", ["sampled_softmax", "active_set"]),
     ("dataset.name=nowhere", "nowhere", ["wordnet_hypernym"]),
@@ -234,10 +273,23 @@ def test_a_mistake_is_one_line(override: str, says: str, offers: list[str]) -> N
 @pytest.mark.parametrize("override", [
     "sampler=topk sampler.k=0", "sampler=uniform sampler.num_samples=0",
     "sampler=unigram sampler.exponent=-1", "sampler=unigram sampler.exponent=nan",
+    "sampler=midx_pq sampler.codewords=0", "sampler=midx_pq sampler.codewords=1025",
+    "sampler=midx_pq sampler.num_samples=0", "sampler=midx_pq sampler.refresh_period=0",
+    "sampler=midx_pq sampler.exponent=nan", "sampler=midx_pq sampler.kmeans_rows=0",
+    "sampler=midx_rq sampler.kmeans_iterations=0", "sampler=midx_rq sampler.beam=0",
+    "sampler=midx_learn_pq sampler.learn_classes=0", "sampler=midx_learn_rq sampler.learn_steps=0",
+    "sampler=midx_learn_rq sampler.learn_lr=0", "sampler=midx_learn_rq sampler.learn_lr=nan",
+    "sampler=midx_learn_rq sampler.beam=0", "sampler=midx_exact sampler.codewords=0",
 ])  # fmt: skip
 def test_other_samplers_check_their_ranges(override: str) -> None:
     with pytest.raises(ConfigError, match=r"sampler\.\w+ must"):
         compose(override.split())
+
+
+@pytest.mark.parametrize("t", ["-0.1", "1.1", "nan"])
+def test_gbce_checks_its_range(t: str) -> None:
+    with pytest.raises(ConfigError, match=r"loss\.t must lie in \[0, 1\]"):
+        compose(["sampler=uniform", "loss=gbce", f"loss.t={t}"])
 
 
 def test_a_missing_required_key_says_how_to_set_it() -> None:

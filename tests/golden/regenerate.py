@@ -15,6 +15,7 @@ from runner.batches import epoch_batches
 from runner.clock import StageClock
 from runner.config import compose
 from runner.experiment import Network
+from runner.samplers import TrainingFacts
 
 CURVES = Path(__file__).with_name("loss_curves.json")
 STEPS = 20
@@ -51,7 +52,7 @@ def curve(name: str) -> list[float]:
     config = compose([*COMMON, *SAMPLERS[name]])
     data = config.dataset.build()
     counts = np.bincount(data.train.labels, minlength=data.num_classes)
-    network = Network(config, num_features=data.num_features, label_counts_N=counts)
+    network = Network(config, num_features=data.num_features, training=TrainingFacts.one_label_a_row(counts))
     epochs = (epoch_batches(data.train, config.batch_size, config.seed, epoch) for epoch in itertools.count())
     batches = itertools.islice(itertools.chain.from_iterable(epochs), STEPS)
     return [network.train_step(batch, step, StageClock())[0] for step, batch in enumerate(batches, start=1)]

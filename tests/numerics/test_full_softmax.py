@@ -14,7 +14,7 @@ from runner.clock import StageClock
 from runner.config import compose
 from runner.experiment import Network
 from runner.output_layer import OutputLayer
-from runner.samplers import Everything, Proposal, Query
+from runner.samplers import Everything, Proposal, Query, TrainingFacts
 
 F, D, B = 30, 12, 8
 
@@ -54,23 +54,29 @@ class PlainModel(torch.nn.Module):
             "output": network.layer.table.weights,
             "output_bias": network.layer.table.bias[:, 0],
         }
+        self.scale = network.layer.scale
         for name, value in start.items():
             self.register_parameter(name, torch.nn.Parameter(torch.from_numpy(value.copy()).double()))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(x @ self.input + self.input_bias) @ self.output.T + self.output_bias
+        hidden = torch.relu(x @ self.input + self.input_bias)
+        if self.scale is None:
+            return hidden @ self.output.T + self.output_bias
+        normalize = torch.nn.functional.normalize
+        return self.scale * normalize(hidden, dim=1) @ normalize(self.output, dim=1).T
 
 
 def make_network(num_classes: int, *overrides: str) -> Network:
     config = compose(["sampler=full", f"model.hidden={D}", "optimizer.lr=0.02", *overrides])
-    return Network(config, num_features=F, label_counts_N=np.ones(num_classes, dtype=np.int64))
+    return Network(config, num_features=F, training=TrainingFacts.one_label_a_row(np.ones(num_classes, dtype=np.int64)))
 
 
 @pytest.mark.parametrize("rows", ["dense", "catch_up"])
 @pytest.mark.parametrize("num_classes", [40, 2000])
-def test_ten_steps_like_torch(rows: str, num_classes: int) -> None:
+@pytest.mark.parametrize("normalize", ["false", "true"])
+def test_ten_steps_like_torch(rows: str, num_classes: int, normalize: str) -> None:
     """2,000 classes are 125 for each of the 16 parts: a whole block of 64 and a part of one."""
-    network = make_network(num_classes, f"optimizer.rows={rows}")
+    network = make_network(num_classes, f"optimizer.rows={rows}", f"output.normalize={normalize}")
     model = PlainModel(network)
     start = {name: value.detach().clone() for name, value in model.named_parameters()}
     config = network.config.optimizer
@@ -94,7 +100,11 @@ def test_ten_steps_like_torch(rows: str, num_classes: int) -> None:
         "output": network.layer.table.weights,
         "output_bias": network.layer.table.bias[:, 0],
     }
+    if normalize == "true":
+        assert not ours.pop("output_bias").any()
     for name, value in model.named_parameters():
+        if name not in ours:
+            continue
         travelled = (value.detach() - start[name]).abs().max().item()
         assert travelled > 0.05, f"{name} must have moved for this comparison to say anything"
         np.testing.assert_allclose(ours[name], value.detach().numpy(), atol=2e-3 * travelled, err_msg=name)

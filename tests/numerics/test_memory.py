@@ -6,10 +6,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from runner.output_layer import OutputLayer
-from runner.samplers import SAMPLERS
+from runner.samplers import SAMPLERS, TrainingFacts
 
 # A process of its own: a page that an earlier test freed would be taken again without the peak rising.
 STEP = """
@@ -74,7 +75,7 @@ def test_full_softmax_holds_no_matrix_of_logits(products: str) -> None:
 def test_tables_are_small_beside_the_class_matrix(make_layer: Callable[..., OutputLayer]) -> None:
     layer = make_layer(20_000, 128)
     config = SAMPLERS["lsh_label"](name="lsh_label", K=9, L=50)  # type: ignore[call-arg]
-    sampler = config.build(num_classes=20_000, label_counts_N=None, layer=layer, seed=0)  # type: ignore[arg-type]
+    sampler = config.build(layer=layer, training=TrainingFacts.one_label_a_row(np.ones(20_000, dtype=np.int64)), seed=0)  # type: ignore[arg-type]
     tables = sampler.tables  # type: ignore[attr-defined]
     assert tables.nbytes == tables.codes.nbytes + tables.start.nbytes + tables.members.nbytes
     table = layer.table

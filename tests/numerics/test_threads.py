@@ -9,11 +9,12 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+import torch
 
 from runner.kernels.products import HAS_BF16
 from runner.losses import LOSSES
 from runner.output_layer import OutputLayer
-from runner.samplers import SAMPLERS, Query
+from runner.samplers import SAMPLERS, Query, TrainingFacts
 
 B, D, N, STEPS = 90, 24, 3000, 4
 _LSH = {"K": 5, "L": 8, "min_candidates": 40, "tail_candidates": 20, "refresh_period": 2, "refresh_growth": 1.0}
@@ -22,20 +23,36 @@ KINDS: dict[str, tuple[str, dict[str, Any], str]] = {
     "full_bf16": ("full", {"products": "bf16"}, "full"),
     "shared": ("uniform", {"num_samples": 300}, "sampled_softmax"),
     "per_row": ("uniform", {"num_samples": 50, "shared": False}, "nce"),
+    "shared_magnitudes": ("uniform", {"num_samples": 300}, "absolute_softmax"),
+    "shared_partition": ("unigram", {"num_samples": 300, "unique": False}, "partition_estimate"),
+    "per_row_partition": ("unigram", {"num_samples": 50, "shared": False}, "partition_estimate"),
+    "per_row_gbce": ("uniform", {"num_samples": 50, "shared": False}, "gbce"),
+    "shared_blackout": ("unigram", {"num_samples": 300}, "blackout"),
     "lsh_per_row": ("lsh_label", _LSH, "active_set"),
     "lsh_shared": ("lsh_embedding", {**_LSH, "shared": True, "max_hits": 5}, "sampled_softmax"),
+    "midx": ("midx_learn_rq", {"codewords": 9, "learn_steps": 3, "refresh_period": 2}, "sampled_softmax"),
+    "midx_exact": ("midx_exact", {"codewords": 9, "refresh_period": 2}, "nce"),
     "lsh_dwta": ("lsh_embedding", {**_LSH, "hash": "dwta", "K": 3, "max_hits": 30}, "sampled_softmax"),
+    "exact": ("exact", {"num_samples": 50}, "sampled_softmax"),
+    "quadratic": ("quadratic", {"num_samples": 50}, "absolute_softmax"),
+    "topk": ("topk", {"k": 50}, "active_set"),
+    "lsh": ("lsh", {"num_samples": 50, "refresh_period": 2, "refresh_growth": 1.0}, "nce"),
+    "lsh_topk": ("lsh_topk", {"k": 40, "refresh_period": 2, "refresh_growth": 1.0}, "partition_estimate"),
+    "in_batch": ("in_batch", {}, "sampled_softmax"),
+    "rff": ("rff", {"num_samples": 50, "D": 48, "refresh_period": 2}, "nce"),
+    "rff_orthogonal": ("rff", {"D": 48, "features": "orthogonal", "shared": True, "refresh_period": 2}, "nce"),
 }
 
 
 def results(kind: str, layer: OutputLayer, query: Query, threads: int) -> dict[str, np.ndarray]:
     """Everything a few steps with refreshes leave behind."""
     numba.set_num_threads(threads)
+    torch.set_num_threads(threads)  # products that score every class are torch's
     name, options, loss_name = KINDS[kind]
     config = SAMPLERS[name](name=name, **options)
     loss = LOSSES[loss_name](name=loss_name)
     counts_N = np.arange(N, dtype=np.int64)
-    sampler = config.build(num_classes=N, label_counts_N=counts_N, layer=layer, seed=1)
+    sampler = config.build(layer=layer, training=TrainingFacts.one_label_a_row(counts_N), seed=1)
     kept: dict[str, np.ndarray] = {}
     refreshes = 0
     for step in range(1, STEPS + 1):
@@ -46,8 +63,8 @@ def results(kind: str, layer: OutputLayer, query: Query, threads: int) -> dict[s
         kept[f"grad_hidden {step}"] = scores.update()
         if hasattr(proposal, "ids_N"):
             kept[f"ids {step}"], kept[f"counts {step}"] = proposal.ids_N, proposal.log_expected_count_N
-        refreshes += sampler.refresh(step, scores.touched_U)
-    assert refreshes == (2 if name.startswith("lsh") else 0)
+        refreshes += sampler.refresh(query, step, scores.touched_U)
+    assert refreshes == (2 if name.startswith(("lsh", "rff", "midx")) else 0)
     if name.startswith("lsh"):
         kept["members"] = sampler.tables.members  # type: ignore[attr-defined]
     layer.table.read(None, STEPS + 1)
@@ -76,7 +93,7 @@ def test_a_refresh_of_few_classes_has_the_same_bits(rows: str, make_layer: Calla
         numba.set_num_threads(threads)
         layer = make_layer(N, D, norm=2.0, rows=rows)
         config = SAMPLERS["lsh_label"](name="lsh_label", K=5, L=8)  # type: ignore[call-arg]
-        sampler: Any = config.build(num_classes=N, label_counts_N=np.ones(N), layer=layer, seed=1)
+        sampler: Any = config.build(layer=layer, training=TrainingFacts.one_label_a_row(np.ones(N)), seed=1)
         ids = np.arange(0, N, 50, dtype=np.int32)
         for step in (1, 2):
             groups = (np.arange(len(ids), dtype=np.int32), ids, np.arange(len(ids) + 1, dtype=np.int64))

@@ -8,7 +8,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.kernels.losses import correct_and_mask_shared, logistic_loss, mask_pairs, softmax_loss
+from runner.kernels.losses import (
+    blackout_loss,
+    correct_and_mask_shared,
+    count_unmasked,
+    logistic_loss,
+    magnitudes,
+    mask_pairs,
+    partition_loss,
+    restore_signs,
+    softmax_loss,
+)
+from runner.losses import LOSSES
 
 few = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 seeds = st.integers(0, 2**32 - 1)
@@ -19,9 +30,36 @@ def softmax_reference(targets: torch.Tensor, candidates: torch.Tensor) -> torch.
     return torch.logsumexp(torch.cat([targets, candidates]), 0) - targets.mean()
 
 
-def logistic_reference(targets: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
+def partition_reference(targets: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
+    return torch.logsumexp(candidates, 0) - targets.mean() if len(candidates) else 0 * targets.sum()
+
+
+def logistic_reference(targets: torch.Tensor, candidates: torch.Tensor, power: float = 1) -> torch.Tensor:
     softplus = torch.nn.functional.softplus
-    return softplus(-targets).mean() + softplus(candidates).sum()
+    return power * softplus(-targets).mean() + softplus(candidates).sum()
+
+
+def unweighted_logistic_loss(
+    target_indptr: np.ndarray, target_P: np.ndarray, begin_B: np.ndarray, end_B: np.ndarray, candidate_N: np.ndarray
+) -> np.ndarray:
+    ones = np.ones(len(begin_B), dtype=np.float32)
+    return logistic_loss(target_indptr, target_P, begin_B, end_B, candidate_N, ones)
+
+
+def blackout_reference(targets: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
+    """1 - p of a candidate as the share of all others, which no rounding can make 0."""
+    every = torch.cat([targets, candidates])
+    others = [torch.logsumexp(torch.cat([every[:i], every[i + 1 :]]), 0) for i in range(len(targets), len(every))]
+    partition = torch.logsumexp(every, 0)
+    return partition - targets.mean() + sum((partition - other for other in others), start=partition * 0)
+
+
+KERNELS: list[tuple[Kernel, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = [
+    (softmax_loss, softmax_reference),
+    (partition_loss, partition_reference),
+    (unweighted_logistic_loss, logistic_reference),
+    (blackout_loss, blackout_reference),
+]
 
 
 @few
@@ -31,7 +69,7 @@ def logistic_reference(targets: torch.Tensor, candidates: torch.Tensor) -> torch
     spread=st.sampled_from([0.0, 1.0, 30.0]),
     masked=st.sampled_from([0.0, 0.3, 1.0]),
     gap=st.sampled_from([0, 3]),
-    kernel=st.sampled_from([(softmax_loss, softmax_reference), (logistic_loss, logistic_reference)]),
+    kernel=st.sampled_from(KERNELS),
 )
 def test_loss_and_gradient(
     seed: int, shape: list[tuple[int, int]], spread: float, masked: float, gap: int,
@@ -69,16 +107,80 @@ def test_loss_and_gradient(
     np.testing.assert_array_equal(candidates[between], before[between])
 
 
-@pytest.mark.parametrize("kernel", [softmax_loss, logistic_loss])
+@pytest.mark.parametrize(("kernel", "times", "grads"), [
+    (softmax_loss, 2, [-1, 1, 0, 0]), (partition_loss, 2, [-1, 1, 0, 0]),
+    (unweighted_logistic_loss, 2, [-1, 1, 0, 0]),
+    # log p of the target and log(1 - p) of the candidate both are -2 size; the second candidate shares in 1 - p.
+    (blackout_loss, 4, [-1.5, 2, -0.5, 0]),
+])  # fmt: skip
 @pytest.mark.parametrize("size", [1e3, 1e30])
-def test_large_logits_do_not_overflow(kernel: Kernel, size: float) -> None:
+def test_large_logits_do_not_overflow(kernel: Kernel, times: int, grads: list[float], size: float) -> None:
     one_row = np.array([0, 1], dtype=np.int64)
     targets = np.array([-size], dtype=np.float32)
     candidates = np.array([size, -size, -np.inf], dtype=np.float32)
     loss = kernel(one_row, targets, np.zeros(1, np.int64), np.array([3], np.int64), candidates)
-    assert loss[0] == pytest.approx(2 * size, rel=1e-5)
-    np.testing.assert_allclose(targets, [-1], atol=1e-6)
-    np.testing.assert_allclose(candidates, [1, 0, 0], atol=1e-6)
+    assert loss[0] == pytest.approx(times * size, rel=1e-3 if size < 1e6 else 1e-5)
+    np.testing.assert_allclose([*targets, *candidates], grads, atol=1e-6)
+
+
+@pytest.mark.parametrize("lead", [0.0, 5.0, 17.0, 40.0, 86.0, 200.0])
+def test_blackout_as_a_candidate_takes_all(lead: float) -> None:
+    """1 - p of the leading candidate falls to e^-200; its logarithm and the gradients keep their digits."""
+    values = np.array([0.3, -0.4, lead, 0.1, -0.7], dtype=np.float32)
+    t, c = (torch.from_numpy(part.copy()).double().requires_grad_() for part in (values[:2], values[2:]))
+    expected = blackout_reference(t, c)
+    expected.backward()
+    assert t.grad is not None
+    assert c.grad is not None
+    targets, candidates = values[:2], values[2:]
+    loss = blackout_loss(np.array([0, 2]), targets, np.array([0]), np.array([3]), candidates)
+    assert loss[0] == pytest.approx(expected.item(), rel=1e-6)
+    np.testing.assert_allclose([*targets, *candidates], [*t.grad, *c.grad], rtol=2e-6)
+
+
+@few
+@given(seed=seeds, rows=st.integers(1, 5), t=st.sampled_from([0.0, 0.4, 1.0]), masked=st.sampled_from([0.0, 0.4]))
+def test_gbce_weighs_targets_by_the_sampling_rate(seed: int, rows: int, t: float, masked: float) -> None:
+    """beta by the paper's formula, from candidates that are not masked."""
+    generator = np.random.default_rng(seed)
+    num_classes = 9
+    sizes = generator.integers(0, 3 * num_classes, rows)  # repeats may be more than there are classes
+    end = np.cumsum(sizes)
+    begin = end - sizes
+    logits = generator.standard_normal(rows + end[-1]).astype(np.float32)
+    targets, candidates = logits[:rows].copy(), logits[rows:].copy()
+    candidates[generator.random(len(candidates)) < masked] = -np.inf
+    powers = []
+    for row in range(rows):
+        alpha = min(1, np.isfinite(candidates[begin[row] : end[row]]).sum() / (num_classes - 1))
+        powers.append(alpha * (t * (1 - 1 / alpha) + 1 / alpha) if alpha else 1 - t)
+    x, c = (torch.from_numpy(part.copy()).double().requires_grad_() for part in (targets, candidates))
+    expected = []
+    for row in range(rows):
+        own = c[begin[row] : end[row]]
+        expected.append(logistic_reference(x[row : row + 1], own[torch.isfinite(own)], powers[row]))
+    torch.stack(expected).mean().backward()
+    assert x.grad is not None
+    loss = LOSSES["gbce"](name="gbce", t=t)  # type: ignore[call-arg]
+    ours = loss.apply(np.arange(rows + 1), targets, begin, end, candidates, num_classes)
+    np.testing.assert_allclose(ours, torch.stack(expected).detach().numpy(), rtol=1e-5)
+    np.testing.assert_allclose(targets, x.grad.numpy(), rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(candidates, 0 if c.grad is None else c.grad.numpy(), rtol=1e-5, atol=1e-8)
+
+
+def test_unmasked_candidates_are_counted() -> None:
+    values = np.array([1, -np.inf, 3, -np.inf, -1e30, np.inf], dtype=np.float32)
+    counts = count_unmasked(np.array([0, 2, 2, 3]), np.array([2, 2, 3, 6]), values)
+    assert counts.tolist() == [1, 0, 1, 2]
+
+
+def test_magnitudes_and_signs() -> None:
+    values = np.array([1, -2, 0, -0.0, -np.inf, 3e38], dtype=np.float32)
+    grads = values.copy()
+    negative = magnitudes(values)
+    np.testing.assert_array_equal(values, np.abs(grads))
+    restore_signs(values, negative)
+    np.testing.assert_array_equal(values, grads)
 
 
 @few

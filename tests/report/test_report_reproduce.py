@@ -1,5 +1,6 @@
 """From a table file to rendered numbers by real, tiny runs: failures, Ctrl-C, resuming, missing data."""
 
+import csv
 import json
 import os
 import signal
@@ -187,7 +188,7 @@ def test_estimates_come_from_earlier_runs_of_the_same_method(
 
 def test_runs_ask_for_this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
-    assert planning._python_path().split(os.pathsep) == [str(CONF.parent), "/elsewhere"]
+    assert planning.python_path().split(os.pathsep) == [str(CONF.parent), "/elsewhere"]
 
 
 def test_record_of_nothing_is_not_run(tmp_path: Path) -> None:
@@ -214,3 +215,57 @@ def test_without_names_costly_tables_are_left_out_and_named(
     assert "Toy (run" not in listed
     assert reproduce(*options, "--render-only").returncode == 0
     assert [path.name for path in (results_dir / "tables" / "small").glob("*.md")] == ["toy.md"]
+
+
+def test_tables_that_no_runs_make_are_measured_by_name(write_tables: Callable[..., Path], results_dir: Path) -> None:
+    folder = write_tables(grid=GRID, toy=TABLE)
+    (folder / "bench").mkdir()
+    (folder / "bench" / "times.yaml").write_text("title: Times\narguments: [kernels, --draws, '1']\n")
+    options = ["--tables-dir", folder, "--results-dir", results_dir]
+    assert "Times (measured by name only)" in reproduce(*options, "--list").stdout
+    tried = reproduce("times", *options, "--dry-run")
+    assert tried.returncode == 0, tried.stderr
+    assert f"bench.py kernels --draws 1 --json {results_dir / 'bench' / 'times.json'}" in tried.stdout
+    assert not results_dir.exists()
+    done = reproduce("times", *options)
+    assert done.returncode == 2, "the bench's own exit code"
+    assert done.stderr == "error: --draws must be at least 2: one has no deviation\n"
+    assert "did you mean 'times'" in reproduce("tims", *options).stderr
+    (folder / "bench" / "times.yaml").write_text("title: Times\nargument: [kernels]\n")
+    assert "bench/times.yaml: unknown key 'argument'" in reproduce("times", *options).stderr
+
+
+DIAGNOSIS = """
+title: Samplers
+kind: diagnosis
+grid: toy
+diagnose: [--sampler, uniform, unigram, --rows, "6", --draws, "2", sampler.num_samples=7]
+notes: [A note.]
+"""
+
+
+def test_diagnosis_of_a_trained_network(write_tables: Callable[..., Path], results_dir: Path) -> None:
+    grid = "\n".join(line for line in GRID.splitlines() if "broken" not in line and "other" not in line)
+    folder = write_tables(grid=grid, toy=DIAGNOSIS)
+    options = ["toy", "--tables-dir", folder, "--results-dir", results_dir]
+    assert reproduce(*options, "--render-only").returncode == 0
+    tables = results_dir / "tables" / "small"
+    assert "Synthetic, Full softmax: not run, not diagnosed" in (tables / "report.html").read_text()
+    first = reproduce(*options)
+    assert first.returncode == 0, first.stderr
+    assert "diagnosing Full softmax on synthetic_xc" in first.stderr
+    markdown = (tables / "toy.md").read_text()
+    assert "## Synthetic, Full softmax" in markdown
+    assert markdown.count("| unigram ") == 3
+    assert "- A note." in markdown
+    with open(tables / "toy.csv") as file:
+        rows = {row["sampler"]: row for row in csv.DictReader(file)}
+    assert set(rows) == {"uniform", "unigram"}
+    assert float(rows["uniform"]["kl"]) > 0
+    assert rows["uniform"]["run_id"].startswith("synthetic_xc-mlp-full-")
+    assert (tables / "toy.png").stat().st_size > 10_000
+    assert (tables / "toy_synthetic_xc_full.png").is_file()
+    assert "data:image/png" in (tables / "report.html").read_text()
+    assert "diagnosing" not in reproduce(*options).stderr, "what has been measured is not repeated"
+    (folder / "toy.yaml").write_text(DIAGNOSIS.replace('"6"', '"5"'))
+    assert "diagnosing" in reproduce(*options).stderr, "unless it is to be measured otherwise"

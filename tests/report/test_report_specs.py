@@ -1,16 +1,17 @@
 """Table files: all of them expand in every profile, say what the paper says, and complain in one line."""
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from runner.config import compose
+from runner.config import CONF, compose
 from runner.errors import ConfigError
 from runner.report.cells import published_numbers
 from runner.report.plan import plan
-from runner.tables import PROFILES, PUBLISHED, Grid, expand, load_table, table_names
+from runner.tables import PROFILES, PUBLISHED, Grid, bench_names, expand, load_bench, load_table, table_names
 
 DATASETS = ("amazon670k", "wiki325k", "odp", "amazon_uniform")
 METHODS = ("full", "lsh_embedding", "lsh_label", "topk", "unigram", "log_uniform", "nce")
@@ -204,3 +205,24 @@ def test_unknown_table_and_profile_list_the_valid_names(tmp_path: Path) -> None:
         load_table("lns_tabel2")
     with pytest.raises(ConfigError, match="valid: medium, paper, small"):
         expand(lns(), "huge", tmp_path)
+
+
+def test_every_bench_table_is_a_command_of_the_bench(tmp_path: Path) -> None:
+    script = importlib.util.spec_from_file_location("bench", CONF.parent / "scripts" / "bench.py")
+    assert script is not None
+    assert script.loader is not None
+    bench = importlib.util.module_from_spec(script)
+    script.loader.exec_module(bench)
+    assert bench_names()
+    for name in bench_names():
+        command = load_bench(name).command(tmp_path)
+        assert bench.parser().parse_args(command[2:]).json == tmp_path / "bench" / f"{name}.json"
+        with pytest.raises(ConfigError, match="comes from no runs"):
+            load_table(name)
+
+
+def test_only_a_diagnosis_says_what_to_diagnose(write_tables: Callable[..., Path]) -> None:
+    for text in ("kind: speed\ndiagnose: [--rows, '3']\n", "kind: diagnosis\n"):
+        folder = write_tables(toy=f"title: Toy\ngrid: toy\n{text}")
+        with pytest.raises(ConfigError, match="diagnose: goes with kind: diagnosis, and only with it"):
+            load_table("toy", folder)

@@ -11,6 +11,7 @@ from runner import experiment
 from runner.config import RunConfig, compose
 from runner.errors import ConfigError, RunnerError
 from runner.experiment import Network
+from runner.samplers import TrainingFacts
 
 SMALL = [
     "model.hidden=16", "batch_size=32", "optimizer.lr=0.02", "evaluation.rows=20", "evaluation.per_epoch=1",
@@ -72,7 +73,9 @@ def test_a_target_that_can_not_be_drawn_is_trained_or_the_pair_is_refused(choice
     rows, classes = 20, 200
     targets = np.arange(rows, dtype=np.int32) * 9
     indptr = np.arange(rows + 1, dtype=np.int64)
-    network = Network(config, num_features=rows, label_counts_N=np.ones(classes, dtype=np.int64))
+    network = Network(
+        config, num_features=rows, training=TrainingFacts.one_label_a_row(np.ones(classes, dtype=np.int64))
+    )
     batch = Batch(indptr=indptr, indices=np.arange(rows, dtype=np.int32), values=np.ones(rows, np.float32),
                   target_indptr=indptr, targets=targets)  # fmt: skip
     loss, _ = network.train_step(batch, 1, StageClock())

@@ -29,6 +29,7 @@ SMALL = [
     "hardware.threads=1",
 ]  # fmt: skip
 LSH = ["sampler.K=4", "sampler.L=6", "sampler.min_candidates=15", "sampler.refresh_period=2"]
+MIDX = ["sampler.num_samples=20", "sampler.codewords=4", "sampler.refresh_period=2"]
 OPTIONS: dict[str, list[str]] = {
     "full": [],
     "uniform": ["sampler.num_samples=20"],
@@ -37,6 +38,18 @@ OPTIONS: dict[str, list[str]] = {
     "topk": ["sampler.k=15"],
     "lsh_label": LSH,
     "lsh_embedding": [*LSH, "sampler.hash=dwta", "loss=sampled_softmax", "sampler.tail_candidates=3"],
+    "exact": ["sampler.num_samples=20"],
+    "quadratic": ["sampler.num_samples=20"],
+    "sphere": ["sampler.num_samples=20"],
+    "in_batch": [],
+    "lsh": ["sampler.num_samples=20", "sampler.refresh_period=5"],
+    "lsh_topk": ["sampler.k=10", "sampler.tail_candidates=8", "sampler.refresh_period=5"],
+    "rff": ["sampler.num_samples=20", "sampler.D=32"],
+    "midx_pq": MIDX,
+    "midx_rq": [*MIDX, "sampler.within=popularity"],
+    "midx_exact": MIDX,
+    "midx_learn_pq": [*MIDX, "sampler.learn_steps=3"],
+    "midx_learn_rq": [*MIDX, "sampler.learn_steps=3", "sampler.learn_assignment=soft"],
 }
 
 Configure = Callable[..., RunConfig]
@@ -123,7 +136,10 @@ def test_a_few_steps(sampler: str, model: str, configure: Configure, capsys: pyt
 
 @pytest.mark.parametrize(("sampler", "loss"), [
     ("uniform", "nce"), ("uniform", "active_set"), ("unigram", "nce"), ("lsh_label", "sampled_softmax"),
-    ("lsh_embedding", "active_set"), ("topk", "sampled_softmax"),
+    ("lsh_embedding", "active_set"), ("topk", "sampled_softmax"), ("midx_rq", "nce"), ("midx_learn_pq", "nce"),
+    ("midx_exact", "active_set"), ("uniform", "absolute_softmax"), ("quadratic", "absolute_softmax"),
+    ("unigram", "partition_estimate"), ("lsh_topk", "partition_estimate"), ("uniform", "negative_sampling"),
+    ("uniform", "gbce"), ("unigram", "blackout"),
 ])  # fmt: skip
 @pytest.mark.parametrize("rows", ["dense", "touched"])
 def test_other_losses_and_row_policies(sampler: str, loss: str, rows: str, configure: Configure) -> None:
@@ -140,6 +156,22 @@ def test_training_learns(sampler: str, configure: Configure) -> None:
     assert summary_of(folder)["metrics"]["test/p@1"] > 0.6
     losses = [line["loss"] for line in observations(folder, "evaluation")]
     assert losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.parametrize("loss", [
+    "absolute_softmax", "partition_estimate", "negative_sampling", "gbce", "blackout",
+])  # fmt: skip
+def test_training_learns_under_every_loss(loss: str, configure: Configure) -> None:
+    """As above, with a bar of twice chance: some of these learn more slowly."""
+    options = ["sampler=uniform", f"loss={loss}", *OPTIONS["uniform"], "epochs=12", "evaluation.per_epoch=1"]
+    assert summary_of(run(configure(*options)))["metrics"]["test/p@1"] > 0.5
+
+
+@pytest.mark.parametrize("sampler", ["full", "uniform", "unigram", "topk", "lsh_label"])
+def test_a_normalised_output_layer_learns(sampler: str, configure: Configure) -> None:
+    """Shared and own candidates, ranked by the same logits that were trained."""
+    choices = [f"sampler={sampler}", *OPTIONS[sampler], "output.normalize=true", "epochs=12", "evaluation.per_epoch=1"]
+    assert summary_of(run(configure(*choices)))["metrics"]["test/p@1"] > 0.5
 
 
 def test_synthetic_data_through_the_entry_point(own_data_dir: Path, tmp_path: Path) -> None:
@@ -179,7 +211,7 @@ def test_finished_run_is_skipped_and_force_repeats_it(configure: Configure, caps
     assert numbers(folder) == first, "again with the same bits, and no observation twice"
 
 
-@pytest.mark.parametrize("sampler", ["lsh_label", "lsh_embedding"])
+@pytest.mark.parametrize("sampler", ["lsh_label", "lsh_embedding", "midx_rq", "midx_learn_pq"])
 def test_one_thread_and_two_give_the_same_numbers(sampler: str, configure: Configure, tmp_path: Path) -> None:
     results = []
     for threads in (1, 2):
@@ -210,7 +242,10 @@ def test_data_that_are_not_there(configure: Configure, own_data_dir: Path, tmp_p
     assert "metrics" not in summary, "a status, never a number"
 
 
-@pytest.mark.parametrize("sampler", ["full", "uniform", "lsh_label", "lsh_embedding", "topk"])
+@pytest.mark.parametrize(
+    "sampler",
+    ["full", "uniform", "lsh_label", "lsh_embedding", "topk", "rff", "midx_rq", "midx_exact", "midx_learn_pq"],
+)
 @pytest.mark.parametrize("lr", ["1e30", "3e38"])
 def test_a_run_that_blows_up_is_never_finished(sampler: str, lr: str, configure: Configure) -> None:
     config = configure(f"sampler={sampler}", *OPTIONS[sampler], f"optimizer.lr={lr}", "epochs=3")

@@ -9,7 +9,7 @@ import pytest
 
 from runner.hashing import Dwta, SimHash
 from runner.rng import mix
-from runner.samplers import SAMPLERS, Query
+from runner.samplers import SAMPLERS, Query, TrainingFacts
 
 
 def at_angle(theta: float, dim: int, kind: str, seed: int = 0) -> np.ndarray:
@@ -182,7 +182,9 @@ def test_retrieval_probability_of_theorem_one(K: int, L: int, theta: float, make
     )  # type: ignore[call-arg]  # fmt: skip
     shares = []
     for seed in range(60):
-        sampler = config.build(num_classes=n, label_counts_N=np.ones(n, dtype=np.int64), layer=layer, seed=seed)
+        sampler = config.build(
+            layer=layer, training=TrainingFacts.one_label_a_row(np.ones(n, dtype=np.int64)), seed=seed
+        )
         log_counts = sampler.log_expected_count(query, np.arange(n, dtype=np.int32), 1)[0]
         shares.append((log_counts == 0).mean())
     expected = 1 - (1 - (1 - theta / np.pi) ** K) ** L

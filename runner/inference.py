@@ -1,0 +1,119 @@
+"""Sampling from a trained model and its most likely class: exactly, or in sub-linear time by LSH Softmax's Gumbels.
+
+Adding independent Gumbel noise to the logits and taking the arg-max draws from the softmax. Of the noise only what can
+win is needed (LSH Softmax paper, section 3.3): all of it for the k nearest classes S, and elsewhere what exceeds a
+threshold t with P(G > t) = l / n, which a class does with that probability, independently of the others. So the classes
+outside S with noise above t are met by geometric jumps, about l of them, and each gets a Gumbel conditioned on
+exceeding t. The arg-max over both is the exact one unless a class left out would have won with noise below t.
+
+Legend: B rows, N classes, D hidden size, W retrieved classes of a row.
+"""
+
+import math
+
+import numpy as np
+from numba import njit, prange
+
+from runner import rng
+from runner.errors import Diverged
+from runner.kernels.rows import LEAST_NORM
+from runner.output_layer import OutputLayer
+from runner.samplers.base import Query
+from runner.samplers.lsh_topk import LshTopK
+from runner.samplers.scored import ExactConfig, Scored
+
+_NO_TARGETS = np.zeros(0, dtype=np.int32)
+
+
+def query_of(hidden_BD: np.ndarray) -> Query:
+    """Hidden states without targets, as there are none at inference."""
+    indptr = np.zeros(len(hidden_BD) + 1, dtype=np.int64)
+    return Query(hidden_BD=hidden_BD, target_indptr_B1=indptr, targets_P=_NO_TARGETS)
+
+
+def most_likely(layer: OutputLayer, hidden_BD: np.ndarray) -> np.ndarray:
+    """(B,) int32: the class with the largest logit of each row. Class vectors must be current."""
+    return layer.largest(hidden_BD, 1)[:, 0]
+
+
+def sample_exactly(layer: OutputLayer, hidden_BD: np.ndarray, *, seed: int, step: int) -> np.ndarray:
+    """(B,) int32: one draw of each row from the softmax over all classes, fresh for every (seed, step)."""
+    sampler = Scored(ExactConfig(name="exact", num_samples=1), layer, seed)
+    return sampler.sample(query_of(hidden_BD), step).ids_N
+
+
+@njit(cache=True, inline="always")
+def _gumbel(unit):
+    """Gumbel noise of a uniform number in [0, 1)."""
+    return -math.log(-math.log(max(unit, 1e-300)))
+
+
+@njit(cache=True, inline="always")
+def _logit(query_BD, row, weights_ND, bias_N, normalize, class_id):
+    total, square = 0.0, 0.0
+    for k in range(query_BD.shape[1]):
+        total += np.float64(query_BD[row, k]) * np.float64(weights_ND[class_id, k])
+        square += np.float64(weights_ND[class_id, k]) ** 2
+    return (total / max(math.sqrt(square), LEAST_NORM) if normalize else total) + bias_N[class_id]
+
+
+@njit(cache=True, parallel=True)
+def _argmax_of_perturbed(ids_BW, nearest_B, query_BD, weights_ND, bias_N, normalize, share, seed, step, out_B):
+    """out = arg-max over S (ids[:nearest], ascending) and over the rest's noise above the threshold."""
+    num_classes = weights_ND.shape[0]
+    for row in prange(out_B.shape[0]):
+        key = rng.stream(seed, rng.GUMBEL, step, row)
+        best, best_value = -1, -np.inf
+        for i in range(nearest_B[row]):
+            value = _logit(query_BD, row, weights_ND, bias_N, normalize, ids_BW[row, i]) + _gumbel(
+                rng.unit(rng.word(key, i))
+            )
+            if value > best_value:
+                best, best_value = ids_BW[row, i], value
+        counter = nearest_B[row]
+        nearest = ids_BW[row, : nearest_B[row]]
+        while True:
+            class_id = -1
+            looked_at = nearest_B[row]
+            while True:
+                # Classes skipped before the next whose noise exceeds the threshold: geometric.
+                unit = rng.unit(rng.word(key, counter))
+                jump = math.log(1.0 - unit) / math.log1p(-share) if share < 1.0 else 0.0
+                if jump >= num_classes - class_id - 1:
+                    break
+                class_id += 1 + int(jump)
+                above = 1.0 - share * (1.0 - rng.unit(rng.word(key, counter + 1)))
+                counter += 2
+                place = np.searchsorted(nearest, class_id)
+                if place < nearest.shape[0] and nearest[place] == class_id:
+                    continue
+                looked_at += 1
+                value = _logit(query_BD, row, weights_ND, bias_N, normalize, class_id) + _gumbel(above)
+                if value > best_value:
+                    best, best_value = class_id, value
+            if best >= 0 or looked_at > 0:  # none of some: their logits are not numbers
+                break
+            counter += 1  # nothing retrieved and no noise above the threshold: look again
+        out_B[row] = best
+
+
+def sample_by_gumbel(sampler: LshTopK, hidden_BD: np.ndarray, *, step: int) -> np.ndarray:
+    """(B,) int32: one (almost exact) draw of each row from the softmax, in time sub-linear in the classes.
+
+    Diverged where a row's logits are not numbers. k and l are the sampler's; its tables should be fresh
+    (``sampler.rebuild``) and class vectors current. The same ``step`` gives the same draws.
+    """
+    nothing = 0
+    ids_BW, nearest_B, _ = sampler.nearest_and_tail(query_of(hidden_BD), step, nothing)
+    for ids, nearest in zip(ids_BW, nearest_B, strict=True):
+        ids[:nearest].sort()
+    out_B = np.empty(len(hidden_BD), dtype=np.int32)
+    layer, table = sampler.layer, sampler.layer.table
+    share = min(1.0, sampler.tail / sampler.num_classes)
+    _argmax_of_perturbed(
+        ids_BW, nearest_B, layer.query_vectors(hidden_BD), table.weights, table.bias_view, layer.scale is not None,
+        share, sampler.seed, step, out_B,
+    )  # fmt: skip
+    if (out_B < 0).any():
+        raise Diverged("logits are not finite numbers; the model can not be sampled from")
+    return out_B

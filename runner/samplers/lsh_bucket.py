@@ -1,0 +1,152 @@
+"""Spring & Shrivastava's bucket sampler: a random table, then a random member of the query's bucket in it.
+
+With fixed tables the probability of class i is known without any law of collisions: a draw takes one of the E tables
+whose bucket is not empty, each as likely, and a member of its bucket S_t, each as likely, so
+q_i = (1/E) sum_t [i in S_t] / |S_t|. A class that shares no bucket with the query can not be drawn from the tables (at
+K = 4, L = 16 a third of the classes orthogonal to it), so a ``uniform_share`` of the draws comes from all classes:
+q_i = (1 - u) (1/E) sum_t [i in S_t] / |S_t| + u / n, which is positive everywhere and makes the partition estimate
+unbiased for any tables. ``uniform_share: 0`` is the sampler as published; then its estimate is that of the classes
+it can reach. 16 tables of 4 bits are the baseline of the MIDX paper.
+
+@article{spring2017new, title={A New Unbiased and Efficient Class of LSH-Based Samplers and Estimators for Partition
+Function Computation in Log-Linear Models}, author={Spring, Ryan and Shrivastava, Anshumali},
+journal={arXiv:1703.05160}, year={2017}}
+
+Legend: B rows, N classes, M draws a row, L tables.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit, prange
+
+from runner import rng
+from runner.errors import require
+from runner.samplers.base import Proposal, Query, Sampler, TrainingFacts
+from runner.samplers.hashed import Hashed, HashedConfig
+
+if TYPE_CHECKING:
+    from runner.output_layer import OutputLayer
+
+
+@njit(cache=True, inline="always")
+def _share_of_bucket(class_codes_L, query_codes_LB, row, share_L):
+    """sum over tables of the probability that a draw takes this class from the table's bucket."""
+    total = 0.0
+    for table in range(class_codes_L.shape[0]):
+        if class_codes_L[table] == query_codes_LB[table, row]:
+            total += share_L[table]
+    return total
+
+
+@njit(cache=True, inline="always")
+def _shares(query_codes_LB, row, start, uniform_share, share_L):
+    """Fill share_L: the probability that a draw takes a given member of the query's bucket of each table.
+
+    Returns the probability of a draw from all classes (1 where every bucket is empty) and how many are not empty.
+    """
+    occupied = 0
+    for table in range(share_L.shape[0]):
+        code = query_codes_LB[table, row]
+        size = start[table, code + 1] - start[table, code]
+        share_L[table] = 0.0 if size == 0 else 1.0 / size
+        occupied += size > 0
+    if occupied == 0:
+        return 1.0, occupied
+    for table in range(share_L.shape[0]):
+        share_L[table] *= (1.0 - uniform_share) / occupied
+    return uniform_share, occupied
+
+
+@njit(cache=True, parallel=True)
+def _draw(query_codes_LB, codes_NL, start, members, uniform_share, seed, step, ids_BM, log_count_BM):
+    rows, draws = ids_BM.shape
+    num_tables, num_classes = members.shape
+    for row in prange(rows):
+        share_L = np.empty(num_tables, dtype=np.float64)
+        uniform, occupied = _shares(query_codes_LB, row, start, uniform_share, share_L)
+        key = rng.stream(seed, rng.SAMPLE, step, row)
+        for draw in range(draws):
+            where, which = rng.word(key, 2 * draw), rng.word(key, 2 * draw + 1)
+            if rng.unit(where) < uniform:
+                candidate = rng.below(which, num_classes)
+            else:
+                # Fresh bits of the same word say which of the tables that are not empty.
+                left = rng.below(rng.mix(where), occupied)
+                table = 0
+                while share_L[table] == 0.0 or left > 0:
+                    if share_L[table] > 0.0:
+                        left -= 1
+                    table += 1
+                code = query_codes_LB[table, row]
+                begin = np.int64(start[table, code])
+                candidate = members[table, begin + rng.below(which, start[table, code + 1] - start[table, code])]
+            ids_BM[row, draw] = candidate
+            q = uniform / num_classes + _share_of_bucket(codes_NL[candidate], query_codes_LB, row, share_L)
+            log_count_BM[row, draw] = np.log(draws * q)
+
+
+@njit(cache=True, parallel=True)
+def _log_counts(query_codes_LB, codes_NL, start, uniform_share, num_samples, ids_M, out_BM):
+    num_classes, num_tables = codes_NL.shape
+    for row in prange(out_BM.shape[0]):
+        share_L = np.empty(num_tables, dtype=np.float64)
+        uniform, _ = _shares(query_codes_LB, row, start, uniform_share, share_L)
+        for i in range(ids_M.shape[0]):
+            q = uniform / num_classes + _share_of_bucket(codes_NL[ids_M[i]], query_codes_LB, row, share_L)
+            out_BM[row, i] = np.log(num_samples * q) if q > 0.0 else -np.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class LshBucketConfig(HashedConfig):
+    """``num_samples`` draws a row, with replacement; ``uniform_share`` of them from all classes."""
+
+    K: int = 4
+    L: int = 16
+    num_samples: int = 100
+    uniform_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.num_samples >= 1, "sampler.num_samples must be at least 1")
+        require(0 <= self.uniform_share <= 1, "sampler.uniform_share must lie in [0, 1]")
+
+    @property
+    def can_draw_every_class(self) -> bool:
+        return self.uniform_share > 0
+
+    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+        return LshBucket(self, layer, seed)
+
+
+class LshBucket(Hashed):
+    config: LshBucketConfig
+
+    def _sort(self, step: int) -> None:
+        super()._sort(step)
+        # A class's codes side by side: stating its probability then costs one line of memory, not one a table.
+        self._codes_NL = np.ascontiguousarray(self.tables.codes.T)
+
+    def sample(self, query: Query, step: int) -> Proposal:
+        config, rows = self.config, query.num_rows
+        ids_BM = np.empty((rows, config.num_samples), dtype=np.int32)
+        log_count_BM = np.empty((rows, config.num_samples), dtype=np.float32)
+        _draw(
+            self.hidden_codes(query), self._codes_NL, self.tables.start, self.tables.members, config.uniform_share,
+            self.seed, step, ids_BM, log_count_BM,
+        )  # fmt: skip
+        return Proposal(
+            ids_N=ids_BM.reshape(-1),
+            log_expected_count_N=log_count_BM.reshape(-1),
+            indptr_B1=np.arange(rows + 1, dtype=np.int64) * config.num_samples,
+        )
+
+    def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
+        config = self.config
+        out_BM = np.empty((query.num_rows, len(ids_M)), dtype=np.float32)
+        codes_LB = self.hidden_codes(query)
+        _log_counts(
+            codes_LB, self._codes_NL, self.tables.start, config.uniform_share, config.num_samples, ids_M, out_BM
+        )
+        return out_BM

@@ -1,0 +1,172 @@
+"""LSH Softmax: the k classes with the largest logits among those the tables retrieve, and a uniform tail.
+
+S are the k nearest classes of the row (maximum inner product search by hashing: the union of the buckets its hidden
+state falls into, ranked by exact logit), T are l classes drawn uniformly without replacement from outside of S. The
+expected count is 1 in S and l / (n - |S|) elsewhere, so sum_S e^o + (n - |S|) / l sum_T e^o estimates the partition
+without bias whatever the tables found. The paper's loss is ``loss=partition_estimate``: -o_y + log of that estimate.
+
+The paper has k = 10 sqrt(n), l = sqrt(n), log2(n) bits a table and as many tables as recall asks for, and hashes the
+touched classes again after every step (``refresh_period: 1``, ``refresh_growth: 1``).
+
+@article{levy2018lsh, title={LSH Softmax: Sub-Linear Learning and Inference of the Softmax Layer in Deep Architectures},
+author={Levy, Daniel and Chan, Danlu and Ermon, Stefano}, year={2018}}
+
+Legend: B rows, N classes, D hidden size, M candidates of all rows, L tables, W most candidates a row.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import get_num_threads, njit, prange
+
+from runner import rng
+from runner.errors import require
+from runner.kernels.rows import FAST, LEAST_NORM
+from runner.samplers.base import Proposal, Query, Sampler, TrainingFacts
+from runner.samplers.hashed import Hashed, HashedConfig, draw_outside, window_of_bucket
+
+if TYPE_CHECKING:
+    from runner.output_layer import OutputLayer
+
+
+@njit(cache=True, fastmath=FAST)
+def _logit(query_D, vector_D, bias, normalize):
+    total, square = np.float32(0.0), np.float32(0.0)
+    for k in range(query_D.shape[0]):
+        total += query_D[k] * vector_D[k]
+        square += vector_D[k] * vector_D[k]
+    return (total / max(np.sqrt(square), LEAST_NORM) if normalize else total) + bias
+
+
+@njit(cache=True)
+def _keep_largest(ids, logits, length, k, count):
+    """Move the k ids with the largest logits to the front, in their order; the others lose their count."""
+    bar = np.partition(logits[:length], length - k)[length - k]
+    ties = k
+    for i in range(length):
+        ties -= logits[i] > bar
+    kept = 0
+    for i in range(length):
+        if logits[i] > bar or (logits[i] == bar and ties > 0):
+            ties -= logits[i] == bar
+            ids[kept] = ids[i]
+            kept += 1
+        else:
+            count[ids[i]] = 0
+    return kept
+
+
+@njit(cache=True, parallel=True)
+def _nearest_and_tail(
+    codes_LB, start, members, bucket_cap, query_BD, weights_ND, bias_N, normalize, k, tail, seed, step, count, ids_BW
+):
+    """Fill ids_BW with S then T for each row; return |S| and |S| + |T|. count: (workers, n) uint8 zeros, left so."""
+    rows = ids_BW.shape[0]
+    num_tables, num_classes = members.shape
+    num_nearest = np.empty(rows, dtype=np.int64)
+    lengths = np.empty(rows, dtype=np.int64)
+    workers = count.shape[0]
+    for worker in prange(workers):
+        logits = np.empty(ids_BW.shape[1], dtype=np.float32)
+        for row in range(worker * rows // workers, (worker + 1) * rows // workers):
+            key = rng.stream(seed, rng.SAMPLE, step, row)
+            ids = ids_BW[row]
+            length = 0
+            for table in range(num_tables):
+                begin, size, offset = window_of_bucket(start, table, codes_LB[table, row], bucket_cap, key)
+                for i in range(min(size, bucket_cap)):
+                    place = offset + i
+                    if place >= size:
+                        place -= size
+                    candidate = members[table, begin + place]
+                    if count[worker, candidate] == 0:
+                        count[worker, candidate] = 1
+                        ids[length] = candidate
+                        length += 1
+            if length > k:
+                for i in range(length):
+                    logits[i] = _logit(query_BD[row], weights_ND[ids[i]], bias_N[ids[i]], normalize)
+                length = _keep_largest(ids, logits, length, k, count[worker])
+            num_nearest[row] = length
+            goal = length + min(tail, num_classes - length)
+            length = draw_outside(ids, length, goal, num_classes, count[worker], key)
+            for i in range(length):
+                count[worker, ids[i]] = 0
+            lengths[row] = length
+    return num_nearest, lengths
+
+
+@dataclass(frozen=True, kw_only=True)
+class LshTopKConfig(HashedConfig):
+    """``k`` nearest classes (null: 10 sqrt(n)) and ``tail_candidates`` uniform ones (null: sqrt(n)) for each row.
+
+    ``bucket_cap``: most ids read from one bucket. Vectors are ranked as the optimizer last wrote them; under
+    ``optimizer.rows=catch_up`` those of classes not read lately lag by what is left of their momentum.
+    """
+
+    K: int = 7
+    L: int = 32
+    k: int | None = None
+    tail_candidates: int | None = None
+    bucket_cap: int = 1024
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.k is None or self.k >= 1, "sampler.k must be null or at least 1")
+        tail = self.tail_candidates
+        require(tail is None or tail >= 1, "sampler.tail_candidates must be null or at least 1")
+        require(self.bucket_cap >= 1, "sampler.bucket_cap must be at least 1")
+
+    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+        return LshTopK(self, layer, seed)
+
+
+class LshTopK(Hashed):
+    config: LshTopKConfig
+
+    def __init__(self, config: LshTopKConfig, layer: "OutputLayer", seed: int) -> None:
+        super().__init__(config, layer, seed)
+        root = math.sqrt(self.num_classes)
+        self.k = min(self.num_classes, config.k or round(10 * root))
+        self.tail = min(self.num_classes, config.tail_candidates or round(root))
+        self._count = np.zeros((get_num_threads(), self.num_classes), dtype=np.uint8)
+
+    def nearest_and_tail(self, query: Query, step: int, tail: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """ids (B, W), of which row b has S = ids[b, : nearest_B[b]] and T = ids[b, nearest_B[b] : length_B[b]]."""
+        config, layer, table = self.config, self.layer, self.layer.table
+        width = min(self.num_classes, max(config.L * config.bucket_cap, self.k) + tail)
+        ids_BW = np.empty((query.num_rows, width), dtype=np.int32)
+        nearest_B, length_B = _nearest_and_tail(
+            self.hidden_codes(query), self.tables.start, self.tables.members, config.bucket_cap,
+            layer.query_vectors(query.hidden_BD), table.weights, table.bias_view, layer.scale is not None,
+            self.k, tail, self.seed, step, self._count, ids_BW,
+        )  # fmt: skip
+        return ids_BW, nearest_B, length_B
+
+    def sample(self, query: Query, step: int) -> Proposal:
+        ids_BW, nearest_B, length_B = self.nearest_and_tail(query, step, self.tail)
+        place_W = np.arange(ids_BW.shape[1])
+        chosen_BW = place_W < length_B[:, None]
+        log_count_BW = np.where(place_W < nearest_B[:, None], np.float32(0), self._log_tail_count(nearest_B)[:, None])
+        return Proposal(
+            ids_N=ids_BW[chosen_BW],
+            log_expected_count_N=log_count_BW[chosen_BW],
+            indptr_B1=np.concatenate([[0], np.cumsum(length_B)]),
+        )
+
+    def _log_tail_count(self, nearest_B: np.ndarray) -> np.ndarray:
+        """(B,) float32 log expected count of every class outside of S."""
+        outside = self.num_classes - nearest_B
+        share = np.minimum(self.tail, outside) / np.maximum(outside, 1)
+        with np.errstate(divide="ignore"):  # nothing is outside
+            return np.log(share).astype(np.float32)
+
+    def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
+        ids_BW, nearest_B, _ = self.nearest_and_tail(query, step, self.tail)
+        log_tail_B = self._log_tail_count(nearest_B)
+        out_BM = np.empty((query.num_rows, len(ids_M)), dtype=np.float32)
+        for row, ids in enumerate(ids_BW):
+            out_BM[row] = np.where(np.isin(ids_M, ids[: nearest_B[row]]), np.float32(0), log_tail_B[row])
+        return out_BM

@@ -1,0 +1,223 @@
+"""Exact MIDX: the softmax itself, factored through the cells of an inverted multi-index (Theorem 1 of the MIDX paper).
+
+With the residual logit r_i = o_i - s1[k1] - s2[k2] (the class's bias b_i is in o_i, so it is in r_i),
+
+    omega(k1, k2)  = sum over the cell of exp(r_i)
+    psi(k1)        = sum over k2 of omega(k1, k2) exp(s2[k2])
+    P(k1)          = psi(k1) exp(s1[k1]) / sum of the same over all first codewords
+    P(k2 | k1)     = omega(k1, k2) exp(s2[k2]) / psi(k1)
+    P(i | k1, k2)  = exp(r_i) / omega(k1, k2)
+
+whose product is exp(o_i) / Z for any codebooks. It needs every logit, O(n d) a query: an oracle to hold the fast
+samplers against, not a way to save time. Draws are with replacement, expected count m p_i. Rows of the batch are worked
+on W at a time, the width of a register tile, so that n W logits are the most that is held.
+
+BibTeX: see ``runner.samplers.midx``.
+
+Legend: B rows, D hidden size, N classes, M listed classes, C codewords of a codebook, K columns of the scores, W rows
+worked on together, X draws of a row. Matrices of cells (C, C) stand with the second codeword first.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numba import njit, prange
+
+from runner import rng
+from runner.kernels.groups import CHUNKS
+from runner.kernels.math import fast_exp
+from runner.kernels.products import COLUMNS, ROWS, round_up, tile_float32
+from runner.kernels.rows import FAST
+from runner.samplers.base import Proposal, Query, Sampler, TrainingFacts
+from runner.samplers.midx import IndexConfig, MultiIndex, draw_cell, fold_cells
+
+if TYPE_CHECKING:
+    from runner.output_layer import OutputLayer
+
+# ---------------------------------------------------------------- kernels
+
+
+@njit(cache=True, parallel=True)
+def _logits(weights_ND, bias_N, ids_M, panel_DW, logits_MW):
+    """Logits of the listed classes for the rows of one panel; ``bias_N`` may be empty."""
+    dim, width = panel_DW.shape
+    listed = ids_M.shape[0]
+    tiles = (listed + ROWS - 1) // ROWS
+    at_panel = panel_DW.ctypes.data
+    for part in prange(CHUNKS):
+        block = np.zeros((ROWS, dim), dtype=np.float32)
+        tile = np.empty((ROWS, width), dtype=np.float32)
+        at_block, at_tile = block.ctypes.data, tile.ctypes.data
+        for lo in range(part * tiles // CHUNKS * ROWS, (part + 1) * tiles // CHUNKS * ROWS, ROWS):
+            size = min(ROWS, listed - lo)
+            for i in range(size):
+                for k in range(dim):
+                    block[i, k] = weights_ND[ids_M[lo + i], k]
+            tile_float32(at_block, dim, 1, at_panel, width, dim, at_tile, width, False)
+            for i in range(size):
+                bias = bias_N[ids_M[lo + i]] if bias_N.shape[0] > 0 else np.float32(0.0)
+                for w in range(width):
+                    logits_MW[lo + i, w] = tile[i, w] + bias
+
+
+@njit(cache=True)
+def _subtract(logits_MW, begin, end, base_W):
+    for i in range(begin, end):
+        for w in range(base_W.shape[0]):
+            logits_MW[i, w] -= base_W[w]
+
+
+@njit(cache=True, fastmath=FAST)
+def _log_sum(residual_MW, begin, end, top_W, total_W):
+    """log sum of exp over a cell's classes, into ``total_W``; summed in double, for a cell can hold all classes."""
+    top_W[:] = np.float32(-np.inf)
+    for i in range(begin, end):
+        for w in range(top_W.shape[0]):
+            top_W[w] = max(top_W[w], residual_MW[i, w])
+    total_W[:] = 0.0
+    for i in range(begin, end):
+        for w in range(top_W.shape[0]):
+            total_W[w] += np.float64(fast_exp(residual_MW[i, w] - top_W[w]))
+    for w in range(top_W.shape[0]):
+        total_W[w] = top_W[w] + np.log(total_W[w])
+
+
+@njit(cache=True, parallel=True)
+def _cell_masses(logits_NW, start, scores_WK, second, log_mass_WCC):
+    """Logits (classes in the order of cells) become residual logits; log omega of every cell and row."""
+    width, codewords = log_mass_WCC.shape[:2]
+    cells = codewords * codewords
+    for part in prange(CHUNKS):
+        base_W = np.empty(width, dtype=np.float32)
+        top_W = np.empty(width, dtype=np.float32)
+        total_W = np.empty(width, dtype=np.float64)
+        for cell in range(part * cells // CHUNKS, (part + 1) * cells // CHUNKS):
+            k1, k2 = cell // codewords, cell % codewords
+            begin, end = start[cell], start[cell + 1]
+            total_W[:] = -np.inf
+            if end > begin:
+                for w in range(width):
+                    base_W[w] = scores_WK[w, k1] + scores_WK[w, second + k2]
+                _subtract(logits_NW, begin, end, base_W)
+                _log_sum(logits_NW, begin, end, top_W, total_W)
+            for w in range(width):
+                log_mass_WCC[w, k2, k1] = total_W[w]
+
+
+@njit(cache=True, parallel=True)
+def _draw(
+    scores_WK, second, log_mass_WCC, residual_NW, start, members_N, log_samples, seed, step, first_row,
+    ids_BX, log_count_BX, log_partition_B,
+):  # fmt: skip
+    """Fill the rows from ``first_row`` on, as many as there are scores for; see ``midx._draw``."""
+    codewords = log_mass_WCC.shape[1]
+    num_samples = ids_BX.shape[1]
+    for w in prange(min(scores_WK.shape[0], ids_BX.shape[0] - first_row)):
+        row = first_row + w
+        top_C = np.empty(codewords, dtype=np.float32)
+        total_C = np.empty(codewords, dtype=np.float32)
+        cumulative_CC = np.empty((codewords, codewords), dtype=np.float32)
+        cumulative_C = np.empty(codewords, dtype=np.float64)
+        score_1C = scores_WK[w, :codewords]
+        score_2C = scores_WK[w, second : second + codewords]
+        log_partition = fold_cells(score_1C, score_2C, log_mass_WCC[w], top_C, total_C, cumulative_CC, cumulative_C)
+        log_partition_B[row] = log_partition
+        key = rng.stream(seed, rng.SAMPLE, step, row)
+        if not np.isfinite(log_partition):
+            for draw in range(num_samples):
+                ids_BX[row, draw] = rng.below(rng.word(key, draw), members_N.shape[0])
+                log_count_BX[row, draw] = np.nan
+            continue
+        cell_X = np.empty(num_samples, dtype=np.int64)
+        share_X = np.empty(num_samples, dtype=np.float64)
+        for draw in range(num_samples):
+            k1, k2 = draw_cell(cumulative_C, cumulative_CC, rng.word(key, 3 * draw), rng.word(key, 3 * draw + 1))
+            cell_X[draw] = k1 * codewords + k2
+            share_X[draw] = rng.unit(rng.word(key, 3 * draw + 2))
+        # A cell is walked once for all its draws, in the order of what they ask for.
+        current, place, running = np.int64(-1), np.int64(0), 0.0
+        for draw in np.argsort(cell_X + share_X):
+            cell = cell_X[draw]
+            k1, k2 = cell // codewords, cell % codewords
+            log_mass = log_mass_WCC[w, k2, k1]
+            if cell != current:
+                current, place = cell, start[cell]
+                running = np.exp(np.float64(residual_NW[place, w] - log_mass))
+            while running <= share_X[draw] and place < start[cell + 1] - 1:
+                place += 1
+                running += np.exp(np.float64(residual_NW[place, w] - log_mass))
+            score = np.float64(score_1C[k1]) + np.float64(score_2C[k2]) + np.float64(residual_NW[place, w])
+            ids_BX[row, draw] = members_N[place]
+            log_count_BX[row, draw] = score + (log_samples - log_partition)
+
+
+# ---------------------------------------------------------------- the sampler
+
+
+@dataclass(frozen=True, kw_only=True)
+class MidxExactConfig(IndexConfig):
+    """``quantizer``: of the index; the distribution is the softmax whichever it is."""
+
+    quantizer: Literal["pq", "rq"] = "rq"
+
+    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+        return MidxExact(self, layer, self.period(training), seed)
+
+
+class MidxExact(MultiIndex):
+    """Draws by Theorem 1, from the weights as they are; the codebooks may be as old as they like."""
+
+    def _listed_logits(self, query: Query, lo: int, ids_M: np.ndarray, vectors_ND: np.ndarray) -> np.ndarray:
+        """(M, W): logits of listed classes for the rows from ``lo`` on, zeros where there are no more rows."""
+        panel_DW = np.zeros((self.layer.dim, COLUMNS), dtype=np.float32)
+        rows = self.layer.query_vectors(query.hidden_BD[lo : lo + COLUMNS])
+        panel_DW[:, : len(rows)] = rows.T
+        logits_MW = np.empty((len(ids_M), COLUMNS), dtype=np.float32)
+        _logits(vectors_ND, self.layer.table.bias_view, ids_M, panel_DW, logits_MW)
+        return logits_MW
+
+    def _draw(self, query: Query, num_samples: int, step: int) -> tuple[np.ndarray, ...]:
+        """Scores (B', K); ids (B, X), their log expected counts (B, X) and log Z (B,)."""
+        rows, codewords = query.num_rows, self.config.codewords
+        self.layer.table.read(None, step)
+        vectors_ND = self.layer.class_vectors()
+        scores = self.scores(query.hidden_BD)
+        scores_BK = np.zeros((round_up(rows, COLUMNS), scores.shape[1]), dtype=np.float32)
+        scores_BK[:rows] = scores[:rows]
+        ids_BX = np.empty((rows, num_samples), dtype=np.int32)
+        log_count_BX = np.empty((rows, num_samples), dtype=np.float32)
+        log_partition_B = np.empty(rows, dtype=np.float64)
+        log_mass_WCC = np.empty((COLUMNS, codewords, codewords), dtype=np.float32)
+        for lo in range(0, rows, COLUMNS):
+            residual_NW = self._listed_logits(query, lo, self.members_N, vectors_ND)
+            scores_WK = scores_BK[lo : lo + COLUMNS]
+            _cell_masses(residual_NW, self.cell_start, scores_WK, self.second, log_mass_WCC)
+            _draw(
+                scores_WK, self.second, log_mass_WCC, residual_NW, self.cell_start, self.members_N,
+                np.log(self.config.num_samples), self.seed, step, lo, ids_BX, log_count_BX, log_partition_B,
+            )  # fmt: skip
+        return scores_BK, ids_BX, log_count_BX, log_partition_B
+
+    def sample(self, query: Query, step: int) -> Proposal:
+        _, ids_BX, log_count_BX, _ = self._draw(query, self.config.num_samples, step)
+        return Proposal(
+            ids_N=ids_BX.reshape(-1),
+            log_expected_count_N=log_count_BX.reshape(-1),
+            indptr_B1=np.arange(query.num_rows + 1, dtype=np.int64) * self.config.num_samples,
+        )
+
+    def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
+        scores_BK, _, _, log_partition_B = self._draw(query, 0, step)
+        first, second = self.codes_2N[:, ids_M].astype(np.int64)
+        log_count_BM = np.empty((query.num_rows, len(ids_M)), dtype=np.float32)
+        vectors_ND = self.layer.class_vectors()
+        for lo in range(0, query.num_rows, COLUMNS):
+            hi = min(lo + COLUMNS, query.num_rows)
+            logits_MW = self._listed_logits(query, lo, ids_M, vectors_ND)
+            score_1, score_2 = scores_BK[lo:hi, first], scores_BK[lo:hi, self.second + second]
+            residual = logits_MW.T[: hi - lo] - (score_1 + score_2)
+            log_count = score_1.astype(np.float64) + score_2 + residual
+            log_count += np.log(self.config.num_samples) - log_partition_B[lo:hi, None]
+            log_count_BM[lo:hi] = log_count
+        return log_count_BM

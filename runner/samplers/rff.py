@@ -1,0 +1,181 @@
+"""RF-softmax: classes drawn by a Gaussian kernel of directions, estimated by random Fourier features.
+
+q_i is proportional to phi(w_i) . phi(h), phi the features (``runner.features``) of class vector and hidden state, both
+l2-normalised here: about exp(nu cos(w_i, h)), the softmax of normalised vectors at inverse temperature nu. Biases have
+no part in it. A draw costs O(D log n) by a tree of sums of phi (``runner.sum_tree``).
+
+The estimate phi . phi can be negative: with D = 256 and nu = 4 it is for a third of the classes in random directions,
+its noise of (2 D)^-1/2 = 0.044 being more than the kernel at right angles, e^-nu = 0.018. The paper does not say what
+happens then. Here masses are raised to a floor: of a class (2 D)^-1/2, but not above e^-nu, where a typical class
+stands, nor below e^-2 nu, the least the kernel can be; of a subtree that times its classes. Beneath its noise an
+estimate says nothing, yet a class taken for next to impossible carries a huge weight when it is drawn: with e^-2 nu as
+the floor, sum p^2 / q - 1 (p the softmax of 8,192 random directions at nu) is 194, with this one 0.7. The counts
+stated are those of the draws so made, whatever the masses.
+
+@inproceedings{rawat2019sampled, title={Sampled Softmax with Random Fourier Features}, author={Rawat, Ankit Singh
+and Chen, Jiecao and Yu, Felix X. and Suresh, Ananda Theertha and Kumar, Sanjiv}, booktitle={NeurIPS}, year={2019}}
+@inproceedings{blanc2018adaptive, title={Adaptive Sampled Softmax with Kernel Based Sampling},
+author={Blanc, Guy and Rendle, Steffen}, booktitle={ICML}, year={2018}}
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from runner.errors import require
+from runner.features import ONE, RandomFourier
+from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig, TrainingFacts
+from runner.sum_tree import MOST_CLASSES, SumTree
+
+if TYPE_CHECKING:
+    from runner.output_layer import OutputLayer
+
+_BLOCK = 16  # classes of a leaf: with fewer, sums take more memory than features; with more, a draw reads more
+
+
+@dataclass(frozen=True, kw_only=True)
+class RffConfig(SamplerConfig):
+    """``num_samples`` draws with replacement; D, nu: frequencies and width of the kernel exp(-nu |x - y|^2 / 2).
+
+    features: ``plain`` (independent frequencies) or ``orthogonal`` (structured; cheaper, less noise).
+    tree: false evaluates all classes for every query and clamps each by itself, for few classes.
+    shared: one draw for the batch, from the mean of its rows' kernels (phi is linear in the query, so one walk does
+    it); false: each row draws for itself.
+    refresh_period: steps between refreshes of the features of touched classes.
+    """
+
+    num_samples: int = 100
+    D: int = 256
+    nu: float = 4.0
+    features: Literal["plain", "orthogonal"] = "plain"
+    tree: bool = True
+    shared: bool = False
+    refresh_period: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.num_samples >= 1, "sampler.num_samples must be at least 1")
+        require(1 <= self.D <= 2**16, "sampler.D must lie in [1, 65536]")
+        require(0 < self.nu <= 100, "sampler.nu must lie in (0, 100]")
+        require(self.refresh_period >= 1, "sampler.refresh_period must be at least 1 step")
+
+    @property
+    def floor(self) -> float:
+        """Least mass of a class, in units of the kernel."""
+        return max(math.exp(-2 * self.nu), min(math.exp(-self.nu), (2 * self.D) ** -0.5))
+
+    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+        require(layer.num_classes <= MOST_CLASSES, f"sampler=rff holds at most {MOST_CLASSES:,} classes")
+        return Rff(self, layer, seed)
+
+
+class Rff(Sampler):
+    """Draws by a sum tree of the classes' features; of one leaf where ``tree`` is false."""
+
+    def __init__(self, config: RffConfig, layer: "OutputLayer", seed: int) -> None:
+        self.config = config
+        self.layer = layer
+        self.seed = seed
+        n = layer.num_classes
+        self.fourier = RandomFourier(dim=layer.dim, D=config.D, nu=config.nu, kind=config.features, seed=seed)
+        self.tree = SumTree(n, self.fourier.num_features, _BLOCK if config.tree else n)
+        self._floor = max(1, round(config.floor * ONE * config.D))
+        self._touched_step = np.zeros(n, dtype=np.int32)
+        self.refreshes = 0
+        self.refreshed_rows = 0
+        self.last_refresh = 0
+        self.fourier.features(layer.table.weights, np.arange(n, dtype=np.int32), self.tree.features_NF)
+        self.tree.rebuild()
+
+    # ------------------------------------------------------------ drawing
+
+    def _queries(self, query: Query) -> tuple[np.ndarray, int]:
+        """phi of the hidden states (B, F), or their sum (1, F) where rows share a draw, and the floor to go with it."""
+        features_BF = self.fourier.features(query.hidden_BD, np.arange(query.num_rows, dtype=np.int32))
+        if not self.config.shared:
+            return features_BF.astype(np.int32), self._floor
+        return features_BF.sum(axis=0, keepdims=True, dtype=np.int32), self._floor * query.num_rows
+
+    def _log_count(self, probability: np.ndarray) -> np.ndarray:
+        return np.log(self.config.num_samples * probability).astype(np.float32)
+
+    def sample(self, query: Query, step: int) -> Proposal:
+        num_samples = self.config.num_samples
+        queries_BF, floor = self._queries(query)
+        ids_N, probability_N = self.tree.draw(queries_BF, num_samples, floor, self.seed, step)
+        log_count_N = self._log_count(probability_N)
+        if self.config.shared:
+            return Proposal(ids_N=ids_N, log_expected_count_N=log_count_N)
+        indptr = np.arange(query.num_rows + 1, dtype=np.int64) * num_samples
+        return Proposal(ids_N=ids_N, log_expected_count_N=log_count_N, indptr_B1=indptr)
+
+    def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
+        queries_BF, floor = self._queries(query)
+        unique, position = np.unique(ids_M, return_inverse=True)
+        rows = len(queries_BF)
+        indptr = np.arange(rows + 1, dtype=np.int64) * len(unique)
+        probability = self.tree.probability(queries_BF, np.tile(unique, rows), indptr, floor)
+        log_count = self._log_count(probability).reshape(rows, len(unique))[:, position]
+        return np.broadcast_to(log_count, (query.num_rows, len(ids_M)))
+
+    def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> np.ndarray:
+        if self.config.shared:
+            return super().log_expected_count_of_targets(query, proposal, step)
+        queries_BF, floor = self._queries(query)  # only a row's own targets, not every row's
+        return self._log_count(self.tree.probability(queries_BF, query.targets_P, query.target_indptr_B1, floor))
+
+    # ------------------------------------------------------------ following the weights
+
+    def refresh(self, query: Query, step: int, touched_U: np.ndarray) -> bool:
+        """Bring the features of the classes that moved up to date, when due."""
+        self._touched_step[touched_U] = step
+        if step < self.last_refresh + self.config.refresh_period:
+            return False
+        moved = self._moved(step)
+        self.last_refresh = step
+        if len(moved) == 0:
+            return False
+        table = self.layer.table
+        table.read(moved, step + 1)
+        self.tree.features_NF[moved] = self.fourier.features(table.weights, moved)
+        self.tree.update(moved)
+        self.refreshes += 1
+        self.refreshed_rows += len(moved)
+        return True
+
+    def _moved(self, step: int) -> np.ndarray:
+        """Classes touched since the last refresh, and those whose momentum has been spent since.
+
+        Momentum moves a class on for many steps after it was touched, in all nine times as far as that step did. To
+        follow it at each refresh would cost more than it tells: the class is read once more when it has come to rest.
+        """
+        touched = self._touched_step
+        moved = touched > self.last_refresh
+        settling = self.layer.table.settling_steps
+        if settling > 0:
+            moved |= (touched > max(0, self.last_refresh - settling)) & (touched <= step - settling)
+        return np.flatnonzero(moved).astype(np.int32)
+
+    @property
+    def statistics(self) -> dict[str, float]:
+        return {
+            "refreshes": self.refreshes,
+            "refreshed_rows": self.refreshed_rows,
+            "table_mb": self.tree.nbytes / 2**20,
+        }
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        schedule = [self.refreshes, self.refreshed_rows, self.last_refresh]
+        return {
+            "features": self.tree.features_NF,  # of the vectors at the last refresh, which the layer no longer has
+            "touched_step": self._touched_step,
+            "schedule": np.array(schedule, dtype=np.int64),
+        }
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        self.tree.features_NF[...] = state["features"]
+        self._touched_step[...] = state["touched_step"]
+        self.refreshes, self.refreshed_rows, self.last_refresh = state["schedule"].tolist()
+        self.tree.rebuild()

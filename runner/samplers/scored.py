@@ -1,0 +1,236 @@
+"""Samplers that score every class to draw from a weight of its logit: the softmax itself, and the quadratic kernel.
+
+``exact`` draws from q = p, the softmax over the classes that are not the row's targets (EXP in the RF-softmax paper):
+the oracle. A candidate's exp(logit) over its expected count is then the same number whichever class was drawn, so that
+the sampled softmax's partition is exact and its gradient has no bias, however few draws are made. ``quadratic``
+(``sphere``) draws from q_i proportional to alpha o_i^2 + 1.
+
+Both cost O(n d) a row: blocks of classes are scored for the whole batch by dense products and a row's draws are carried
+from block to block. Draw j moves into a block with the probability that the block holds of all weight so far, so one
+pass suffices and no (B, n) matrix is kept.
+
+The quadratic kernel has a tree too (O(d^2 log n) a draw). It would keep d^2 numbers a node, 32 GB at n = 500,000 and
+d = 128 with a class to a leaf, and a visit of a node costs as much as scoring d classes: for batches of rows with
+hundreds of draws the dense pass is sooner.
+
+@inproceedings{blanc2018adaptive, title={Adaptive Sampled Softmax with Kernel Based Sampling}, author={Blanc, Guy and
+Rendle, Steffen}, booktitle={ICML}, year={2018}}
+
+Legend: B rows, N classes, C classes of a block, M draws a row, I ids asked for.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numba import njit, prange
+
+from runner import rng
+from runner.errors import Diverged, require
+from runner.kernels.math import fast_exp
+from runner.kernels.rows import FAST
+from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig, TrainingFacts
+
+if TYPE_CHECKING:
+    from runner.output_layer import OutputLayer
+
+_CHUNK = 64  # classes whose weights are summed before it is known whether a draw falls among them
+
+
+@njit(cache=True, inline="always")
+def _log_weight(logit, alpha):
+    """log of e^o for alpha = 0, of alpha o^2 + 1 otherwise."""
+    x = np.float64(logit)
+    return x if alpha == 0.0 else np.log(alpha * x * x + 1.0)
+
+
+@njit(cache=True, fastmath=FAST)
+def _weights(logits, alpha, top, out):
+    """out = e^(o - top) for alpha = 0, alpha o^2 + 1 otherwise; returns their sum."""
+    total = np.float32(0.0)
+    if alpha == 0.0:
+        for i in range(logits.shape[0]):
+            out[i] = fast_exp(logits[i] - top)
+            total += out[i]
+    else:
+        scale = np.float32(alpha)
+        for i in range(logits.shape[0]):
+            out[i] = scale * logits[i] * logits[i] + np.float32(1.0)
+            total += out[i]
+    return total
+
+
+@njit(cache=True)
+def _all_finite(logits):
+    finite = True
+    for i in range(logits.shape[0]):
+        finite &= logits[i] < np.inf  # false for NaN; -inf marks what must not be drawn
+    return finite
+
+
+@njit(cache=True, parallel=True)
+def _fold_block(logits_BC, lo, alpha, seed, step, log_total_B, ids_BM, logit_BM):
+    """Take a block into account: its weight into ``log_total_B``, and the draws that move into it."""
+    rows, width = logits_BC.shape
+    draws = ids_BM.shape[1]
+    chunks = (width + _CHUNK - 1) // _CHUNK
+    for row in prange(rows):
+        logits = logits_BC[row]
+        if not _all_finite(logits):
+            log_total_B[row] = np.nan
+            continue
+        top = np.float32(0.0)
+        if alpha == 0.0:
+            top = np.float32(-np.inf)
+            for i in range(width):
+                top = max(top, logits[i])
+            if top == np.float32(-np.inf):
+                continue
+        weight = np.empty(width, dtype=np.float32)
+        upto = np.empty(chunks, dtype=np.float64)
+        block = 0.0
+        for chunk in range(chunks):
+            first, last = chunk * _CHUNK, min((chunk + 1) * _CHUNK, width)
+            block += _weights(logits[first:last], alpha, top, weight[first:last])
+            upto[chunk] = block
+        log_block = np.log(block) + np.float64(top)
+        before = log_total_B[row]
+        larger = max(before, log_block)
+        total = larger + np.log(np.exp(before - larger) + np.exp(log_block - larger))
+        log_total_B[row] = total
+        share = np.exp(log_block - total)
+        key = rng.stream(seed, rng.SAMPLE, step, row)
+        for draw in range(draws):
+            # A uniform number below ``share`` moves the draw here, and divided by it says where.
+            unit = rng.unit(rng.mix(rng.word(key, draw) ^ np.uint64(lo)))
+            if unit >= share:
+                continue
+            goal = unit / share * block
+            chunk = np.searchsorted(upto, goal, side="right")
+            if chunk == chunks:
+                chunk = chunks - 1
+            place = chunk * _CHUNK
+            left = goal - (upto[chunk - 1] if chunk > 0 else 0.0)
+            last = min(place + _CHUNK, width) - 1
+            while place < last and left >= weight[place]:
+                left -= weight[place]
+                place += 1
+            while weight[place] == np.float32(0.0) and place > 0:  # rounding led past the last class with weight
+                place -= 1
+            ids_BM[row, draw] = lo + place
+            logit_BM[row, draw] = logits[place]
+
+
+@njit(cache=True, parallel=True)
+def _log_counts(logit_BM, alpha, log_total_B, num_samples, out_BM):
+    for row in prange(logit_BM.shape[0]):
+        for i in range(logit_BM.shape[1]):
+            out_BM[row, i] = _log_weight(logit_BM[row, i], alpha) - log_total_B[row] + np.log(num_samples)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredConfig(SamplerConfig):
+    """``num_samples`` draws a row, with replacement."""
+
+    avoids_targets: ClassVar[bool] = False
+    num_samples: int = 100
+
+    def __post_init__(self) -> None:
+        require(self.num_samples >= 1, "sampler.num_samples must be at least 1")
+
+    @property
+    def kernel_alpha(self) -> float:
+        """0 for the softmax's e^o, else the quadratic kernel's alpha."""
+        return 0.0
+
+    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+        return Scored(self, layer, seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactConfig(ScoredConfig):
+    """q = the softmax over the classes that are not the row's targets; a row that has all classes draws from them."""
+
+    avoids_targets: ClassVar[bool] = True
+
+    @property
+    def can_draw_every_class(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuadraticConfig(ScoredConfig):
+    """q_i proportional to alpha o_i^2 + 1; made for ``loss=absolute_softmax``, which favours large |o| as it does."""
+
+    by_magnitude: ClassVar[bool] = True
+    alpha: float = 100.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.alpha > 0, "sampler.alpha must be above 0")
+
+    @property
+    def kernel_alpha(self) -> float:
+        return self.alpha
+
+
+class Scored(Sampler):
+    def __init__(self, config: ScoredConfig, layer: "OutputLayer", seed: int) -> None:
+        self.config = config
+        self.layer = layer
+        self.seed = seed
+
+    @property
+    def avoids_targets(self) -> bool:
+        return self.config.avoids_targets
+
+    def _blocks(self, query: Query, step: int) -> Iterator[tuple[int, np.ndarray]]:
+        """First class and logits (B, C) of every block."""
+        self.layer.table.read(None, step)
+        rows = query.num_rows
+        has_others = np.diff(query.target_indptr_B1) < self.layer.num_classes
+        held = np.empty(0, dtype=np.float32)
+        for lo, hi in self.layer.blocks(rows):
+            if len(held) < rows * (hi - lo):
+                held = np.empty(rows * (hi - lo), dtype=np.float32)
+            logits_BC = held[: rows * (hi - lo)].reshape(rows, hi - lo)
+            self.layer.block_logits(query.hidden_BD, lo, hi, logits_BC)
+            if self.config.avoids_targets:
+                here = (query.targets_P >= lo) & (query.targets_P < hi) & has_others[query.row_P]
+                logits_BC[query.row_P[here], query.targets_P[here] - lo] = -np.inf
+            yield lo, logits_BC
+
+    def _draw(self, query: Query, step: int, draws: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """ids (B, M), their logits (B, M), and the log of all weight (B,)."""
+        rows = query.num_rows
+        ids_BM = np.zeros((rows, draws), dtype=np.int32)
+        logit_BM = np.zeros((rows, draws), dtype=np.float32)
+        log_total_B = np.full(rows, -np.inf)
+        for lo, logits_BC in self._blocks(query, step):
+            _fold_block(logits_BC, lo, self.config.kernel_alpha, self.seed, step, log_total_B, ids_BM, logit_BM)
+        if not np.isfinite(log_total_B).all():
+            raise Diverged(f"sampler={self.config.name}: a logit is not a finite number; try a smaller optimizer.lr")
+        return ids_BM, logit_BM, log_total_B
+
+    def _log_count(self, logit_BM: np.ndarray, log_total_B: np.ndarray) -> np.ndarray:
+        out_BM = np.empty(logit_BM.shape, dtype=np.float32)
+        _log_counts(logit_BM, self.config.kernel_alpha, log_total_B, self.config.num_samples, out_BM)
+        return out_BM
+
+    def sample(self, query: Query, step: int) -> Proposal:
+        draws = self.config.num_samples
+        ids_BM, logit_BM, log_total_B = self._draw(query, step, draws)
+        return Proposal(
+            ids_N=ids_BM.reshape(-1),
+            log_expected_count_N=self._log_count(logit_BM, log_total_B).reshape(-1),
+            indptr_B1=np.arange(query.num_rows + 1, dtype=np.int64) * draws,
+        )
+
+    def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
+        _, _, log_total_B = self._draw(query, step, 0)
+        logit_BM = np.empty((query.num_rows, len(ids_M)), dtype=np.float32)
+        for lo, logits_BC in self._blocks(query, step):
+            here = (ids_M >= lo) & (ids_M < lo + logits_BC.shape[1])
+            logit_BM[:, here] = logits_BC[:, ids_M[here] - lo]
+        return self._log_count(logit_BM, log_total_B)

@@ -1,0 +1,259 @@
+"""A binary tree over classes whose nodes hold the sums of feature vectors below them: draws by a kernel in O(log n).
+
+Legend: N classes, F features, V nodes, U distinct classes, B queries, X keys of all queries.
+
+The mass of a node for a query is the product of the query with the node's sum. A draw starts at the root and goes left
+with probability clamp(left) / (clamp(left) + clamp(right)), clamp(mass) = max(mass, floor * classes below); in a leaf,
+a block of classes, it takes class i with probability clamp(i) / sum of the clamped masses. So every class has a
+probability above 0 whatever the masses' signs, and all probabilities sum to 1.
+
+Features are whole numbers, so sums are exact: a mass on the right is the parent's less the left one's, a refreshed
+tree equals a rebuilt one, and neither threads nor vector instructions can change a bit.
+
+Nodes are numbered as in a heap: children of v are 2 v and 2 v + 1, blocks are the nodes from ``num_blocks`` on. With
+any number of blocks this is a full binary tree, without empty places; left to right its blocks are those of the
+deepest level, then those a level above.
+"""
+
+import numpy as np
+from numba import njit, prange
+
+from runner import rng
+from runner.kernels.groups import CHUNKS
+from runner.kernels.memory import prefetch_row
+
+MOST_CLASSES = (2**31 - 1) // 127  # sums are int32
+
+
+@njit(cache=True, inline="always")
+def _dot(row_F, query_F):
+    total = np.int64(0)
+    for k in range(query_F.shape[0]):
+        total += np.int64(row_F[k]) * np.int64(query_F[k])
+    return total
+
+
+@njit(cache=True)
+def _add(row_F, sum_F):
+    for k in range(sum_F.shape[0]):
+        sum_F[k] += row_F[k]
+
+
+@njit(cache=True, inline="always")
+def _first_class(node, deepest, num_blocks, block_size):
+    """First class of a block; ``deepest``: the first node of the deepest level."""
+    return (node - deepest if node >= deepest else node - deepest + num_blocks) * block_size
+
+
+@njit(cache=True, parallel=True)
+def _sum_blocks(features_NF, counts_V, nodes, deepest, num_blocks, block_size, sums_VF):
+    for part in prange(CHUNKS):
+        for i in range(part * nodes.shape[0] // CHUNKS, (part + 1) * nodes.shape[0] // CHUNKS):
+            node = nodes[i]
+            first = _first_class(node, deepest, num_blocks, block_size)
+            sums_VF[node, :] = 0
+            for c in range(first, first + counts_V[node]):
+                _add(features_NF[c], sums_VF[node])
+
+
+@njit(cache=True, parallel=True)
+def _sum_children(nodes, sums_VF):
+    for part in prange(CHUNKS):
+        for i in range(part * nodes.shape[0] // CHUNKS, (part + 1) * nodes.shape[0] // CHUNKS):
+            node = nodes[i]
+            sums_VF[node, :] = sums_VF[2 * node]
+            _add(sums_VF[2 * node + 1], sums_VF[node])
+
+
+@njit(cache=True, parallel=True)
+def sorted_uniforms(seed, step, num_rows, num_draws):
+    """(num_rows * num_draws,) numbers of [0, 1), each row's in ascending order."""
+    keys = np.empty(num_rows * num_draws, dtype=np.float64)
+    for part in prange(CHUNKS):
+        for row in range(part * num_rows // CHUNKS, (part + 1) * num_rows // CHUNKS):
+            stream = rng.stream(seed, rng.SAMPLE, step, row)
+            mine = keys[row * num_draws : (row + 1) * num_draws]
+            for draw in range(num_draws):
+                mine[draw] = rng.unit(rng.word(stream, draw))
+            mine.sort()
+    return keys
+
+
+# An entry of a frontier: a node, its first class and mass, the range of keys that reached it; the probability of
+# coming there, and the part of [0, 1) whose draws do.
+_NODE, _FIRST, _MASS, _BEGIN, _END = range(5)
+_PROBABILITY, _LOW, _HIGH = range(3)
+
+
+@njit(cache=True, inline="always")
+def _enter(whole, real, node, first, mass, begin, end, probability, low, high):
+    whole[_NODE], whole[_FIRST], whole[_MASS], whole[_BEGIN], whole[_END] = node, first, mass, begin, end
+    real[_PROBABILITY], real[_LOW], real[_HIGH] = probability, low, high
+
+
+@njit(cache=True, inline="always")
+def _prefetch(features_NF, sums_VF, counts_V, num_blocks, whole):
+    """Ask for what an entry will read: its left child's sum, or its block of classes."""
+    node = whole[_NODE]
+    if node < num_blocks:
+        prefetch_row(sums_VF, 2 * node)
+    else:
+        for c in range(whole[_FIRST], whole[_FIRST] + counts_V[node]):
+            prefetch_row(features_NF, c)
+
+
+@njit(cache=True)
+def _choose_in_block(
+    features_NF, count, floor, query_F, whole, real, weights, keys_X, drawing, ids_X, probability_X
+):  # fmt: skip
+    """Give each key of an entry one of the ``count`` classes of its block."""
+    first, key, end, low, high = whole[_FIRST], whole[_BEGIN], whole[_END], real[_LOW], real[_HIGH]
+    total = np.int64(0)
+    for c in range(count):
+        weights[c] = max(_dot(features_NF[first + c], query_F), floor)
+        total += weights[c]
+    below = np.int64(0)
+    for c in range(count):
+        below += weights[c]
+        bound = low + (high - low) * (below / total) if drawing else np.float64(first + c + 1)
+        while key < end and (keys_X[key] < bound or c == count - 1):
+            ids_X[key] = first + c
+            probability_X[key] = real[_PROBABILITY] * (weights[c] / total)
+            key += 1
+
+
+@njit(cache=True, parallel=True)
+def _descend(
+    features_NF, sums_VF, counts_V, num_blocks, block_size, floor, queries_BF, keys_X, indptr_B1, drawing,
+    ids_X, probability_X,
+):  # fmt: skip
+    """Send each query's ascending keys down the tree together, level by level; every node is evaluated once a query.
+
+    drawing: keys are uniform numbers, and ids of the classes they fall on are written; otherwise keys are class ids.
+    Probabilities of the classes either way, by the same arithmetic.
+    """
+    num_queries = queries_BF.shape[0]
+    widest = 0
+    for row in range(num_queries):
+        widest = max(widest, indptr_B1[row + 1] - indptr_B1[row])
+    widest = min(widest, num_blocks)  # nodes of a level have blocks of their own
+    for part in prange(CHUNKS):
+        wholes = np.empty((2, widest, 5), dtype=np.int64)
+        reals = np.empty((2, widest, 3), dtype=np.float64)
+        weights = np.empty(block_size, dtype=np.int64)
+        for row in range(part * num_queries // CHUNKS, (part + 1) * num_queries // CHUNKS):
+            query_F = queries_BF[row]
+            now, size = 0, 0
+            if indptr_B1[row] < indptr_B1[row + 1]:
+                mass = _dot(sums_VF[1], query_F)
+                _enter(wholes[0, 0], reals[0, 0], 1, 0, mass, indptr_B1[row], indptr_B1[row + 1], 1.0, 0.0, 1.0)
+                size = 1
+            while size > 0:
+                following, after = 1 - now, 0
+                for entry in range(size):
+                    if entry + 1 < size:
+                        _prefetch(features_NF, sums_VF, counts_V, num_blocks, wholes[now, entry + 1])
+                    whole, real = wholes[now, entry], reals[now, entry]
+                    node = whole[_NODE]
+                    if node >= num_blocks:
+                        _choose_in_block(
+                            features_NF, counts_V[node], floor, query_F, whole, real, weights, keys_X, drawing,
+                            ids_X, probability_X,
+                        )  # fmt: skip
+                        continue
+                    first, begin, end = whole[_FIRST], whole[_BEGIN], whole[_END]
+                    probability, low, high = real[_PROBABILITY], real[_LOW], real[_HIGH]
+                    left, right = 2 * node, 2 * node + 1
+                    left_mass = _dot(sums_VF[left], query_F)
+                    right_mass = whole[_MASS] - left_mass
+                    left_clamped = np.float64(max(left_mass, floor * counts_V[left]))
+                    right_clamped = np.float64(max(right_mass, floor * counts_V[right]))
+                    both = left_clamped + right_clamped
+                    middle_class = first + counts_V[left]
+                    middle = low + (high - low) * (left_clamped / both)
+                    bound = middle if drawing else np.float64(middle_class)
+                    split = begin
+                    while split < end and keys_X[split] < bound:
+                        split += 1
+                    if split > begin:
+                        _enter(
+                            wholes[following, after], reals[following, after], left, first, left_mass, begin, split,
+                            probability * (left_clamped / both), low, middle,
+                        )  # fmt: skip
+                        after += 1
+                    if split < end:
+                        _enter(
+                            wholes[following, after], reals[following, after], right, middle_class, right_mass,
+                            split, end, probability * (right_clamped / both), middle, high,
+                        )  # fmt: skip
+                        after += 1
+                now, size = following, after
+
+
+class SumTree:
+    """Sums of the int8 feature vectors ``features_NF``, which the owner fills, then calls ``update`` or ``rebuild``."""
+
+    def __init__(self, num_classes: int, num_features: int, block_size: int) -> None:
+        assert num_classes <= MOST_CLASSES
+        self.block_size = block_size
+        self.num_blocks = num_blocks = -(-num_classes // block_size)
+        self._height = (2 * num_blocks - 1).bit_length() - 1
+        self.features_NF = np.zeros((num_classes, num_features), dtype=np.int8)
+        self.sums_VF = np.zeros((2 * num_blocks, num_features), dtype=np.int32)
+        self.counts_V = np.zeros(2 * num_blocks, dtype=np.int32)
+        block = np.arange(num_blocks)
+        self.counts_V[self._node(block)] = np.minimum(block_size, num_classes - block * block_size)
+        for level in range(self._height - 1, -1, -1):
+            inner = np.arange(1 << level, min(2 << level, num_blocks))
+            self.counts_V[inner] = self.counts_V[2 * inner] + self.counts_V[2 * inner + 1]
+
+    def _node(self, block: np.ndarray) -> np.ndarray:
+        node = block + (1 << self._height)
+        return np.where(node < 2 * self.num_blocks, node, node - self.num_blocks)
+
+    def rebuild(self) -> None:
+        """Sum up all classes."""
+        self.update(np.arange(len(self.features_NF)))
+
+    def update(self, rows_U: np.ndarray) -> None:
+        """Sum up again what the features of these classes are part of: their blocks, then upwards level by level."""
+        level = self._height
+        changed = np.unique(self._node(rows_U // self.block_size))
+        _sum_blocks(
+            self.features_NF, self.counts_V, changed, 1 << level, self.num_blocks, self.block_size, self.sums_VF
+        )
+        while level > 0:
+            deep = changed >= 1 << level
+            parents = np.unique(changed[deep] >> 1)
+            _sum_children(parents, self.sums_VF)
+            changed = np.union1d(parents, changed[~deep])
+            level -= 1
+
+    def draw(
+        self, queries_BF: np.ndarray, num_draws: int, floor: int, seed: int, step: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """``num_draws`` classes for each query, ascending, and their probabilities: (B * num_draws,) int32, float64."""
+        keys = sorted_uniforms(seed, step, len(queries_BF), num_draws)
+        indptr = np.arange(len(queries_BF) + 1, dtype=np.int64) * num_draws
+        ids = np.empty(len(keys), dtype=np.int32)
+        return ids, self._descend(queries_BF, keys, indptr, floor, ids)
+
+    def probability(self, queries_BF: np.ndarray, ids_X: np.ndarray, indptr_B1: np.ndarray, floor: int) -> np.ndarray:
+        """(X,) float64: of query b the classes are ``ids_X[indptr[b] : indptr[b + 1]]``, ascending."""
+        return self._descend(queries_BF, ids_X.astype(np.float64), indptr_B1, floor, None)
+
+    def _descend(
+        self, queries_BF: np.ndarray, keys_X: np.ndarray, indptr_B1: np.ndarray, floor: int, ids_X: np.ndarray | None
+    ) -> np.ndarray:
+        probability = np.empty(len(keys_X))
+        drawing = ids_X is not None
+        ids = ids_X if ids_X is not None else np.empty(len(keys_X), dtype=np.int32)
+        _descend(
+            self.features_NF, self.sums_VF, self.counts_V, self.num_blocks, self.block_size, floor, queries_BF,
+            keys_X, indptr_B1, drawing, ids, probability,
+        )  # fmt: skip
+        return probability
+
+    @property
+    def nbytes(self) -> int:
+        return self.features_NF.nbytes + self.sums_VF.nbytes + self.counts_V.nbytes

@@ -1,0 +1,104 @@
+"""RF-softmax Table 1: what its estimators are, and that its report is of what was measured."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from runner.bench import kernel_error
+from runner.bench.kernel_error import (
+    errors,
+    pairs_of,
+    published,
+    quadratic,
+    quadratic_as_used,
+    random_fourier,
+    random_maclaurin,
+    write_report,
+)  # fmt: skip
+from runner.config import compose
+
+DIM = 8
+
+
+@pytest.fixture
+def vectors() -> np.ndarray:
+    out = np.abs(np.random.default_rng(0).standard_normal((30, DIM))).astype(np.float32)
+    return out / np.linalg.norm(out, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("tau", [1.0, 4.0])
+def test_random_maclaurin_is_unbiased(tau: float, vectors: np.ndarray) -> None:
+    """Over 60 draws of 4,096 features the mean is within five standard errors: false alarm 40 x 6e-7."""
+    pairs = pairs_of(len(vectors), 40)
+    kernel = np.exp(tau * ((vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).sum(axis=1) - 1))
+    found = np.stack([random_maclaurin(vectors, pairs, tau, 4096, draw) for draw in range(60)])
+    error = found.std(axis=0) / np.sqrt(60)
+    assert (np.abs(found.mean(axis=0) - kernel) < 5 * error).all()
+
+
+def test_random_fourier_is_the_samplers_map(vectors: np.ndarray) -> None:
+    """Error of bounded features: (1 - k^2)^2 / 2 D, within a tenth over 40 draws."""
+    pairs = pairs_of(len(vectors), 200)
+    kernel = np.exp(4 * ((vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).sum(axis=1) - 1))
+    found = np.stack([random_fourier(vectors, pairs, 4.0, 256, "plain", draw) for draw in range(40)])
+    expected = ((1 - kernel**2) ** 2).mean() / 512
+    assert np.square(found - kernel).mean() == pytest.approx(expected, rel=0.1)
+
+
+def test_quadratic_is_exact_for_quadratics_and_best_otherwise() -> None:
+    cosine = np.linspace(-1, 1, 50)
+    np.testing.assert_allclose(quadratic(cosine, 3 * cosine**2 + 0.5), 3 * cosine**2 + 0.5)
+    np.testing.assert_allclose(quadratic_as_used(cosine, 7 * (100 * (2 * cosine) ** 2 + 1), 2.0)[0], 7 * 401)
+    kernel = np.exp(4 * (cosine - 1))
+    best = np.square(quadratic(cosine, kernel) - kernel).mean()
+    for alpha, beta in ((0.1, 0.0), (1.0, 0.0), (0.3, 0.1)):
+        assert best <= np.square(alpha * cosine**2 + beta - kernel).mean()
+    assert best <= np.square(quadratic_as_used(cosine, kernel, 4.0) - kernel).mean()
+
+
+def test_pairs_are_of_two_different_vectors() -> None:
+    pairs = pairs_of(5, 1000)
+    assert (pairs[:, 0] != pairs[:, 1]).all()
+    assert set(pairs.ravel()) == set(range(5))
+
+
+def test_errors_fall_with_the_features(vectors: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_error, "FEATURES", (1000, 100, 20))
+    ticks: list[int] = []
+    found = errors(vectors, num_pairs=300, draws=3, tick=lambda: ticks.append(1))
+    mean = {(record["method"], record["D"], record["tau"]): np.mean(record["mse"]) for record in found}
+    assert len(ticks) == sum(len(record["mse"]) for record in found)
+    for kind in ("random fourier", "random fourier, orthogonal"):
+        assert mean[kind, 1000, 4.0] < mean[kind, 100, 4.0] < mean[kind, 20, 4.0]
+    assert mean["random maclaurin", 1000, 4.0] > mean["random fourier", 1000, 4.0]
+
+
+def test_report_stands_beside_the_printed_numbers(
+    vectors: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(published()) == 5
+    monkeypatch.setattr(kernel_error, "digits", lambda: vectors)
+    monkeypatch.setattr(kernel_error, "NUM_PAIRS", 100)
+    monkeypatch.setattr(kernel_error, "FEATURES", (300, 1000, 100))
+    path = tmp_path / "new" / "kernels.json"
+    text = write_report(path, compose([]), 1, draws=2)
+    assert path.with_suffix(".md").read_text() == text
+    report = json.loads(path.read_text())
+    assert report["dim"] == DIM
+    assert len(report["results"]) == 9 * len(kernel_error.TAUS)
+    assert "over 100 pairs" in text
+    (row,) = [line for line in text.splitlines() if line.startswith("| random fourier ") and "| 1000 " in line]
+    assert row.rstrip(" |").endswith("2.7e-04")
+    (row,) = [line for line in text.splitlines() if line.startswith("| random maclaurin")]
+    assert row.rstrip(" |").endswith("–"), "300 features are not those printed"
+    (row,) = [line for line in text.splitlines() if line.startswith("| quadratic, best")]
+    assert " 8^2 |" in row
+    assert row.rstrip(" |").endswith("2.8e-03")
+
+
+def test_the_images_are_of_unit_length() -> None:
+    images = kernel_error.digits()
+    assert images.shape == (1797, 64)
+    np.testing.assert_allclose(np.linalg.norm(images, axis=1), 1, rtol=1e-6)
