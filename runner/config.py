@@ -70,14 +70,20 @@ class OutputConfig:
     """How the output layer scores a class.
 
     ``normalize``: cos(h, w) / ``temperature`` ** 2 without a bias (RF-softmax, whose temperature T = 1 / sqrt(tau) it
-    is; 0.3 was best for its full softmax) instead of h . w + b.
+    is; 0.3 was best for its full softmax) instead of h . w + b. ``bias`` false: b = 0, as in the linear models of
+    RF-softmax and MIDX, whose samplers do not see biases.
     """
 
+    bias: bool = True
     normalize: bool = False
     temperature: float = 0.3
 
     def __post_init__(self) -> None:
         require(0 < self.temperature <= 1e6, "output.temperature must lie in (0, 1e6]")
+        require(
+            self.normalize or self.temperature == OutputConfig.temperature,
+            "output.temperature is that of a normalised layer: set output.normalize=true too",
+        )
 
     @property
     def scale(self) -> float | None:
@@ -104,6 +110,12 @@ class DiagnosticsConfig:
         )
         require(self.rows >= 1, "diagnostics.rows must be at least 1")
         require(self.draws >= 2, "diagnostics.draws must be at least 2: one has no variance")
+        changed = [name for name in ("rows", "draws") if getattr(self, name) != getattr(DiagnosticsConfig, name)]
+        require(
+            self.every_epochs is not None or not changed,
+            f"diagnostics.{changed[0] if changed else ''} is of diagnostics that are not made: set "
+            "diagnostics.every_epochs too",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,18 +184,23 @@ class RunConfig:
         require(self.checkpoint_seconds > 0, "checkpoint_seconds must be above 0")
         require(bool(self.results_dir), "results_dir must not be empty")
         self.sampler.check_loss(self.loss)
+        require(
+            self.diagnostics.every_epochs is None or not self.sampler.is_the_batch,
+            f"diagnostics.every_epochs: with sampler={self.sampler.name} the batch is the draw, so that over one probe "
+            "there is nothing to average; measure another sampler",
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain nested dict, as written to the run folder's config.yaml.
 
         Sections that change nothing are left out, so that they do not tell runs apart: ``diagnostics`` where there are
-        none, ``output`` where logits are plain inner products, ``windows`` where nothing is text, ``training`` where
-        no part of it is asked for.
+        none, ``output`` where logits are h . w + b, ``windows`` where nothing is text, ``training`` where no part of it
+        is asked for.
         """
         out = dataclasses.asdict(self)
         if self.diagnostics.every_epochs is None:
             del out["diagnostics"]
-        if not self.output.normalize:
+        if self.output == OutputConfig():
             del out["output"]
         if self.dataset.family != "text":
             del out["windows"]
@@ -204,6 +221,10 @@ class RunConfig:
             reads == family,
             f"dataset={self.dataset.name} is of {family} and model={self.model.name} reads {reads};"
             f" models that read {family}: {fitting}",
+        )
+        require(
+            family == "text" or self.windows == WindowsConfig(),
+            f"windows are of texts, and dataset={self.dataset.name} is of {family}; leave windows as it is",
         )
         for key in ("anneal", "patience"):
             require(

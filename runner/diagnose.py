@@ -10,11 +10,13 @@ run's loss, or with the one of its own file where the run's does not go with it.
 every sampler that has it; loss=NAME, loss.KEY=VALUE and hardware.threads=N can be set too (with --sampler all, a loss
 is for those that it goes with).
 
-Prints a Markdown table and, as its last line, the folder of everything: RUN/diagnostics, which is replaced.
+Prints a Markdown table and, as its last line, the folder of everything: RUN/diagnostics (with --name NAME,
+RUN/diagnostics-NAME), which is replaced.
 """
 
 import argparse
 import dataclasses
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -30,26 +32,50 @@ if TYPE_CHECKING:
     from runner.losses import LossConfig
     from runner.report.diagnosis import Entry
     from runner.run_folder import RunFolder
-    from runner.samplers import SamplerConfig
+    from runner.samplers import Query, SamplerConfig
+
+_LEARNING_ROWS = 256
+_IS_THE_BATCH = "sampler {name}: the batch is the draw, and there is but one probe; name another by --sampler"
 
 
-def main() -> int:
+def parser() -> argparse.ArgumentParser:
     names = sorted(path.stem for path in (CONF / "sampler").glob("*.yaml"))
-    parser = argparse.ArgumentParser(
+    front = argparse.ArgumentParser(
         prog="python -m runner.diagnose", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("run_folder", type=Path, metavar="RUN_FOLDER", help="folder of a finished run")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, e.g. sampler.num_samples=100")
-    parser.add_argument(
+    front.add_argument("run_folder", type=Path, metavar="RUN_FOLDER", help="folder of a finished run")
+    front.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, e.g. sampler.num_samples=100")
+    front.add_argument(
         "--sampler", nargs="+", default=[], metavar="NAME",
         help=f"default: the run's own; all: every one that fits; or of {', '.join(names)}",
     )  # fmt: skip
-    parser.add_argument("--rows", type=int, default=64, help="test rows to measure on; default: 64")
-    parser.add_argument("--draws", type=int, default=16, help="draws that gradients are averaged over; default: 16")
-    arguments = parser.parse_intermixed_args()  # settings may stand anywhere
+    front.add_argument("--rows", type=int, default=64, help="test rows to measure on; default: 64")
+    front.add_argument("--draws", type=int, default=16, help="draws that gradients are averaged over; default: 16")
+    front.add_argument("--name", default="", help="results go to RUN/diagnostics-NAME instead of RUN/diagnostics")
+    return front
+
+
+def read_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """``run_folder``, ``sampler`` names and ``overrides`` wherever they stood, ``rows``, ``draws``, ``name``."""
+    arguments = parser().parse_intermixed_args(words)  # settings may stand anywhere
     # Overrides after --sampler NAME are taken for names by argparse.
     arguments.overrides += [word for word in arguments.sampler if "=" in word]
     arguments.sampler = [word for word in arguments.sampler if "=" not in word]
+    return arguments
+
+
+def asked(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What two measurements of the same folder must have in common to be the same."""
+    return {
+        "sampler": arguments.sampler,
+        "overrides": sorted(arguments.overrides),
+        "rows": arguments.rows,
+        "draws": arguments.draws,
+    }
+
+
+def main() -> int:
+    arguments = read_arguments()
     try:
         print(diagnose(arguments), flush=True)
     except KeyboardInterrupt:
@@ -63,6 +89,7 @@ def main() -> int:
 def diagnose(arguments: argparse.Namespace) -> Path:
     """Measure, print the tables, write the folder and return its path."""
     require(arguments.rows >= 1, "--rows must be at least 1")
+    require(bool(re.fullmatch(r"[\w-]*", arguments.name)), "--name: letters, digits, - and _ only")
     require(arguments.draws >= 2, "--draws must be at least 2: one has no variance")
     from runner.run_folder import config_of, finished_run
 
@@ -82,11 +109,12 @@ def diagnose(arguments: argparse.Namespace) -> Path:
         origin = provenance(config, threads, str(folder.provenance().get("data_checksum")))
         command = " ".join(["python -m runner.diagnose", *sys.argv[1:]])
         done = diagnosis.Diagnosis(
-            made={**origin, **made, "run_id": folder.path.name, "command": command}, entries=tuple(entries)
+            made={**origin, **made, "run_id": folder.path.name, "command": command, "asked": asked(arguments)},
+            entries=tuple(entries),
         )
-        diagnosis.write(done, folder.diagnostics_path)
+        diagnosis.write(done, folder.diagnostics_path(arguments.name))
     print(diagnosis.to_markdown(done))
-    return folder.diagnostics_path
+    return folder.diagnostics_path(arguments.name)
 
 
 # ---------------------------------------------------------------- what is asked for
@@ -95,6 +123,7 @@ def diagnose(arguments: argparse.Namespace) -> Path:
 def parse(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
     """``{"sampler": {"K": 4}, "loss": {"name": "nce"}}``; ConfigError for what is not to be set here."""
     from omegaconf import OmegaConf
+    from yaml import YAMLError
 
     out: dict[str, dict[str, Any]] = {}
     for word in overrides:
@@ -102,8 +131,10 @@ def parse(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
         if not equals or not key:
             raise ConfigError(f"cannot read '{word}': write KEY=VALUE, or --sampler NAME")
         group, _, field = key.partition(".")
-        if key == "sampler":
+        if key in ("sampler", "sampler.name"):
             raise ConfigError(f"a sampler is named by --sampler {text}")
+        if key == "loss.name":
+            raise ConfigError(f"a loss is named by loss={text}")
         if (group, bool(field)) not in (("sampler", True), ("loss", True), ("loss", False)) and key != (
             "hardware.threads"
         ):
@@ -111,7 +142,10 @@ def parse(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
                 f"'{key}' can not be set here: the weights are the run's; "
                 "valid: sampler.KEY, loss, loss.KEY, hardware.threads"
             )
-        value = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
+        try:
+            value = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
+        except YAMLError:
+            raise ConfigError(f"cannot read the value of '{word}'") from None
         assert isinstance(value, dict)
         out.setdefault(group, {})[field or "name"] = value["value"]
     return out
@@ -136,6 +170,11 @@ def choose(config: "RunConfig", names: Sequence[str], changes: Mapping[str, Mapp
         if name not in SAMPLERS and name != "all":
             raise ConfigError(f"unknown sampler '{name}'{did_you_mean(name, [*SAMPLERS, 'all'])}")
     wanted = list(SAMPLERS) if everyone else list(dict.fromkeys(names)) or [config.sampler.name]
+    for name in [name for name in wanted if SAMPLERS[name].is_the_batch]:
+        if not everyone:
+            raise ConfigError(_IS_THE_BATCH.format(name=name))
+        _leave_out(name, ConfigError("the batch is the draw"))
+        wanted.remove(name)
     fields = {name: {field.name for field in dataclasses.fields(SAMPLERS[name])} for name in wanted}
     of_samplers = changes.get("sampler", {})
     for key in of_samplers:
@@ -199,14 +238,21 @@ def _measure(
         file=sys.stderr,
     )
     query = query_of(network, probe)
-    truth = Truth.of(network.layer, query, by_magnitude=config.loss.by_magnitude)
+    learning = query_of(network, task.probe(_LEARNING_ROWS, split="train"))
+    # The gradient that a loss estimates is that of the softmax it stands for: of the logits or of their magnitudes.
+    truths = {
+        by_magnitude: Truth.of(network.layer, query, by_magnitude=by_magnitude)
+        for by_magnitude in {choice.loss.by_magnitude for choice in chosen}
+    }
     lengths = [rows + draws * (2 if choice.sampler.random_tables else 1) for choice in chosen]
     entries = []
     with tqdm(total=sum(lengths), unit="part", **PROGRESS_BAR) as bar:
         for index, choice in enumerate(chosen, start=1):
             bar.set_description(choice.sampler.name)
             try:
-                entries.append(_entry(network, truth, choice, first_step=step + 1, draws=draws, tick=bar.update))
+                truth = truths[choice.loss.by_magnitude]
+                entry = _entry(network, truth, choice, learning, first_step=step + 1, draws=draws, tick=bar.update)
+                entries.append(entry)
             except RunnerError as error:
                 if not choice.may_be_left_out:
                     raise
@@ -224,8 +270,18 @@ def _measure(
     return made, entries
 
 
-def _entry(network: "Network", truth: "Truth", choice: Choice, *, first_step: int, draws: int, tick: "Tick") -> "Entry":
-    """Measure one sampler, the network's own where the settings are the same."""
+def _entry(
+    network: "Network",
+    truth: "Truth",
+    choice: Choice,
+    learning: "Query",
+    *,
+    first_step: int,
+    draws: int,
+    tick: "Tick",
+) -> "Entry":
+    """Measure one sampler, the network's own where the settings are the same. ``learning``: training rows for those
+    that learn from hidden states."""
     from runner.diagnostics import fresh_samplers, measure, proposal_against_truth
     from runner.report.diagnosis import Entry
 
@@ -234,6 +290,8 @@ def _entry(network: "Network", truth: "Truth", choice: Choice, *, first_step: in
     is_own = config == network.config.sampler
     with layer.table.frozen():
         sampler = network.sampler if is_own else config.build(layer=layer, training=training, seed=seed)
+        if sampler.learns and not is_own:
+            sampler.rebuild_from(learning, first_step - 1)
     tables = "without tables"
     if sampler.state_dict():
         tables = "with the tables the run ended with" if is_own else "built anew on the final weights"
@@ -245,6 +303,7 @@ def _entry(network: "Network", truth: "Truth", choice: Choice, *, first_step: in
         settings=dataclasses.asdict(config),
         loss_settings=dataclasses.asdict(choice.loss),
         tables=tables,
+        avoids_targets=sampler.avoids_targets,
         measures=measures.record(),
         cumulative=measures.curves(),
         distribution=proposal_against_truth(sampler, layer, truth.query, first_step, by_magnitude=truth.by_magnitude),

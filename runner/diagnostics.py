@@ -1,6 +1,7 @@
 """How far a sampler is from the softmax, and its estimate of the gradient from full softmax's, at fixed weights.
 
-For each row of a probe, over all n classes (p: the softmax; c_i: the stated expected count; q = c / sum of c):
+For each row of a probe, over all n classes (p: the softmax; c_i: the stated expected count; q = c / sum of c; for a
+sampler that avoids a row's own targets, whose loss adds them, divergences and reachable mass are over the others):
 
 - KL(p || q) and the second-order Renyi divergence log sum p_i^2 / q_i, both in nats, 0 where q = p. With m draws from q
   the bias of a self-normalised estimate is at most of the order of the root of (exp of the latter - 1) / m (Metelli et
@@ -354,10 +355,15 @@ def measure(
         targets = _targets_of(query, row)
         log_q_N = log_count_BN[row].astype(np.float64)
         log_q_N -= _log_sum_exp(log_q_N)
-        possible = p_N > 0
-        of_row["kl"][row] = max(0.0, (p_N[possible] * (log_p_N - log_q_N)[possible]).sum())
-        of_row["renyi2"][row] = max(0.0, _log_sum_exp((2 * log_p_N - log_q_N)[possible]))
-        of_row["reachable_mass"][row] = p_N[log_q_N > -np.inf].sum()
+        if sampler.avoids_targets and len(targets) < n:
+            log_p_N[targets] = -np.inf
+            log_p_N -= _log_sum_exp(log_p_N)
+        aim_N = np.exp(log_p_N)
+        possible = aim_N > 0
+        log_ratio = log_p_N[possible] - log_q_N[possible]
+        of_row["kl"][row] = np.maximum(0.0, (aim_N[possible] * log_ratio).sum())
+        of_row["renyi2"][row] = np.maximum(0.0, _log_sum_exp(log_p_N[possible] + log_ratio))
+        of_row["reachable_mass"][row] = aim_N[log_q_N > -np.inf].sum()
         for draw in own:
             ids, log_count = _row_of(draw.proposal, row)
             of_row["ess"][row] += _effective_sample_size(log_p_N[ids] - log_count) / draws
@@ -367,7 +373,7 @@ def measure(
         if fresh_classes is not None:
             _fill_class_errors(fresh_classes, others, row, exact_N)
         order = np.argsort(-log_p_N, kind="stable")
-        truth_G += np.cumsum(p_N[order])[ends_G - 1] / rows
+        truth_G += np.cumsum(aim_N[order])[ends_G - 1] / rows
         proposal_G += np.cumsum(np.exp(log_q_N[order]))[ends_G - 1] / rows
         tick()
     return Measures(

@@ -47,12 +47,14 @@ class Network:
         self.loss = config.loss
         seed = config.seed
         num_classes = len(training.label_counts_N)
-        table = RowTable(config.optimizer, config.model.class_vectors(num_classes, seed), bias=True)
+        output = config.output
+        vectors = config.model.class_vectors(num_classes, seed)
+        table = RowTable(config.optimizer, vectors, bias=True, bias_moves=output.bias)
         # Softmax does not see a common shift; losses that treat logits as log probabilities (NCE) start at uniform.
         # Magnitudes are symmetric around 0 and start there; a normalised layer has no biases.
-        if not (self.loss.by_magnitude or config.output.normalize):
+        if output.bias and not (self.loss.by_magnitude or config.sampler.by_magnitude or output.normalize):
             table.bias_view[:] = -np.float32(math.log(num_classes))
-        self.layer = OutputLayer(table, config.output.scale)
+        self.layer = OutputLayer(table, output.scale)
         self.encoder = config.model.build(
             num_features=num_features, classes=table, optimizer=config.optimizer, seed=seed
         )

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit, prange
 
 from runner import rng
+from runner.errors import Diverged
 from runner.kernels.rows import LEAST_NORM
 from runner.output_layer import OutputLayer
 from runner.samplers.base import Query
@@ -73,6 +74,7 @@ def _argmax_of_perturbed(ids_BW, nearest_B, query_BD, weights_ND, bias_N, normal
         nearest = ids_BW[row, : nearest_B[row]]
         while True:
             class_id = -1
+            looked_at = nearest_B[row]
             while True:
                 # Classes skipped before the next whose noise exceeds the threshold: geometric.
                 unit = rng.unit(rng.word(key, counter))
@@ -85,10 +87,11 @@ def _argmax_of_perturbed(ids_BW, nearest_B, query_BD, weights_ND, bias_N, normal
                 place = np.searchsorted(nearest, class_id)
                 if place < nearest.shape[0] and nearest[place] == class_id:
                     continue
+                looked_at += 1
                 value = _logit(query_BD, row, weights_ND, bias_N, normalize, class_id) + _gumbel(above)
                 if value > best_value:
                     best, best_value = class_id, value
-            if best >= 0:
+            if best >= 0 or looked_at > 0:  # none of some: their logits are not numbers
                 break
             counter += 1  # nothing retrieved and no noise above the threshold: look again
         out_B[row] = best
@@ -97,8 +100,8 @@ def _argmax_of_perturbed(ids_BW, nearest_B, query_BD, weights_ND, bias_N, normal
 def sample_by_gumbel(sampler: LshTopK, hidden_BD: np.ndarray, *, step: int) -> np.ndarray:
     """(B,) int32: one (almost exact) draw of each row from the softmax, in time sub-linear in the classes.
 
-    k and l are the sampler's; its tables should be fresh (``sampler.rebuild``) and class vectors current. The same
-    ``step`` gives the same draws.
+    Diverged where a row's logits are not numbers. k and l are the sampler's; its tables should be fresh
+    (``sampler.rebuild``) and class vectors current. The same ``step`` gives the same draws.
     """
     nothing = 0
     ids_BW, nearest_B, _ = sampler.nearest_and_tail(query_of(hidden_BD), step, nothing)
@@ -111,4 +114,6 @@ def sample_by_gumbel(sampler: LshTopK, hidden_BD: np.ndarray, *, step: int) -> n
         ids_BW, nearest_B, layer.query_vectors(hidden_BD), table.weights, table.bias_view, layer.scale is not None,
         share, sampler.seed, step, out_B,
     )  # fmt: skip
+    if (out_B < 0).any():
+        raise Diverged("logits are not finite numbers; the model can not be sampled from")
     return out_B

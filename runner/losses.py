@@ -193,7 +193,7 @@ class GbceLoss(LogisticLoss):
         require(0 <= self.t <= 1, "loss.t must lie in [0, 1]")
 
     def power(self, num_candidates_B: np.ndarray, num_classes: int) -> np.ndarray:
-        alpha_B = num_candidates_B / max(num_classes - 1, 1)
+        alpha_B = np.minimum(1, num_candidates_B / max(num_classes - 1, 1))  # repeats sample no more than all
         return 1 - self.t * (1 - alpha_B)
 
 

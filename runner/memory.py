@@ -15,11 +15,21 @@ def reset_peak() -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
 
+def _status_mb(name: str) -> float | None:
+    with contextlib.suppress(OSError):
+        if found := re.search(rf"{name}:\s+(\d+) kB", _STATUS.read_text()):
+            return int(found[1]) / 1024
+    return None
+
+
+def resident_mb() -> float | None:
+    """Resident size now, in MiB; None where the system does not say."""
+    return _status_mb("VmRSS")
+
+
 def peak_mb() -> float:
     """Largest resident size since ``reset_peak``, in MiB; since the process began where that is not to be had."""
-    with contextlib.suppress(OSError):
-        found = re.search(r"VmHWM:\s+(\d+) kB", _STATUS.read_text())
-        if found:
-            return int(found[1]) / 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 1024
+    if (peak := _status_mb("VmHWM")) is not None:
+        return peak
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return largest / 2**20 if sys.platform == "darwin" else largest / 1024

@@ -133,10 +133,11 @@ class RowTable:
     Under SGD moments have no rows.
 
     Legend: R rows, D columns, N pairs, U distinct rows, C rows of a block, B sources.
+    ``bias_moves`` false: biases stay 0.
     ``least_norm`` of a method: rows stand for their directions (see ``kernels.rows``).
     """
 
-    def __init__(self, config: OptimizerConfig, weights_RD: np.ndarray, *, bias: bool) -> None:
+    def __init__(self, config: OptimizerConfig, weights_RD: np.ndarray, *, bias: bool, bias_moves: bool = True) -> None:
         rows, columns = weights_RD.shape
         self.config = config
         self.weights = np.ascontiguousarray(weights_RD, dtype=np.float32)
@@ -146,6 +147,7 @@ class RowTable:
         self.first, self.second = (np.zeros((moments, columns), dtype=np.float32) for _ in range(2))
         self.bias_first, self.bias_second = (np.zeros((moments if bias else 0, 1), np.float32) for _ in range(2))
         self.last_step = np.zeros(rows, dtype=np.int32)
+        self._bias_moves = bias_moves
         self.drift = Drift(config) if isinstance(config, AdamConfig) else None
         self._lr = config.lr
         self._is_frozen = False
@@ -304,6 +306,7 @@ class RowTable:
         pairs = (groups, sources_SD, pair_source_N, grad_N, source_grad_BD, step, bias_grad_N, least_norm)
         if isinstance(self.config, AdamConfig):
             self._back_propagate(*pairs)
+            self._hold_bias(groups[1])
         else:
             self.gradients_of_groups(*pairs).apply(step)
 
@@ -324,7 +327,7 @@ class RowTable:
         bias_grad_U = np.empty(distinct, dtype=np.float32)
         pairs = (groups, sources_SD, pair_source_N, grad_N, source_grad_BD, step, bias_grad_N, least_norm)
         self._back_propagate(*pairs, grad_UD, bias_grad_U)
-        return RowGradient(table=self, rows_U=groups[1], grad_UD=grad_UD, bias_grad_U=bias_grad_U)
+        return self._kept(groups[1], grad_UD, bias_grad_U)
 
     def _back_propagate(
         self,
@@ -350,16 +353,27 @@ class RowTable:
         """A step of every row by a kernel that makes the gradients itself; rows must be current, as by ``read``."""
         if isinstance(self.config, AdamConfig):
             kernel(*self._arrays, self.last_step, step, *self._adam_scalars(step), *arguments)
+            self._hold_bias(slice(None))
         else:
             self.gradients_of_all(kernel, step, *arguments).apply(step)
+
+    def _hold_bias(self, rows: np.ndarray | slice) -> None:
+        """Undo what an update did to biases that are to stay 0."""
+        if not self._bias_moves:
+            for array in (self.bias, self.bias_first, self.bias_second):
+                array[rows] = 0
 
     def gradients_of_all(self, kernel: Callable[..., None], step: int, *arguments: Any) -> "RowGradient":
         """As ``update_all``, but rows stay. Takes as much memory as the matrix."""
         grad_RD, bias_grad_R = np.empty_like(self.weights), np.empty(len(self.weights), dtype=np.float32)
         scalars = self._adam_scalars(step)
         kernel(*self._arrays, self.last_step, step, *scalars, *arguments, grad_RD, bias_grad_R)
-        rows_R = np.arange(len(self.weights), dtype=np.int32)
-        return RowGradient(table=self, rows_U=rows_R, grad_UD=grad_RD, bias_grad_U=bias_grad_R)
+        return self._kept(np.arange(len(self.weights), dtype=np.int32), grad_RD, bias_grad_R)
+
+    def _kept(self, rows_U: np.ndarray, grad_UD: np.ndarray, bias_grad_U: np.ndarray) -> "RowGradient":
+        if not self._bias_moves:
+            bias_grad_U[:] = 0
+        return RowGradient(table=self, rows_U=rows_U, grad_UD=grad_UD, bias_grad_U=bias_grad_U)
 
     def apply(
         self, rows_U: np.ndarray, grad_UD: np.ndarray, bias_grad_U: np.ndarray, step: int, factor: float = 1.0

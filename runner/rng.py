@@ -15,6 +15,7 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _SHIFT_30, _SHIFT_27, _SHIFT_31, _SHIFT_32, _SHIFT_11 = (np.uint64(s) for s in (30, 27, 31, 32, 11))
 _LOW_32 = np.uint64(0xFFFFFFFF)
+_MANY = 2**20
 
 
 @njit(cache=True, inline="always")
@@ -43,8 +44,12 @@ def word(key: np.uint64, counter: int) -> np.uint64:
 
 @njit(cache=True, inline="always")
 def below(bits: np.uint64, bound: int) -> int:
-    """Map a 64-bit word to 0..bound-1 (bound < 2^31; multiply-shift, bias under bound / 2^32)."""
-    return np.int64(((bits >> _SHIFT_32) * np.uint64(bound)) >> _SHIFT_32)  # type: ignore[return-value]
+    """Map a 64-bit word to 0..bound-1 (bound < 2^31) by multiply-shift: of its upper half, bias under bound / 2^32, or
+    where that would be 2^-12 and more of the whole word, bias under bound / 2^64."""
+    product = (bits >> _SHIFT_32) * np.uint64(bound)
+    if bound >= _MANY:
+        product += ((bits & _LOW_32) * np.uint64(bound)) >> _SHIFT_32
+    return np.int64(product >> _SHIFT_32)  # type: ignore[return-value]
 
 
 @njit(cache=True, inline="always")

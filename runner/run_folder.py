@@ -8,7 +8,7 @@
     checkpoint/       step-<n>/ with arrays and state.json; renamed into place when whole
     best/             weights of the best validation so far; gone when the run is finished
     weights/          of a finished run, where they were to be kept: arrays and state.json
-    diagnostics/      what ``python -m runner.diagnose`` made of them
+    diagnostics*/     what ``python -m runner.diagnose`` made of them
 """
 
 import fcntl
@@ -91,7 +91,6 @@ class RunFolder:
         self._checkpoints = path / "checkpoint"
         self._weights = path / "weights"
         self._best = path / "best"
-        self.diagnostics_path = path / "diagnostics"
 
     # ------------------------------------------------------------ life of a run
 
@@ -124,7 +123,7 @@ class RunFolder:
         for name in ("summary.json", "metrics.jsonl", "provenance.json"):
             (self.path / name).unlink(missing_ok=True)
         self.drop_checkpoint()
-        for folder in (self._weights, self._best, self.diagnostics_path):
+        for folder in (self._weights, self._best, *self.path.glob("diagnostics*")):
             shutil.rmtree(folder, ignore_errors=True)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
@@ -199,6 +198,10 @@ class RunFolder:
     @property
     def has_weights(self) -> bool:
         return (self._weights / "state.json").exists()
+
+    def diagnostics_path(self, name: str = "") -> Path:
+        """Where ``python -m runner.diagnose --name NAME`` writes."""
+        return self.path / (f"diagnostics-{name}" if name else "diagnostics")
 
     @property
     def has_checkpoint(self) -> bool:

@@ -24,10 +24,10 @@ _QUIET = 0.5  # load average above which timings are doubtful
 
 
 def parser() -> argparse.ArgumentParser:
-    from runner.bench.methods import ALL_METHODS, DEFAULT_SAMPLERS, METHODS, SAMPLERS
+    from runner.bench.methods import ALL_METHODS, METHODS, SAMPLERS
 
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--classes", type=int, nargs="+", default=[670_091], metavar="N", help="default: 670091")
+    common.add_argument("--classes", type=int, nargs="+", metavar="N", help="default: 670091")
     common.add_argument("--threads", type=int, default=0, metavar="N", help="default: all cores of this process")
     common.add_argument("--repetitions", type=int, default=5, metavar="N", help="default: 5")
     common.add_argument("--overrides", nargs="*", default=[], metavar="KEY=VALUE", help="settings of every method")
@@ -56,11 +56,11 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     what.add_parser("refresh", parents=[common], help="rebuilding hash tables")
     draws = what.add_parser("sampling", parents=[common], help="how long drawing takes, sampler by sampler")
-    draws.add_argument("--batch", type=int, default=256, metavar="N", help="rows of a batch (default: 256)")
-    draws.add_argument("--draws", type=int, default=100, metavar="N", help="draws of each row (default: 100)")
-    draws.add_argument("--dim", type=int, default=64, metavar="N", help="size of a class vector (default: 64)")
+    draws.add_argument("--batch", type=int, metavar="N", help="rows of a batch (default: 256)")
+    draws.add_argument("--draws", type=int, metavar="N", help="draws of each row (default: 100)")
+    draws.add_argument("--dim", type=int, metavar="N", help="size of a class vector (default: 64)")
     draws.add_argument(
-        "--methods", nargs="+", choices=tuple(SAMPLERS), default=DEFAULT_SAMPLERS, metavar="SAMPLER",
+        "--methods", nargs="+", choices=tuple(SAMPLERS), metavar="SAMPLER",
         help=f"of {', '.join(SAMPLERS)} (default: all but rff_D...)",
     )  # fmt: skip
     draws.add_argument(
@@ -103,6 +103,9 @@ def measure(arguments: argparse.Namespace) -> str:
     from runner.config import set_threads
     from runner.errors import require
 
+    if arguments.what == "sampling":
+        choose_sampling(arguments)
+    arguments.classes = arguments.classes or [670_091]
     require(min(arguments.classes) >= 16, "--classes must be at least 16")
     require(arguments.repetitions >= 1, "--repetitions must be at least 1")
     config = configuration("lsh_embedding" if arguments.what == "refresh" else "full", arguments.overrides)
@@ -117,13 +120,9 @@ def measure(arguments: argparse.Namespace) -> str:
         head["notes"] = refresh.NOTES
         one_size = partial(refresh.one_size, repetitions=arguments.repetitions, overrides=arguments.overrides)
     elif arguments.what == "sampling":
-        if arguments.rf_softmax:
-            arguments.batch, arguments.draws, arguments.dim = sampling.RF_SOFTMAX_SIZES
-            arguments.classes, arguments.methods = sampling.RF_SOFTMAX_CLASSES, sampling.RF_SOFTMAX_METHODS
-            head["name"] = "rf_softmax_table2"
-        for key in ("batch", "draws", "dim"):
-            require(getattr(arguments, key) >= 1, f"--{key} must be at least 1")
         head |= {"batch": arguments.batch, "draws": arguments.draws, "notes": sampling.NOTES}
+        if arguments.rf_softmax:
+            head |= {"name": "rf_softmax_table2", "notes": sampling.NOTES + sampling.RF_SOFTMAX_NOTES}
         one_size = partial(
             sampling.one_size, methods=arguments.methods, batch=arguments.batch, draws=arguments.draws,
             dim=arguments.dim, repetitions=arguments.repetitions, overrides=arguments.overrides,
@@ -150,6 +149,25 @@ def measure(arguments: argparse.Namespace) -> str:
     if arguments.what == "sampling" and len(arguments.classes) > 2:
         text += f"\n{sampling.draw_figure(json.loads(path.read_text()), path.with_suffix(''))}"
     return f"{text}\n{path}"
+
+
+def choose_sampling(arguments: argparse.Namespace) -> None:
+    """Fill in what was not given; ConfigError where it contradicts the table asked for."""
+    from runner.bench import sampling
+    from runner.bench.methods import DEFAULT_SAMPLERS
+    from runner.errors import require
+
+    if arguments.rf_softmax:
+        given = [key for key in ("classes", "batch", "draws", "dim", "methods") if getattr(arguments, key) is not None]
+        require(not given, f"--rf-softmax has its own --{', --'.join(given)}: give one or the other")
+        arguments.batch, arguments.draws, arguments.dim = sampling.RF_SOFTMAX_SIZES
+        arguments.classes, arguments.methods = sampling.RF_SOFTMAX_CLASSES, sampling.RF_SOFTMAX_METHODS
+        arguments.overrides = ["output.normalize=true", *arguments.overrides]
+    for key, usual in (("batch", 256), ("draws", 100), ("dim", 64), ("methods", DEFAULT_SAMPLERS)):
+        if getattr(arguments, key) is None:
+            setattr(arguments, key, usual)
+    for key in ("batch", "draws", "dim"):
+        require(getattr(arguments, key) >= 1, f"--{key} must be at least 1")
 
 
 def measure_kernels(arguments: argparse.Namespace) -> str:

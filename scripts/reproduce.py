@@ -42,8 +42,8 @@ def main() -> int:
         code = 0
         if specs:
             code = reproduce([spec for spec in specs if spec not in by_name], by_name, measured, arguments)
-        if arguments.tables and not arguments.render_only and code != _INTERRUPTED:
-            code = max(code, *(measure(spec, arguments) for spec in measured), 0)
+        if arguments.tables and code != _INTERRUPTED:
+            code = max([code, *(measure(spec, arguments) for spec in measured)])
         return code
     except (RunnerError, OSError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -54,6 +54,8 @@ def main() -> int:
 
 def measure(spec: BenchSpec, arguments: argparse.Namespace) -> int:
     """Run the bench of a table that no runs make; it writes its report itself."""
+    if arguments.render_only:
+        raise RunnerError(f"{spec.name} comes from no runs: without --render-only it is measured")
     command = spec.command(arguments.results_dir.expanduser().absolute())
     print(f"{spec.title}: {' '.join(command)}", flush=True)
     return 0 if arguments.dry_run else subprocess.run(command, check=False).returncode
@@ -74,14 +76,19 @@ def reproduce(
         steps = plan(specs, arguments.profile, results_dir)
         print(markdown_table(plan_table(steps)))
         print(plan_total(steps), flush=True)
-        if by_name:
-            names = ", ".join(spec.name for spec in [*by_name, *left])
+        if any(spec.kind == "diagnosis" for spec in specs):
+            print("and some minutes for the diagnosis of each run", flush=True)
+        if by_name or left:
+            names = ", ".join([*(spec.name for spec in by_name), *(bench.name for bench in left)])
             print(f"not in this plan, run by name only: {names}", flush=True)
         if arguments.dry_run:
             return 0
         outcome = execute(steps)
         if not outcome.stopped:
-            outcome.failed.extend(diagnose_runs(specs, arguments.profile, results_dir))
+            try:
+                outcome.failed.extend(diagnose_runs(specs, arguments.profile, results_dir))
+            except KeyboardInterrupt:
+                outcome.stopped = True
     run_before = {grid for grid in {spec.grid for spec in by_name} if has_runs(grid, arguments.profile, results_dir)}
     shown = [*specs, *(spec for spec in by_name if spec.grid in run_before)]
     for path in render(shown, arguments.profile, results_dir):
@@ -94,11 +101,11 @@ def reproduce(
 
 
 def print_list(specs: Sequence[TableSpec], measured: Sequence[BenchSpec]) -> None:
-    width = max(len(spec.name) for spec in [*specs, *measured])
+    width = max(map(len, [*(spec.name for spec in specs), *(bench.name for bench in measured)]))
     for spec in specs:
         print(f"{spec.name:<{width}} {spec.title}" + (" (run by name only)" if spec.grid.by_name else ""))
-    for spec in measured:
-        print(f"{spec.name:<{width}} {spec.title} (measured by name only)")
+    for bench in measured:
+        print(f"{bench.name:<{width}} {bench.title} (measured by name only)")
     for grid in dict.fromkeys(spec.grid for spec in specs):
         print(", ".join(spec.name for spec in specs if spec.grid == grid))
         for name in PROFILES:

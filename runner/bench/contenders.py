@@ -13,7 +13,9 @@ from runner.errors import ConfigError
 from runner.optimizers import RowTable
 from runner.output_layer import OutputLayer
 from runner.samplers import Query, TrainingFacts
+from runner.samplers.hashed import HashedConfig
 from runner.samplers.lsh import Lsh, LshConfig
+from runner.samplers.rff import RffConfig
 
 # The matrix stays as drawn (a step of Adam takes as long at any rate), so that every repetition of every method
 # meets the same classes, near which hidden states are drawn.
@@ -121,5 +123,8 @@ class RunnerMethod(Contender):
 
 
 def sampler_bytes(config: Any, num_classes: int) -> float:
-    """About how much building a sampler takes: a table's members, its codes, and the codes before they are narrowed."""
-    return config.L * num_classes * 10.0 if isinstance(config, LshConfig) else 32.0 * num_classes
+    """About how much building a sampler takes: a hash table's members, codes and codes before they are narrowed; a sum
+    tree's features in bytes and sums."""
+    if isinstance(config, HashedConfig):
+        return config.L * num_classes * 10.0
+    return (4.0 * config.D if isinstance(config, RffConfig) else 64.0) * num_classes

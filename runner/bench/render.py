@@ -191,7 +191,7 @@ def _refresh(size: dict[str, Any]) -> list[str]:
 
 def _sampling(size: dict[str, Any]) -> list[str]:
     published = any("published_ms" in row for row in size["results"])
-    head = ["sampler", "draws ms", "range", "loss ms", "range", "build s", "held MiB"]
+    head = ["sampler", "candidates a row", "draws ms", "range", "loss ms", "range", "build s", "held MiB"]
     rows = []
     for row in size["results"]:
         if row["status"] != _MEASURED:
@@ -200,16 +200,23 @@ def _sampling(size: dict[str, Any]) -> list[str]:
         rows.append(
             [
                 row["method"],
+                f"{row['candidates']:,.0f}",
                 _seconds(row["draw_ms"]["median"]),
                 _span(row["draw_ms"]),
                 _seconds(row["loss_ms"]["median"]),
                 _span(row["loss_ms"]),
                 _seconds(row["build_seconds"]),
-                f"{row['held_mb']:,.0f}",
+                _or_blank(row["held_mb"], ",.0f"),
                 *([_or_blank(row.get("published_ms"), "g")] if published else []),
             ]
         )
-    return table([*head, "loss ms, published"] if published else head, rows)
+    settings = {
+        row["method"]: ", ".join(f"{key}={value}" for key, value in row["settings"].items() if key != "name")
+        for row in size["results"]
+        if row["status"] == _MEASURED
+    }
+    lines = table([*head, "loss ms, published"] if published else head, rows)
+    return [*lines, "", "Settings: " + "; ".join(f"{name} ({text})" for name, text in settings.items() if text) + "."]
 
 
 def _flat(sizes: Sequence[dict[str, Any]]) -> list[str]:

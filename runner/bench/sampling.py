@@ -1,7 +1,7 @@
 """How long drawing takes, sampler by sampler: what a batch costs, and what it takes to build what is drawn from.
 
-RF-softmax Table 2 (10 rows, 10 draws, the sampled loss) and the sampling-time figure of the MIDX paper (256 rows, 100
-draws) are this measurement at their sizes.
+RF-softmax Table 2 (10 rows, 10 draws, the sampled loss of a normalised layer) and the sampling-time figure of the MIDX
+paper (256 rows, 100 draws) are this measurement at their sizes.
 """
 
 import time
@@ -12,24 +12,31 @@ from typing import Any
 
 from tqdm import tqdm
 
+from runner import memory
 from runner.bench.arithmetic import Spread
-from runner.bench.machine import available_bytes, shortage
+from runner.bench.contenders import make_layer, sampler_bytes
+from runner.bench.machine import shortage
 from runner.bench.measure import BAR, say
 from runner.bench.methods import SAMPLERS
 from runner.bench.output_layer import limits_before_and_after
 from runner.bench.workload import Workload, matrix_bytes
 from runner.config import RunConfig, compose
-from runner.output_layer import OutputLayer
 from runner.samplers import Query, Sampler, TrainingFacts
 
 NOTES = (
     "Draws: milliseconds to draw every row's candidates of a batch and state their expected counts. Loss: the same, "
-    "their logits and the sampled softmax loss, without its gradient's way back. Medians of the repetitions, "
-    "interleaved, lowest and highest beside them; compilation is excluded.",
+    "their logits and each sampler's customary loss, without its gradient's way back. Medians of the repetitions, "
+    "interleaved in an order that rotates, lowest and highest beside them; compilation is excluded.",
     "Build: seconds to make the sampler for a class matrix, once, after one for a small matrix has compiled all of it. "
-    "Held: resident memory it takes beside the class matrix.",
-    "Every sampler draws with replacement for each row by itself (lsh_topk: k nearest and a tail). Class vectors are "
-    "Gaussian, hidden states lie near their target's vector. topk and exact score every class.",
+    "Held: growth of this process's resident memory by it, beside the class matrix.",
+    "Every sampler draws with replacement for each row by itself; lsh_topk takes the k nearest and a uniform tail "
+    "instead, as many as its column of candidates says. Class vectors are Gaussian, hidden states lie near their "
+    "target's vector. sphere and exact score every class.",
+)
+RF_SOFTMAX_NOTES = (
+    "Published: RF-softmax Table 2, on the authors' machine and by their code; its quadratic kernel draws by a tree in "
+    "O(d^2 log n), ours (sphere) scores every class in one dense pass. The ratios between methods compare, not the "
+    "milliseconds.",
 )
 _WARM_UP_CLASSES = 2000
 
@@ -52,12 +59,14 @@ class _Entrant:
 
     def __init__(self, config: RunConfig, workload: Workload) -> None:
         self.config = config
-        self.layer = OutputLayer(workload.table)
+        self.layer = make_layer(workload.table, config)
         self.training = TrainingFacts.one_label_a_row(workload.label_counts_N)
-        before, begin = available_bytes(), time.perf_counter()
+        before, begin = memory.resident_mb(), time.perf_counter()
         self.sampler: Sampler = config.sampler.build(layer=self.layer, training=self.training, seed=0)
         self.build_seconds = time.perf_counter() - begin
-        self.held_bytes = max(0.0, before - available_bytes())
+        after = memory.resident_mb()
+        self.held_mb = None if before is None or after is None else max(0.0, after - before)
+        self.candidates = 0.0
         self.draw_ms: list[float] = []
         self.loss_ms: list[float] = []
 
@@ -65,6 +74,7 @@ class _Entrant:
         begin = time.perf_counter()
         proposal = self.sampler.sample(query, step)
         drawn = time.perf_counter()
+        self.candidates = proposal.candidates_per_row(query.num_rows)
         counts = None
         if self.config.loss.corrects_targets:
             counts = self.sampler.log_expected_count_of_targets(query, proposal, step)
@@ -77,10 +87,13 @@ class _Entrant:
         return {
             "method": name,
             "status": "measured",
+            "candidates": self.candidates,
+            "settings": asdict(self.config.sampler),
+            "loss": self.config.loss.name,
             "draw_ms": asdict(Spread.of(self.draw_ms)),
             "loss_ms": asdict(Spread.of(self.loss_ms)),
             "build_seconds": self.build_seconds,
-            "held_mb": self.held_bytes / 2**20,
+            "held_mb": self.held_mb,
         }
 
 
@@ -100,6 +113,9 @@ def one_size(
     optimizer = next(iter(configs.values())).optimizer
     part: dict[str, Any] = {"classes": num_classes, "dim": dim, "matrix_mb": matrix_bytes(num_classes, dim) / 2**20}
 
+    if status := shortage(matrix_bytes(num_classes, dim)):
+        return {**part, "results": [{"method": name, "status": status} for name in methods]}
+
     def run() -> list[dict[str, Any]]:
         small = Workload(optimizer, num_classes=min(num_classes, _WARM_UP_CLASSES), dim=dim)
         (query,) = small.queries(1, batch, seed=0)
@@ -110,7 +126,7 @@ def one_size(
         entrants: dict[str, _Entrant] = {}
         skipped: dict[str, str] = {}
         for name, config in configs.items():
-            if status := shortage(bytes_to_build(config, num_classes)):
+            if status := shortage(sampler_bytes(config.sampler, num_classes)):
                 skipped[name] = status
                 continue
             say(f"{num_classes:,} classes: building {name}")
@@ -119,7 +135,9 @@ def one_size(
             for repetition in range(repetitions + 1):
                 (query,) = workload.queries(1, batch, seed=repetition)
                 workload.step += 1
-                for name, entrant in entrants.items():
+                turn = repetition % max(1, len(entrants))
+                order = [*entrants.items()]
+                for name, entrant in order[turn:] + order[:turn]:
                     bar.set_description(f"{num_classes:,} classes {name}")
                     entrant.repetition(query, workload.step, record=repetition > 0)
                     bar.update()
@@ -147,40 +165,34 @@ def _published_ms(num_classes: int) -> dict[str, float]:
     return {str(method): float(value) for method, value in zip(here["method"], here["value"], strict=True)}
 
 
-def bytes_to_build(config: RunConfig, num_classes: int) -> float:
-    """About how much memory building the sampler takes."""
-    sampler: Any = config.sampler
-    per_class = {
-        "lsh": 12.0 * getattr(sampler, "L", 0),
-        "lsh_topk": 10.0 * getattr(sampler, "L", 0),
-        "rff": 4.0 * getattr(sampler, "D", 0),
-    }.get(sampler.name, 64.0)
-    return per_class * num_classes
+def _draws_as_many(row: dict[str, Any], report: dict[str, Any]) -> bool:
+    """Whether it is the axis's number of draws that the time is of."""
+    return bool(row["candidates"] == report["draws"])
 
 
 def draw_figure(report: dict[str, Any], stem: Path) -> Path:
-    """Milliseconds of a batch's draws against the number of classes, as STEM.png and STEM.svg."""
+    """Milliseconds of a batch's draws against the number of classes, as STEM.png and STEM.svg; samplers with another
+    number of candidates than was asked for are in the table only."""
     import matplotlib
 
-    from runner.report.figure_style import COLOURS, MARKERS, OTHER, STYLE, new_figure, save
+    from runner.report.figure_style import STYLE, looks_of, new_figure, save
 
     with matplotlib.rc_context(STYLE):
         figure, axes = new_figure(1, 1, width=6.4, height=4.2)
         axis = axes[0, 0]
-        for name in dict.fromkeys(row["method"] for size in report["sizes"] for row in size["results"]):
+        names = dict.fromkeys(row["method"] for size in report["sizes"] for row in size["results"])
+        for name, (colour, marker) in looks_of(names).items():
             points = [
                 (size["classes"], row["draw_ms"])
                 for size in report["sizes"]
                 for row in size["results"]
-                if row["method"] == name and row["status"] == "measured"
+                if row["method"] == name and row["status"] == "measured" and _draws_as_many(row, report)
             ]
             if not points:
                 continue
             classes = [n for n, _ in points]
             median = [spread["median"] for _, spread in points]
-            base = name.partition("_D")[0]
-            style = {"color": COLOURS.get(base, OTHER), "marker": MARKERS.get(base, ".")}
-            axis.plot(classes, median, label=name, linewidth=1.4, markersize=5, **style)
+            axis.plot(classes, median, label=name, linewidth=1.4, markersize=5, color=colour, marker=marker)
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.set_xlabel("classes")

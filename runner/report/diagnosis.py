@@ -29,10 +29,14 @@ _NOTES = (
     "Covered mass: softmax probability of the distinct candidates and targets together.",
     "Gradients: of the loss named, against full softmax's, relative to its norm. Bias: of the mean of all draws, whose "
     "own noise is the floor; without noise: with that taken off, over all rows at once (far below the floor it may "
-    "well be none). Deviation: of one draw. Samplers without random tables have no fresh ones.",
+    "well be none). Deviation: of one draw.",
     "Mean ± standard deviation over test rows. Samplers that share candidates between rows saw all rows as one batch.",
 )
-_FRESH_NOTE = "Fresh tables: each draw with hash functions of its own, built on the final weights."
+_FRESH_NOTE = (
+    "Fresh tables: each draw with hash functions of its own, built on the final weights; samplers without random "
+    "tables have none."
+)
+_TARGETS_NOTE = "{name} draws outside a row's own targets, which the loss adds: divergences are over the others."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +48,7 @@ class Entry:
     settings: Mapping[str, Any]
     loss_settings: Mapping[str, Any]
     tables: str  # how its tables came about
+    avoids_targets: bool
     measures: Mapping[str, Any]
     cumulative: Mapping[str, Any]
     distribution: Mapping[str, Any]
@@ -94,7 +99,7 @@ def gradient_table(entries: Sequence[Entry], what: str) -> pd.DataFrame:
     has_fresh = any(f"fresh_{what}_bias" in entry.measures for entry in entries)
     rows = []
     for entry in entries:
-        row = {"Sampler": entry.name, "Loss": entry.loss}
+        row = {"Sampler": entry.name, "Loss": entry.loss, "Candidates": _text(entry.measures["candidates"], 0)}
         row |= _bias_cells(entry.measures, what, "Bias, fixed tables" if has_fresh else "Bias", "")
         row["Deviation"] = _cell(entry.measures, f"{what}_std", 3)
         if has_fresh:
@@ -120,6 +125,8 @@ def notes(diagnosis: Diagnosis) -> list[str]:
     # A class of p > 0 out of reach in some rows only makes the mean infinite: say in how many.
     for entry in entries:
         rows, missed = entry.measures["rows"], entry.measures["rows_out_of_reach"]
+        if entry.avoids_targets:
+            out.append(_TARGETS_NOTE.format(name=entry.name))
         if 0 < missed < rows:
             out.append(f"{entry.name}: some class is out of reach in {missed} of {rows} rows.")
     return out
@@ -139,11 +146,11 @@ def settings(diagnosis: Diagnosis) -> str:
 def made_line(diagnosis: Diagnosis) -> str:
     """Probe, weights, draws; day, commit, machine."""
     made = diagnosis.made
+    commit = str(made["commit"] or "unknown")[:10] + (" + changes" if made["patch"] else "")
     return (
-        f"{made['rows']} test rows of {made['dataset']} ({made['num_classes']:,} classes), weights of "
-        f"{made['run_id']} after step {made['step']:,}, {made['draws']} draws; {made['started'][:10]}; commit "
-        f"{str(made['commit'])[:10]}{' + changes' if made['patch'] else ''}; {made['cpu']}, {made['threads']} of "
-        f"{made['cores']} cores"
+        f"{made['rows']} test rows of {made['dataset']} ({made['num_classes']:,} classes), weights of {made['run_id']} "
+        f"after step {made['step']:,}, {made['draws']} draws; {made['started'][:10]}; commit {commit}; "
+        f"{made['cpu']}, {made['threads']} of {made['cores']} cores"
     )
 
 

@@ -8,22 +8,27 @@ from pathlib import Path
 
 import pandas as pd
 
+from runner.diagnose import asked, read_arguments
 from runner.report import diagnosis
 from runner.report.figure_style import STYLE, save
-from runner.report.layout import html_table, html_text, picture_html
+from runner.report.layout import html_table, html_text, markdown_table, picture_html
 from runner.report.plan import python_path
 from runner.report.records import record_of
-from runner.run_folder import write_atomically
+from runner.run_folder import RunFolder, write_atomically
 from runner.tables import CONF, PlannedRun, TableSpec, expand
 
 _REPOSITORY = CONF.parent
 
 
+def _arguments(spec: TableSpec, folder: str) -> list[str]:
+    return [folder, *spec.diagnose, "--name", spec.name]
+
+
 def measured(spec: TableSpec, run: PlannedRun) -> diagnosis.Diagnosis | None:
     """What was measured on the run as ``spec`` has it, or None."""
-    found = diagnosis.read(record_of(run).path / "diagnostics")
-    asked = " ".join(spec.diagnose)
-    return found if found is not None and str(found.made["command"]).endswith(asked) else None
+    found = diagnosis.read(RunFolder(record_of(run).path).diagnostics_path(spec.name))
+    wanted = asked(read_arguments(_arguments(spec, "RUN")))
+    return found if found is not None and found.made["asked"] == wanted else None
 
 
 def diagnose_runs(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[tuple[str, str]]:
@@ -39,7 +44,7 @@ def diagnose_runs(specs: Sequence[TableSpec], profile: str, results_dir: Path) -
             place = os.path.relpath(record.path, _REPOSITORY)
             print(f"diagnosing {spec.grid.label(run)} on {run.dataset}", file=sys.stderr, flush=True)
             child = subprocess.run(
-                [sys.executable, "-m", "runner.diagnose", place, *spec.diagnose],
+                [sys.executable, "-m", "runner.diagnose", *_arguments(spec, place)],
                 cwd=_REPOSITORY,
                 env={**os.environ, "PYTHONPATH": python_path()},
                 stdout=subprocess.DEVNULL,
@@ -50,36 +55,47 @@ def diagnose_runs(specs: Sequence[TableSpec], profile: str, results_dir: Path) -
     return failed
 
 
+def _place(spec: TableSpec, run: PlannedRun, many: bool) -> list[str]:
+    return [spec.name, run.dataset, run.method, *([str(run.seed)] if many else [])]
+
+
 def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: str) -> tuple[list[Path], str]:
     """NAME.md, NAME.csv, NAME.png and .svg, and a picture by rank of each run; returns them and HTML."""
     import matplotlib
 
-    done = [
-        (f"{spec.grid.column(run.dataset).label}, {spec.grid.label(run)}", run, measured(spec, run)) for run in runs
-    ]
-    shown = [(title, run, found) for title, run, found in done if found is not None]
-    missing = [f"{title}: {record_of(run).status}, not measured" for title, run, found in done if found is None]
+    many = len({run.seed for run in runs}) > 1
+    shown, missing = [], []
+    for run in runs:
+        heading = f"{spec.grid.column(run.dataset).label}, {spec.grid.label(run)}"
+        heading += f", seed {run.seed}" if many else ""
+        if (found := measured(spec, run)) is not None:
+            shown.append((heading, run, found))
+        else:
+            missing.append(f"{heading}: {record_of(run).status}, not diagnosed")
     title = html_text(spec.title)
     if not shown:
-        return [], f'<section id="{spec.name}"><h2>{title}</h2><p>Not measured: no finished run yet.</p></section>'
+        return [], f'<section id="{spec.name}"><h2>{title}</h2><p>{html_text("; ".join(missing))}</p></section>'
     with matplotlib.rc_context(STYLE):
         together = diagnosis.cumulative_of({title: found for title, _, found in shown})
         pictures = [save(together, folder / spec.name)]
         for _, run, found in shown:
             if (by_rank := diagnosis.by_rank(found)) is not None:
-                pictures.append(save(by_rank, folder / f"{spec.name}_{run.dataset}_{run.method}"))
+                pictures.append(save(by_rank, folder / "_".join(_place(spec, run, many))))
     parts = [f"# {spec.title}", f"Made by `{command}`", *missing]
-    frames, html = [], []
+    frames: list[pd.DataFrame] = []
+    html = [f"<p>{html_text(line)}</p>" for line in missing]
     for heading, run, found in shown:
         tables = diagnosis.tables(found)
         parts += [f"## {heading}", diagnosis.made_line(found)]
         html += [f"<h3>{html_text(heading)}</h3><p>{html_text(diagnosis.made_line(found))}</p>"]
         for caption, frame in tables.items():
-            parts += [f"### {caption}", diagnosis.markdown_table(frame)]
+            parts += [f"### {caption}", markdown_table(frame)]
             html += [f"<h4>{html_text(caption)}</h4>{html_table(frame)}"]
+        parts += ["### Settings", diagnosis.settings(found)]
+        html += [f"<details><summary>Settings</summary><pre>{html_text(diagnosis.settings(found))}</pre></details>"]
         frames.append(diagnosis.as_frame(found.entries).assign(dataset=run.dataset, run=run.method, run_id=run.run_id))
     notes = [*spec.notes, *dict.fromkeys(note for _, _, found in shown for note in diagnosis.notes(found))]
-    parts += ["\n".join(f"- {note}" for note in notes), "## Settings", diagnosis.settings(shown[-1][2])]
+    parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
     markdown, csv = folder / f"{spec.name}.md", folder / f"{spec.name}.csv"
     write_atomically(markdown, "\n\n".join(parts) + "\n")
     write_atomically(csv, pd.concat(frames).to_csv(index=False, float_format="%.6g"))

@@ -156,7 +156,7 @@ def _row_seconds(run: PlannedRun, num_classes: int, dense_row: float) -> float:
     gathered = 6.0 * hidden * min(1000, num_classes) / _GATHERED_FLOPS
     if sampler.name == "full":
         return _SECONDS_PER_ROW + 3 * dense_row
-    if sampler.name == "topk":
+    if sampler.name in ("topk", "exact", "quadratic", "sphere", "midx_exact"):
         return _SECONDS_PER_ROW + 1.5 * dense_row + gathered
     if sampler.name.startswith("lsh"):
         return _SECONDS_PER_ROW + gathered * (1 + sampler.L / 400)

@@ -116,6 +116,20 @@ class Sampler(ABC):
         return False
 
     @property
+    def avoids_targets(self) -> bool:
+        """Whether a row's own targets are never among its candidates, by design."""
+        return False
+
+    @property
+    def learns(self) -> bool:
+        """Whether a refresh learns from the query's hidden states."""
+        return False
+
+    def rebuild_from(self, query: Query, step: int) -> None:
+        """Follow the class vectors as of the end of ``step`` now, whatever the schedule says, and learn."""
+        raise NotImplementedError(f"{type(self).__name__} learns nothing")
+
+    @property
     def statistics(self) -> dict[str, float]:
         """Numbers worth logging, e.g. refreshes done and bytes held."""
         return {}
@@ -134,7 +148,8 @@ class SamplerConfig(ABC):
     """Base of sampler configs; ``losses`` lists the losses that make sense with the sampler.
 
     ``random_tables``: the sampler draws through tables of random hash functions, so that the error of an estimate
-    under one draw of them differs from that over fresh draws.
+    under one draw of them differs from that over fresh draws. ``by_magnitude``: draws depend on how large logits are,
+    not only on their differences. ``is_the_batch``: nothing is drawn but the batch itself.
     """
 
     losses: ClassVar[tuple[str, ...]] = (
@@ -142,6 +157,8 @@ class SamplerConfig(ABC):
         "blackout",
     )  # fmt: skip
     random_tables: ClassVar[bool] = False
+    by_magnitude: ClassVar[bool] = False
+    is_the_batch: ClassVar[bool] = False
     name: str
 
     @property
@@ -153,11 +170,22 @@ class SamplerConfig(ABC):
         """ConfigError unless the loss makes sense with this sampler."""
         if loss.name not in self.losses:
             raise ConfigError(f"loss={loss.name} does not go with sampler={self.name}; valid: {', '.join(self.losses)}")
-        if loss.corrects_targets and not self.can_draw_every_class:
+        if self.can_draw_every_class:
+            return
+        way_out = "; take loss=active_set or sampled_softmax without correct_target"
+        if hasattr(self, "tail_candidates"):
+            way_out += ", or sampler.tail_candidates of at least 1"
+        if hasattr(self, "uniform_share"):
+            way_out += ", or sampler.uniform_share above 0"
+        if loss.corrects_targets:
             raise ConfigError(
                 f"loss={loss.name} divides by the expected count of targets, which is 0 where sampler={self.name} "
-                "can not draw them; take loss=active_set or sampled_softmax without correct_target"
-                + (", or sampler.tail_candidates of at least 1" if hasattr(self, "tail_candidates") else "")
+                f"can not draw them{way_out}"
+            )
+        if not loss.masks_hits:
+            raise ConfigError(
+                f"loss={loss.name} has targets in its partition only where they are drawn, and sampler={self.name} "
+                f"can not draw them all: it would fall without limit{way_out}"
             )
 
     @abstractmethod

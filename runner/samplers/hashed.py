@@ -72,7 +72,8 @@ class HashedConfig(SamplerConfig):
 
     hash: ``simhash`` (K sign bits) or ``dwta`` (K winners among ``bin_size`` coordinates).
     center: hash class vectors minus their mean. The mean adds the same to every logit, so the softmax does not see it,
-    but training makes it large and then all vectors look alike to a hash of angles.
+    but training makes it large and then all vectors look alike to a hash of angles. A normalised layer's logits are
+    cosines, which the mean does change: there vectors are hashed as they are.
     refresh_period: steps until the tables are first rebuilt; each following interval is refresh_growth times longer.
     """
 
@@ -101,6 +102,7 @@ class Hashed(Sampler):
         self.config = config
         self.layer = layer
         self.num_classes = num_classes = layer.num_classes
+        self._centers = config.center and layer.scale is None
         self.seed = seed
         # Four buckets a class are plenty; more would be empty and cost memory.
         max_bits = min(18, max(4, int(num_classes).bit_length() + 1))
@@ -161,7 +163,7 @@ class Hashed(Sampler):
 
     def _rehash_all(self) -> None:
         weights = self.layer.table.weights
-        if self.config.center:
+        if self._centers:
             column_sums(weights, self._center_D)
             self._center_D /= np.float32(self.num_classes)
         rows = np.arange(self.num_classes, dtype=np.int32)
@@ -170,7 +172,7 @@ class Hashed(Sampler):
 
     def _center_holds(self) -> bool:
         """Whether the mean is still near the centre of the last full hashing, in units of the vectors' spread."""
-        if not self.config.center:
+        if not self._centers:
             return True
         weights = self.layer.table.weights
         mean_D = np.empty_like(self._center_D)

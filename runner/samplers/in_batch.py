@@ -13,7 +13,7 @@ author={Yi, Xinyang and others}, booktitle={RecSys}, year={2019}}
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -22,10 +22,16 @@ from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig, Traini
 if TYPE_CHECKING:
     from runner.output_layer import OutputLayer
 
+_CERTAIN = 1 - 1e-15
+
 
 @dataclass(frozen=True, kw_only=True)
 class InBatchConfig(SamplerConfig):
     """Nothing to set: there are as many candidates as the batch has distinct targets."""
+
+    # A partition estimate has no hits masked, and a row's own targets are certain to stand in its batch.
+    losses: ClassVar[tuple[str, ...]] = tuple(name for name in SamplerConfig.losses if name != "partition_estimate")
+    is_the_batch: ClassVar[bool] = True
 
     def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
         return InBatch(training)
@@ -38,17 +44,14 @@ class InBatch(Sampler):
 
     def _log_count_N(self, num_rows: int) -> np.ndarray:
         if num_rows not in self._log_counts:
-            from scipy.special import gammaln
-
             others = max(1, self.training.num_rows - 1)
             # A batch of one is stated as one of two, so that its (masked) targets have a finite count.
             drawn = min(max(num_rows, 2) - 1, others)
-            # log C(without, drawn) - log C(others, drawn); -inf where fewer than ``drawn`` rows are without the class.
-            having = np.maximum(self.training.label_counts_N, 1)
-            without = np.maximum(others - having, drawn - 1).astype(np.float64)
-            log_miss = gammaln(without + 1) - gammaln(without - drawn + 1)
-            log_miss += gammaln(others - drawn + 1) - gammaln(others + 1)
-            self._log_counts[num_rows] = np.log(-np.expm1(log_miss)).astype(np.float32)
+            having_U, position_N = np.unique(np.maximum(self.training.label_counts_N, 1), return_inverse=True)
+            # P(no draw has the class) = product over draws j of 1 - c / (others - j); 0 where draws must meet it.
+            left_J = others - np.arange(drawn, dtype=np.float64)
+            log_miss_U = np.array([np.log1p(-np.minimum(c / left_J, _CERTAIN)).sum() for c in having_U.astype(float)])
+            self._log_counts[num_rows] = np.log(-np.expm1(log_miss_U)).astype(np.float32)[position_N]
         return self._log_counts[num_rows]
 
     def sample(self, query: Query, step: int) -> Proposal:

@@ -1,10 +1,13 @@
 """Samplers that score every class to draw from a weight of its logit: the softmax itself, and the quadratic kernel.
 
-``exact`` draws from q = p, the softmax: the oracle, with which the sampled softmax's gradient has no bias (EXP in the
-RF-softmax paper). ``quadratic`` (``sphere``) draws from q_i proportional to alpha o_i^2 + 1. Both cost O(n d) a row:
-blocks of classes are scored for the whole batch by dense products and a row's draws are carried from block to block.
-Draw j moves into a block with the probability that the block holds of all weight so far, so one pass suffices and no
-(B, n) matrix is kept.
+``exact`` draws from q = p, the softmax over the classes that are not the row's targets (EXP in the RF-softmax paper):
+the oracle. A candidate's exp(logit) over its expected count is then the same number whichever class was drawn, so that
+the sampled softmax's partition is exact and its gradient has no bias, however few draws are made. ``quadratic``
+(``sphere``) draws from q_i proportional to alpha o_i^2 + 1.
+
+Both cost O(n d) a row: blocks of classes are scored for the whole batch by dense products and a row's draws are carried
+from block to block. Draw j moves into a block with the probability that the block holds of all weight so far, so one
+pass suffices and no (B, n) matrix is kept.
 
 The quadratic kernel has a tree too (O(d^2 log n) a draw). It would keep d^2 numbers a node, 32 GB at n = 500,000 and
 d = 128 with a class to a leaf, and a visit of a node costs as much as scoring d classes: for batches of rows with
@@ -18,7 +21,7 @@ Legend: B rows, N classes, C classes of a block, M draws a row, I ids asked for.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numba import njit, prange
@@ -62,7 +65,7 @@ def _weights(logits, alpha, top, out):
 def _all_finite(logits):
     finite = True
     for i in range(logits.shape[0]):
-        finite &= abs(logits[i]) < np.inf
+        finite &= logits[i] < np.inf  # false for NaN; -inf marks what must not be drawn
     return finite
 
 
@@ -82,6 +85,8 @@ def _fold_block(logits_BC, lo, alpha, seed, step, log_total_B, ids_BM, logit_BM)
             top = np.float32(-np.inf)
             for i in range(width):
                 top = max(top, logits[i])
+            if top == np.float32(-np.inf):
+                continue
         weight = np.empty(width, dtype=np.float32)
         upto = np.empty(chunks, dtype=np.float64)
         block = 0.0
@@ -128,6 +133,7 @@ def _log_counts(logit_BM, alpha, log_total_B, num_samples, out_BM):
 class ScoredConfig(SamplerConfig):
     """``num_samples`` draws a row, with replacement."""
 
+    avoids_targets: ClassVar[bool] = False
     num_samples: int = 100
 
     def __post_init__(self) -> None:
@@ -144,13 +150,20 @@ class ScoredConfig(SamplerConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ExactConfig(ScoredConfig):
-    """q = the softmax."""
+    """q = the softmax over the classes that are not the row's targets; a row that has all classes draws from them."""
+
+    avoids_targets: ClassVar[bool] = True
+
+    @property
+    def can_draw_every_class(self) -> bool:
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuadraticConfig(ScoredConfig):
     """q_i proportional to alpha o_i^2 + 1; made for ``loss=absolute_softmax``, which favours large |o| as it does."""
 
+    by_magnitude: ClassVar[bool] = True
     alpha: float = 100.0
 
     def __post_init__(self) -> None:
@@ -168,16 +181,24 @@ class Scored(Sampler):
         self.layer = layer
         self.seed = seed
 
+    @property
+    def avoids_targets(self) -> bool:
+        return self.config.avoids_targets
+
     def _blocks(self, query: Query, step: int) -> Iterator[tuple[int, np.ndarray]]:
         """First class and logits (B, C) of every block."""
         self.layer.table.read(None, step)
         rows = query.num_rows
+        has_others = np.diff(query.target_indptr_B1) < self.layer.num_classes
         held = np.empty(0, dtype=np.float32)
         for lo, hi in self.layer.blocks(rows):
             if len(held) < rows * (hi - lo):
                 held = np.empty(rows * (hi - lo), dtype=np.float32)
             logits_BC = held[: rows * (hi - lo)].reshape(rows, hi - lo)
             self.layer.block_logits(query.hidden_BD, lo, hi, logits_BC)
+            if self.config.avoids_targets:
+                here = (query.targets_P >= lo) & (query.targets_P < hi) & has_others[query.row_P]
+                logits_BC[query.row_P[here], query.targets_P[here] - lo] = -np.inf
             yield lo, logits_BC
 
     def _draw(self, query: Query, step: int, draws: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

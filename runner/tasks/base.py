@@ -6,7 +6,7 @@ Legend: B rows of a batch, P targets.
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
@@ -67,8 +67,8 @@ class Task(ABC):
         """Training batches of an epoch (0-based) from the ``first`` on."""
 
     @abstractmethod
-    def probe(self, rows: int) -> Any:
-        """A batch of about ``rows`` rows of the test set: the same for every run, whatever its seed."""
+    def probe(self, rows: int, split: Literal["train", "test"] = "test") -> Any:
+        """A batch of about ``rows`` rows of a split: the same for every run, whatever its seed."""
 
     @abstractmethod
     def glance(self) -> Any:

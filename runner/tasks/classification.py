@@ -1,7 +1,7 @@
 """Extreme classification: rows of features with sets of labels, measured by the ranking of all classes."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from tqdm import tqdm
@@ -39,7 +39,7 @@ class Classification(Task):
         self.inverse_propensity_N = inverse_propensity(
             label_counts_N, train.num_rows, data.propensity_a, data.propensity_b
         )
-        self.subset = self._some_of_test(config.evaluation.rows)
+        self.subset = probe_rows(data.test.num_rows, config.evaluation.rows)
 
     @classmethod
     def rehearsal(cls, config: RunConfig) -> Self:
@@ -63,15 +63,12 @@ class Classification(Task):
         )  # fmt: skip
         return cls(replace(config, batch_size=8), data)
 
-    def _some_of_test(self, rows: int) -> np.ndarray:
-        """Ascending, and the same for every run, whatever its seed; more rows hold the fewer."""
-        return np.sort(rng.generator(0, rng.EVALUATE).permutation(self.data.test.num_rows)[:rows])
-
     def batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         return epoch_batches(self.data.train, self.config.batch_size, self.config.seed, epoch, first)
 
-    def probe(self, rows: int) -> Batch:
-        return take(self.data.test, self._some_of_test(rows))
+    def probe(self, rows: int, split: Literal["train", "test"] = "test") -> Batch:
+        data: LabelledRows = getattr(self.data, split)
+        return take(data, probe_rows(data.num_rows, rows))
 
     def glance(self) -> Batch:
         return take(self.data.test, self.subset[:_GLANCE_ROWS])
@@ -107,6 +104,11 @@ class Classification(Task):
             "num_test": data.test.num_rows,
             "label_frequency": label_frequency(self.training.label_counts_N),
         }
+
+
+def probe_rows(num_rows: int, rows: int) -> np.ndarray:
+    """Ascending rows of a probe: the same for every run, whatever its seed; a larger probe holds the smaller."""
+    return np.sort(rng.generator(0, rng.EVALUATE).permutation(num_rows)[:rows])
 
 
 def evaluate(

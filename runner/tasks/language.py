@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from tqdm import tqdm
@@ -72,9 +72,9 @@ class LanguageModelling(Task):
             first=first,
         )
 
-    def probe(self, rows: int) -> TextBatch:
+    def probe(self, rows: int, split: Literal["train", "test"] = "test") -> TextBatch:
         """Windows of a few tokens each, none with anything before it."""
-        tokens_n = self.data.test_T
+        tokens_n = getattr(self.data, f"{split}_T")
         most = max(1, min(rows, _PROBE_TOKENS, self.config.windows.length, len(tokens_n) - 1))
         length = next(size for size in range(most, 0, -1) if rows % size == 0)
         count = (len(tokens_n) - 1) // length

@@ -6,6 +6,7 @@ of seeds. The frequency and partition tests make about 10,000 comparisons in all
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -118,12 +119,12 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
     "midx_learn_rq": _LEARN,
 }
 # What can not draw every class estimates the partition of those it can.
-TRUNCATING = {"topk-topk", "lsh-published"}
+TRUNCATING = {"topk-topk", "lsh-published", "exact-exact"}
 
 _UNIQUE = {"uniform", "log_uniform", "unigram"}  # samplers that can drop repeated draws
 
 ALL = [pytest.param(name, case, id=f"{name}-{case}") for name, cases in CASES.items() for case in cases]
-LOOKS_AT_EVERY_VECTOR = {"exact", "quadratic", "sphere"}
+LOOKS_AT_EVERY_VECTOR = {name for name in CASES if name.startswith("midx")} | {"exact", "quadratic", "sphere"}
 DETERMINISTIC = ("full", "topk", "in_batch")  # given the batch
 RANDOM = [param for param in ALL if param.values[0] not in DETERMINISTIC]
 # For in_batch the batch is the draw: its counts are tested over batches, below.
@@ -407,7 +408,7 @@ def test_known_mistakes_are_caught(mistake: str, layer: OutputLayer, query: Quer
             "uniform", "per_row_repeats", lambda _, query: rff.log_expected_count(query, everyone, 1)
         ),
         "popularity shifted by one": ("unigram", "per_row_repeats", lambda log_count, _: np.roll(log_count, 1, axis=1)),
-        "one row's counts": ("exact", "exact", lambda log_count, _: np.repeat(log_count[:1], ROWS, axis=0)),
+        "one row's counts": ("quadratic", "quadratic", lambda log_count, _: np.repeat(log_count[:1], ROWS, axis=0)),
     }[mistake]  # fmt: skip
     inner = build(name, case, layer)
     true = frequency_scores(inner, query, 70_000, unique=False, moving=False)
@@ -420,10 +421,14 @@ def test_known_mistakes_are_caught(mistake: str, layer: OutputLayer, query: Quer
 def test_partition_estimate_is_unbiased(name: str, case: str, layer: OutputLayer, query: Query) -> None:
     """E[sum over candidates of exp(logit - log count)] = sum over classes that can be drawn of exp(logit)."""
     sampler = build(name, case, layer)
-    assert layer.table.bias is not None
-    weight_BN = np.exp(query.hidden_BD.astype(np.float64) @ layer.table.weights.T + layer.table.bias[:, 0])
+    weight_BN = np.exp(query.hidden_BD.astype(np.float64) @ layer.table.weights.T + layer.table.bias_view)
+    assert (stated_counts(sampler, query, 1) > 0).all() == (f"{name}-{case}" not in TRUNCATING)
+    check_partition(sampler, query, weight_BN)
+
+
+def check_partition(sampler: Sampler, query: Query, weight_BN: np.ndarray) -> None:
+    """The mean estimate of 1,500 steps is within 5 standard errors of the sum of what can be drawn."""
     possible_BN = stated_counts(sampler, query, 1) > 0
-    assert possible_BN.all() == (f"{name}-{case}" not in TRUNCATING)
     exact_B = (weight_BN * possible_BN).sum(1)
     steps = 1500
     estimate_SB = np.empty((steps, ROWS))
@@ -471,6 +476,49 @@ def test_in_batch_counts_hold_over_batches(layer: OutputLayer) -> None:
     assert (np.abs(seen[others] - steps * stated[others]) < BOUND * error).all()
 
 
+@pytest.mark.parametrize(("rows", "batch", "count"), [(10**9, 256, 1), (9 * 10**7, 2, 1), (1000, 11, 3), (12, 12, 4)])
+def test_in_batch_counts_at_any_size(rows: int, batch: int, count: int, layer: OutputLayer) -> None:
+    """1 - product over draws j of (1 - c / (R - 1 - j)), in exact arithmetic."""
+    training = TrainingFacts(label_counts_N=np.full(N, count), num_rows=rows, steps_per_epoch=1)
+    sampler = SAMPLERS["in_batch"](name="in_batch").build(layer=layer, training=training, seed=0)  # type: ignore[call-arg]
+    miss = Fraction(1)
+    for j in range(batch - 1):
+        miss *= max(Fraction(0), 1 - Fraction(count, rows - 1 - j))
+    query = Query(
+        hidden_BD=np.zeros((batch, DIM), dtype=np.float32),
+        target_indptr_B1=np.arange(batch + 1, dtype=np.int64),
+        targets_P=np.arange(batch, dtype=np.int32) % N,
+    )
+    stated = sampler.log_expected_count(query, np.arange(N, dtype=np.int32), 1)
+    np.testing.assert_allclose(np.exp(stated.astype(np.float64)), float(1 - miss), rtol=1e-5)
+
+
+FIRST = [pytest.param(name, next(iter(cases)), id=name) for name, cases in CASES.items() if name != "in_batch"]
+
+
+@pytest.mark.parametrize(("name", "case"), FIRST)
+def test_counts_hold_in_a_normalised_layer(name: str, case: str, layer: OutputLayer, query: Query) -> None:
+    """Logits are 4 cos(h, w) + b: frequencies of 70,000 candidates and the partition of those logits."""
+    layer = OutputLayer(layer.table, 4.0)
+    layer.table.weights *= np.geomspace(0.2, 5, N, dtype=np.float32)[:, None]
+    sampler = build(name, case, layer)
+    moving = name in ("lsh_label", "lsh_embedding", "lsh_topk")
+    scores = frequency_scores(sampler, query, 70_000, unique=not repeats(name, case), moving=moving)
+    if name not in DETERMINISTIC:
+        assert np.abs(scores).max() < BOUND
+        assert surprise(scores) > 1e-6
+    weights = layer.table.weights.astype(np.float64)
+    cosine_BN = (query.hidden_BD / np.linalg.norm(query.hidden_BD, axis=1, keepdims=True)) @ (
+        weights / np.linalg.norm(weights, axis=1, keepdims=True)
+    ).T
+    weight_BN = np.exp(4 * cosine_BN + layer.table.bias_view)
+    check_partition(sampler, query, weight_BN)
+    if name in ("topk", "lsh_topk"):  # what is certain is what has the largest logits of those looked at
+        counts_BN = stated_counts(sampler, query, 1)
+        for row in range(ROWS):
+            assert weight_BN[row][counts_BN[row] == 1].mean() > weight_BN[row].mean()
+
+
 @pytest.mark.parametrize("case", list(CASES["lsh_topk"]))
 def test_lsh_topk_takes_the_largest_logits_it_retrieves(case: str, layer: OutputLayer, query: Query) -> None:
     sampler: Any = build("lsh_topk", case, layer, bucket_cap=N)
@@ -492,7 +540,7 @@ def test_a_class_vector_that_is_not_a_number(name: str, layer: OutputLayer, quer
     layer.table.weights[11] = np.inf
     for case in CASES[name]:
         if name in LOOKS_AT_EVERY_VECTOR:
-            with pytest.raises(RunnerError, match=r"^[^\n]*not a finite number[^\n]*$"):
+            with pytest.raises(RunnerError, match=r"^[^\n]*not (a )?finite number[^\n]*; try a smaller optimizer\.lr$"):
                 build(name, case, layer).sample(query, 1)
             continue
         proposal = build(name, case, layer).sample(query, 1)
@@ -502,7 +550,7 @@ def test_a_class_vector_that_is_not_a_number(name: str, layer: OutputLayer, quer
             assert np.isfinite(log_counts).all()
 
 
-@pytest.mark.parametrize(("name", "case"), LNS)
+@pytest.mark.parametrize(("name", "case"), UNIFORM_TAIL)
 def test_retrieved_classes_count_once_and_tail_classes_their_share(
     name: str, case: str, layer: OutputLayer, query: Query
 ) -> None:
@@ -819,10 +867,10 @@ def test_very_few_classes(
 def test_more_classes_than_a_float_can_count(make_layer: Callable[..., OutputLayer]) -> None:
     """2^24 and more classes: no sampler rounds ids through float32 or stops at torch.multinomial's limit.
 
-    The share of candidates in the last tenth of the classes lies within 5 deviations of what the rows state of 4,096
-    classes there (all samplers, false alarm below 1e-5 each); classes above 2^24 are met by those that can.
+    Of draws that are about uniform (class vectors are short), a tenth lies in the last tenth of the classes, and some
+    60 of 8,000 above 2^24, where a float32 has no odd numbers: all even would be one in 2^60.
     """
-    n = 2**24 + 2**16
+    n = 2**24 + 2**17
     layer = make_layer(n, 4)
     query = Query(
         hidden_BD=np.ones((2, 4), dtype=np.float32),
@@ -830,7 +878,7 @@ def test_more_classes_than_a_float_can_count(make_layer: Callable[..., OutputLay
         targets_P=np.array([n - 1, 2**24 + 5], dtype=np.int32),
     )
     training = TrainingFacts.one_label_a_row(np.ones(n, dtype=np.int64))
-    some = np.array([0, 2**24 - 1, 2**24, 2**24 + 1, n - 1], dtype=np.int32)
+    some = np.array([0, 2**24 - 1, 2**24, 2**24 + 1, n - 2], dtype=np.int32)
     for name, options in {
         "uniform": {"num_samples": 4000, "shared": False, "unique": False},
         "log_uniform": {"num_samples": 4000},
@@ -850,8 +898,9 @@ def test_more_classes_than_a_float_can_count(make_layer: Callable[..., OutputLay
             assert np.isfinite(log_counts).all(), name
             if name not in ("log_uniform", "topk", "in_batch", "lsh_topk", "lsh_embedding"):
                 assert 0.05 < (ids > 0.9 * n).mean() < 0.15, name
-                assert len(np.unique(ids & 1)) == 2, f"{name}: odd ids above 2^24 need more than float32"
-        assert np.isfinite(sampler.log_expected_count(query, some, 1)).all() or name == "topk", name
+                assert (ids[ids >= 2**24] & 1).any(), f"{name}: odd ids above 2^24 need more than float32"
+        if name != "topk":
+            assert np.isfinite(sampler.log_expected_count(query, some, 1)).all(), name
         del sampler
 
 

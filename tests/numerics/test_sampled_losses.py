@@ -292,6 +292,39 @@ def test_a_network_ranks_as_its_loss_reads_logits(loss: str) -> None:
     np.testing.assert_array_equal(network.top(one_feature, 9), expected)
 
 
+@pytest.mark.parametrize(("overrides", "start"), [
+    (["sampler=uniform", "loss=nce"], -np.log(N)), (["sampler=full"], -np.log(N)),
+    (["sampler=sphere"], 0), (["sampler=quadratic", "loss=absolute_softmax"], 0),
+    (["sampler=uniform", "output.bias=false"], 0),
+])  # fmt: skip
+def test_biases_start_where_draws_and_losses_want_them(overrides: list[str], start: float) -> None:
+    """alpha o^2 + 1 has its least where o = 0: with all logits near -log n it would shun the largest."""
+    network = Network(
+        compose([*overrides, f"model.hidden={D}"]), num_features=5,
+        training=TrainingFacts.one_label_a_row(np.ones(N, dtype=np.int64)),
+    )  # fmt: skip
+    assert network.layer.table.bias_view == pytest.approx(start)
+
+
+@pytest.mark.parametrize("kind", ["full", "uniform", "exact"])
+@pytest.mark.parametrize("rows", ["dense", "catch_up"])
+def test_a_layer_without_biases_has_none_after_training(kind: str, rows: str, make_query: Callable[..., Query]) -> None:
+    """All three kinds of proposal; and class vectors learn as ever."""
+    config = compose([f"sampler={kind}", "output.bias=false", f"optimizer.rows={rows}", f"model.hidden={D}"])
+    training = TrainingFacts.one_label_a_row(np.ones(N, dtype=np.int64))
+    layer = Network(config, num_features=5, training=training).layer
+    sampler = config.sampler.build(layer=layer, training=training, seed=0)
+    before, query = layer.table.weights.copy(), make_query(B, D, N)
+    for step in (1, 2, 3):
+        scores = layer.score(query, sampler.sample(query, step), step)
+        scores.loss(config.loss)
+        scores.update()
+    layer.table.read(None, 4)
+    assert not np.array_equal(layer.table.weights, before)
+    for array in (layer.table.bias, layer.table.bias_first, layer.table.bias_second):
+        assert not array.any()
+
+
 @pytest.mark.parametrize("k", [1, 7, N])
 def test_ranking_by_magnitude(k: int, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]) -> None:
     layer, query = make_layer(N, D, norm=2.0), make_query(B, D, N)

@@ -9,6 +9,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+import torch
 
 from runner.kernels.products import HAS_BF16
 from runner.losses import LOSSES
@@ -32,6 +33,12 @@ KINDS: dict[str, tuple[str, dict[str, Any], str]] = {
     "midx": ("midx_learn_rq", {"codewords": 9, "learn_steps": 3, "refresh_period": 2}, "sampled_softmax"),
     "midx_exact": ("midx_exact", {"codewords": 9, "refresh_period": 2}, "nce"),
     "lsh_dwta": ("lsh_embedding", {**_LSH, "hash": "dwta", "K": 3, "max_hits": 30}, "sampled_softmax"),
+    "exact": ("exact", {"num_samples": 50}, "sampled_softmax"),
+    "quadratic": ("quadratic", {"num_samples": 50}, "absolute_softmax"),
+    "topk": ("topk", {"k": 50}, "active_set"),
+    "lsh": ("lsh", {"num_samples": 50, "refresh_period": 2, "refresh_growth": 1.0}, "nce"),
+    "lsh_topk": ("lsh_topk", {"k": 40, "refresh_period": 2, "refresh_growth": 1.0}, "partition_estimate"),
+    "in_batch": ("in_batch", {}, "sampled_softmax"),
     "rff": ("rff", {"num_samples": 50, "D": 48, "refresh_period": 2}, "nce"),
     "rff_orthogonal": ("rff", {"D": 48, "features": "orthogonal", "shared": True, "refresh_period": 2}, "nce"),
 }
@@ -40,6 +47,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], str]] = {
 def results(kind: str, layer: OutputLayer, query: Query, threads: int) -> dict[str, np.ndarray]:
     """Everything a few steps with refreshes leave behind."""
     numba.set_num_threads(threads)
+    torch.set_num_threads(threads)  # products that score every class are torch's
     name, options, loss_name = KINDS[kind]
     config = SAMPLERS[name](name=name, **options)
     loss = LOSSES[loss_name](name=loss_name)

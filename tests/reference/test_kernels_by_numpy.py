@@ -18,8 +18,9 @@ from runner import output_layer, rng
 from runner.batches import epoch_batches, steps_per_epoch, take
 from runner.data import LabelledRows
 from runner.hashing import BucketTables, Dwta, SimHash
-from runner.hashing.simhash import _LANES, _hadamard
 from runner.kernels.groups import group_by_id
+from runner.kernels.hadamard import LANES
+from runner.kernels.hadamard import hadamard as walsh_hadamard
 from runner.kernels.math import fast_exp
 from runner.optimizers import AdamConfig, RowTable
 from runner.output_layer import OutputLayer
@@ -325,6 +326,14 @@ def test_streams_of_rows_steps_purposes_and_seeds_are_apart() -> None:
     assert len(keys) == 4 * 4 * 8 * 8
 
 
+@pytest.mark.parametrize("bound", [2**20, 10**7, 2**31 - 1])
+def test_below_takes_the_whole_word_for_many(bound: int) -> None:
+    """floor(word * bound / 2^64) to within the lost lowest bits: no class is favoured by bound / 2^32."""
+    words = np.random.default_rng(0).integers(0, 2**64, 1000, dtype=np.uint64)
+    for word in [*words, np.uint64(0), np.uint64(2**64 - 1)]:
+        assert rng.below(word, bound) == (int(word) * bound) >> 64
+
+
 def test_below_and_unit_stay_in_range() -> None:
     words = [np.uint64(w) for w in (0, 1, 2**32 - 1, 2**32, 2**63, 2**64 - 1)]
     for bound in (1, 2, 3, 2**31 - 1):
@@ -339,16 +348,16 @@ def test_below_and_unit_stay_in_range() -> None:
 @njit
 def transform(x: np.ndarray) -> None:
     """x: (W, lanes), flattened."""
-    _hadamard(x)
+    walsh_hadamard(x)
 
 
 @pytest.mark.parametrize("width", [1, 2, 8, 64, 128])
 def test_hadamard_transform(width: int) -> None:
-    x = np.random.default_rng(width).standard_normal((width, _LANES)).astype(np.float32)
+    x = np.random.default_rng(width).standard_normal((width, LANES)).astype(np.float32)
     expected = hadamard(width) @ x.astype(np.float64)
     flat = x.reshape(-1).copy()
     transform(flat)
-    np.testing.assert_allclose(flat.reshape(width, _LANES), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(flat.reshape(width, LANES), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("dim", [1, 5, 8, 20, 128])
@@ -359,7 +368,7 @@ def test_simhash_bits_are_signs_of_three_rounds(dim: int) -> None:
     codes = family.hash(vectors, rows)
     assert codes.shape == (7, 4)
     assert codes.dtype == np.uint32
-    all_signs = family._signs[:, :, ::_LANES]  # they stand once for each lane
+    all_signs = family._signs[:, :, ::LANES]  # they stand once for each lane
     width = all_signs.shape[2]
     matrix = hadamard(width).astype(np.float64)
     for column, row in enumerate(rows):

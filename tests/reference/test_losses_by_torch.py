@@ -144,7 +144,7 @@ def test_gbce_weighs_targets_by_the_sampling_rate(seed: int, rows: int, t: float
     """beta by the paper's formula, from candidates that are not masked."""
     generator = np.random.default_rng(seed)
     num_classes = 9
-    sizes = generator.integers(0, num_classes, rows)
+    sizes = generator.integers(0, 3 * num_classes, rows)  # repeats may be more than there are classes
     end = np.cumsum(sizes)
     begin = end - sizes
     logits = generator.standard_normal(rows + end[-1]).astype(np.float32)
@@ -152,7 +152,7 @@ def test_gbce_weighs_targets_by_the_sampling_rate(seed: int, rows: int, t: float
     candidates[generator.random(len(candidates)) < masked] = -np.inf
     powers = []
     for row in range(rows):
-        alpha = np.isfinite(candidates[begin[row] : end[row]]).sum() / (num_classes - 1)
+        alpha = min(1, np.isfinite(candidates[begin[row] : end[row]]).sum() / (num_classes - 1))
         powers.append(alpha * (t * (1 - 1 / alpha) + 1 / alpha) if alpha else 1 - t)
     x, c = (torch.from_numpy(part.copy()).double().requires_grad_() for part in (targets, candidates))
     expected = []

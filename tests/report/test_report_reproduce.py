@@ -250,7 +250,7 @@ def test_diagnosis_of_a_trained_network(write_tables: Callable[..., Path], resul
     options = ["toy", "--tables-dir", folder, "--results-dir", results_dir]
     assert reproduce(*options, "--render-only").returncode == 0
     tables = results_dir / "tables" / "small"
-    assert "Not measured: no finished run yet." in (tables / "report.html").read_text()
+    assert "Synthetic, Full softmax: not run, not diagnosed" in (tables / "report.html").read_text()
     first = reproduce(*options)
     assert first.returncode == 0, first.stderr
     assert "diagnosing Full softmax on synthetic_xc" in first.stderr

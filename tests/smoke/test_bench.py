@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from runner.bench import machine, methods, output_layer
+from runner.bench import machine, methods, output_layer, sampling
 from runner.bench.arithmetic import Spread, amortised_refresh, least_work, refreshes_in_schedule
 from runner.bench.contenders import RunnerMethod, configuration
 from runner.bench.methods import ALL_METHODS
@@ -124,6 +124,46 @@ def test_refresh(bench: Bench) -> None:
         assert row["seconds"]["lowest"] > 0
     assert [row[1] for row in cells(text, "simhash K=9 L=50")] == ["all", "1%", "10%", "50%"]
     assert len(cells(text, "dwta K=4 L=50")) == 4
+
+
+def test_sampling(front: ModuleType, bench: Bench, tmp_path: Path) -> None:
+    report, text = bench("sampling", "--classes", "400", "--batch", "8", "--draws", "5", "--dim", "8")
+    (size,) = report["sizes"]
+    assert [row["method"] for row in size["results"]] == list(methods.DEFAULT_SAMPLERS)
+    for row in size["results"]:
+        assert row["status"] == "measured"
+        assert (row["candidates"] == 5) == (row["method"] != "lsh_topk")
+        assert 0 < row["draw_ms"]["median"] < row["loss_ms"]["highest"]
+        assert row["build_seconds"] > 0
+        assert row["settings"]["name"] == row["method"]
+    assert "codewords=64" in text
+    report["sizes"] = [{**size, "classes": classes} for classes in (100, 200, 400)]
+    picture = sampling.draw_figure(report, tmp_path / "times")
+    assert picture.stat().st_size > 10_000
+    figure = picture.with_suffix(".svg").read_text()
+    assert "<!-- midx_rq -->" in figure
+    assert "<!-- lsh_topk -->" not in figure, "another number of candidates"
+
+
+def test_rf_softmax_table_stands_beside_its_printed_numbers(
+    front: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert front.main(["sampling", "--rf-softmax", "--classes", "300"]) == 2
+    assert "--rf-softmax has its own --classes" in capsys.readouterr().err
+    assert sampling._published_ms(500_000)["rff_D1000"] == 2.4
+    monkeypatch.setattr(sampling, "RF_SOFTMAX_CLASSES", (300,))
+    monkeypatch.setattr(sampling, "_published_ms", lambda classes: {"exp": 1.5})
+    monkeypatch.setattr(machine, "_last_level_cache", lambda: 0)
+    monkeypatch.setattr(machine, "_SMALLEST_ARRAY", 2**16)
+    monkeypatch.setattr(machine, "_SQUARE", 64)
+    path = tmp_path / "table2.json"
+    assert front.main(["sampling", "--rf-softmax", "--json", str(path), "--threads", "1", "--repetitions", "1"]) == 0
+    report = json.loads(path.read_text())
+    assert report["overrides"] == ["output.normalize=true"]
+    assert [row["method"] for row in report["sizes"][0]["results"]] == list(sampling.RF_SOFTMAX_METHODS)
+    text = path.with_suffix(".md").read_text()
+    assert cells(text, "exact")[0][-1] == "1.5"
+    assert cells(text, "rff_D50")[0][-1] == ""
 
 
 def test_too_large_a_method_is_a_status(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,6 +221,15 @@ def test_by_default_the_runs_own_sampler_with_its_tables(folder: Path, command: 
         assert value == pytest.approx(summary[name], rel=1e-6), name
 
 
+def test_learnt_codebooks_have_learnt(folder: Path, command: Command) -> None:
+    names = ["midx_rq", "midx_learn_rq"]
+    code, _, err = command(folder, "--rows", "6", "--draws", "2", "sampler.codewords=4", "--sampler", *names)
+    assert code == 0, err
+    plain, learnt = json.loads((folder / "diagnostics" / "diagnostics.json").read_text())["samplers"]
+    assert [plain["name"], learnt["name"]] == names
+    assert learnt["measures"]["kl"] != plain["measures"]["kl"]
+
+
 def test_settings_of_named_samplers(folder: Path, command: Command) -> None:
     code, _, err = command(
         folder, "--rows", "6", "sampler.unique=false", "loss=sampled_softmax", "--draws", "2",
@@ -242,7 +251,7 @@ def test_a_sampler_that_the_runs_loss_does_not_fit_takes_its_own(folder: Path, c
 
 
 @pytest.mark.parametrize(("arguments", "says"), [
-    (["--sampler", "unifrom"], "unknown sampler 'unifrom'; did you mean 'uniform'? valid: all, full"),
+    (["--sampler", "unifrom"], "unknown sampler 'unifrom'; did you mean 'uniform'? valid: all, exact, full"),
     (["--rows", "0"], "--rows must be at least 1"),
     (["--draws", "1"], "--draws must be at least 2"),
     (["sampler.KK=3"], "unknown key 'sampler.KK'; did you mean 'K'? valid: "),
@@ -251,6 +260,10 @@ def test_a_sampler_that_the_runs_loss_does_not_fit_takes_its_own(folder: Path, c
     (["--sampler", "uniform", "sampler.K=3"], "unknown key 'sampler.K'"),
     (["model.hidden=3"], "'model.hidden' can not be set here"),
     (["sampler=uniform"], "a sampler is named by --sampler uniform"),
+    (["sampler.name=uniform"], "a sampler is named by --sampler uniform"),
+    (["loss.name=nce"], "a loss is named by loss=nce"),
+    (["sampler.K=[3"], "cannot read the value of 'sampler.K=[3'"),
+    (["--sampler", "in_batch"], "sampler in_batch: the batch is the draw"),
     (["uniform"], "cannot read 'uniform': write KEY=VALUE, or --sampler NAME"),
     (["loss=ful"], "unknown option 'loss=ful'; did you mean 'full'?"),
     (["loss=full"], "loss=full does not go with sampler=lsh_label; valid: "),

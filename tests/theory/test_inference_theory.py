@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+from runner.errors import Diverged
 from runner.inference import most_likely, sample_by_gumbel, sample_exactly
 from runner.output_layer import OutputLayer
 from runner.samplers import SAMPLERS, TrainingFacts
@@ -103,3 +104,18 @@ def test_draws_differ_by_step_and_row_but_not_by_threads(
 def test_the_most_likely_class(make_layer: Callable[..., OutputLayer], hidden_D: np.ndarray) -> None:
     layer = make_layer(N, DIM)
     assert most_likely(layer, hidden_D[None])[0] == softmax(layer, hidden_D).argmax()
+
+
+@pytest.mark.parametrize("what", ["hidden", "weights"])
+def test_a_model_that_is_not_a_number_can_not_be_sampled(
+    what: str, make_layer: Callable[..., OutputLayer], hidden_D: np.ndarray
+) -> None:
+    layer = make_layer(N, DIM)
+    sampler = lsh(layer, k=5, tail_candidates=20, K=4, L=3)
+    hidden_BD = np.repeat(hidden_D[None], 2, axis=0)
+    if what == "hidden":
+        hidden_BD[1] = np.nan
+    else:
+        layer.table.weights[:] = np.nan
+    with pytest.raises(Diverged, match="not finite numbers"):
+        sample_by_gumbel(sampler, hidden_BD, step=1)

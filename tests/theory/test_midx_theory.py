@@ -482,7 +482,7 @@ def test_learning_allows_for_popularity(make_layer: Layers) -> None:
         k1, k2 = made.assign(layer.table.weights, np.stack([first, second]))[0]
         logits = fresh.hidden_BD.astype(np.float64) @ (first[k1] + second[k2]).T + np.log(weight)
         kl.append(divergence(log_softmax(logits_of(layer, fresh)), log_softmax(logits)).mean())
-    assert kl[1] < 0.9 * kl[0], kl
+    assert kl[1] < 0.97 * kl[0], kl
 
 
 @pytest.mark.parametrize("assignment", ["hard", "soft"])

@@ -12,6 +12,15 @@ from runner.samplers import SAMPLERS, Everything, Proposal, Query, TrainingFacts
 N, DIM = 200, 8
 
 
+def twins(one: Query, rows: int) -> Query:
+    """Many identical rows: candidates of their own give independent estimates in one step."""
+    return Query(
+        hidden_BD=np.repeat(one.hidden_BD, rows, axis=0),
+        target_indptr_B1=np.arange(rows + 1, dtype=np.int64),
+        targets_P=np.repeat(one.targets_P, rows),
+    )
+
+
 def hidden_gradient(layer: OutputLayer, query: Query, proposal: Proposal | Everything, loss: str) -> np.ndarray:
     scores = layer.score(query, proposal, 1)
     scores.loss(LOSSES[loss](name=loss))
@@ -29,11 +38,7 @@ def test_gradient_bias_falls_like_one_over_m(
     """
     rows, repeats = 1000, 60
     one = make_query(1, DIM, N, seed=3, most_targets=1)
-    query = Query(
-        hidden_BD=np.repeat(one.hidden_BD, rows, axis=0),
-        target_indptr_B1=np.arange(rows + 1, dtype=np.int64),
-        targets_P=np.repeat(one.targets_P, rows),
-    )
+    query = twins(one, rows)
     exact = hidden_gradient(make_layer(N, DIM, norm=1.5), one, Everything(N), "full")[0]
     samples, biases = [8, 16, 32, 64], []
     for m in samples:
@@ -52,6 +57,46 @@ def test_gradient_bias_falls_like_one_over_m(
         biases.append(bias)
     slope = np.polyfit(np.log(samples), np.log(biases), 1)[0]
     assert -1.25 < slope < -0.75, (slope, biases)
+
+
+@pytest.mark.parametrize("num_samples", [1, 2, 4])
+def test_exact_draws_leave_no_bias(
+    num_samples: int, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+) -> None:
+    """Drawn from the softmax outside the target, the estimate is the gradient, even of a target with p > 0.5.
+
+    60 means of 1,000 rows; drawn from the softmax over all classes (midx_exact), hits make the partition random and
+    the bias of one to four draws is far above the noise.
+    """
+    rows, repeats = 1000, 60
+    one = make_query(1, DIM, N, seed=3, most_targets=1)
+
+    def made() -> OutputLayer:
+        layer = make_layer(N, DIM, norm=1.5)
+        layer.table.bias[one.targets_P[0]] = 6.0
+        return layer
+
+    layer = made()
+    logits_N = layer.table.weights.astype(np.float64) @ one.hidden_BD[0] + layer.table.bias_view
+    assert np.exp(logits_N[one.targets_P[0]]) > 0.5 * np.exp(logits_N).sum()
+    exact = hidden_gradient(layer, one, Everything(N), "full")[0]
+    found = {}
+    for name, options in (("exact", {}), ("midx_exact", {"codewords": 4})):
+        layer = made()
+        config = SAMPLERS[name](name=name, num_samples=num_samples, **options)  # type: ignore[arg-type]
+        sampler = config.build(layer=layer, training=TrainingFacts.one_label_a_row(np.ones(N, dtype=np.int64)), seed=1)
+        start = {key: value.copy() for key, value in layer.table.state_dict().items()}
+        means = []
+        for step in range(1, repeats + 1):
+            layer.table.load_state_dict(start)
+            means.append(rows * hidden_gradient(layer, twins(one, rows), sampler.sample(twins(one, rows), step),
+                                                "sampled_softmax").mean(0))  # fmt: skip
+        noise = float(np.linalg.norm(np.std(means, axis=0)) / np.sqrt(repeats))
+        found[name] = float(np.linalg.norm(np.mean(means, axis=0) - exact)), noise
+    size = np.linalg.norm(exact)
+    assert found["exact"][1] < 0.02 * size
+    assert found["exact"][0] < 2 * found["exact"][1], found
+    assert found["midx_exact"][0] > 5 * found["midx_exact"][1], "the test must be able to tell"
 
 
 @pytest.mark.parametrize("name", ["uniform", "log_uniform", "unigram", "lsh_label", "lsh_embedding", "midx_pq"])
