@@ -19,7 +19,7 @@ from tqdm import tqdm
 from runner import rng
 from runner.config import RunConfig
 from runner.data import TextDataset
-from runner.errors import Diverged
+from runner.errors import DataError, Diverged
 from runner.metrics import perplexity
 from runner.models.recurrent import TextEncoder
 from runner.samplers import TrainingFacts
@@ -41,6 +41,9 @@ class LanguageModelling(Task):
     def __init__(self, config: RunConfig, data: TextDataset) -> None:
         self.config, self.data = config, data
         windows = config.windows
+        for split in ("valid", "test"):
+            if len(getattr(data, f"{split}_T")) < 2:
+                raise DataError(f"the {split} text of {data.name} has a single token, which leaves nothing to predict")
         tokens = data.train_T
         steps = steps_per_epoch(len(tokens), config.batch_size, windows.length, windows.cut)
         self.training = TrainingFacts(

@@ -53,7 +53,7 @@ class Theirs(nn.Module):
         self.words = nn.Parameter(torch.from_numpy(encoder.words.weights.copy()))
         tied = encoder.words is table
         self.classes = self.words if tied else nn.Parameter(torch.from_numpy(table.weights.copy()))
-        self.bias = nn.Parameter(torch.from_numpy(table.bias_view.copy()))
+        self.bias = nn.Parameter(torch.from_numpy(table.bias_view.copy()), requires_grad=network.config.output.bias)
         self.module = type(encoder.module)(network.config.model)
         self.module.load_state_dict(encoder.module.state_dict())
         self.scale = network.layer.scale
@@ -73,6 +73,7 @@ class Theirs(nn.Module):
 @pytest.mark.parametrize("how", [
     "optimizer=adam", "optimizer=adam optimizer.rows=dense", "optimizer=sgd optimizer.lr=2 training.clip=0.25",
     "optimizer=adam training.clip=0.5", "optimizer=adam output.normalize=true",
+    "optimizer=adam output.bias=false", "optimizer=sgd optimizer.lr=2 training.clip=0.25 output.bias=false",
 ])  # fmt: skip
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("model", sorted(SMALL))

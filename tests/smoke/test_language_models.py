@@ -15,7 +15,7 @@ from test_runs import OPTIONS, numbers, observations, summary_of
 
 from runner import diagnose, experiment, generate
 from runner.config import RunConfig, compose
-from runner.errors import ConfigError, Diverged, RunnerError
+from runner.errors import ConfigError, DataError, Diverged, RunnerError
 from runner.experiment import load_finished, run
 from runner.models import MODELS
 from runner.run_folder import RunFolder
@@ -213,6 +213,21 @@ def test_models_and_data_that_do_not_go_together(arguments: list[str], tmp_path:
 def test_rows_have_no_validation_set(key: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"goes by a validation set, and dataset=wordnet_hypernym has none"):
         run(compose([f"training.{key}", f"results_dir={tmp_path}"]))
+
+
+def test_rows_have_no_windows(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="windows are of texts, and dataset=wordnet_hypernym is of rows"):
+        run(compose(["windows.length=9", f"results_dir={tmp_path}"]))
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_a_text_with_nothing_to_predict(split: str, own_data_dir: Path, tmp_path: Path) -> None:
+    """Said before training, not after it."""
+    write_text(tmp_path, lines={"train": 150, "valid": 30, "test": 30})
+    (tmp_path / f"{split}.txt").write_text("\n")
+    data = ["dataset=text", f"dataset.path={tmp_path}", f"results_dir={tmp_path / 'results'}"]
+    with pytest.raises(DataError):
+        run(compose([*data, *SMALL, *MODEL["lstm"], "sampler=full"]))
 
 
 def test_a_text_too_short_for_a_batch(configure: Configure) -> None:
