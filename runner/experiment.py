@@ -180,7 +180,7 @@ def warm_up(config: RunConfig) -> None:
     after = step + 1
     network.read_all(after)
     with suppress(Diverged):  # what steps of this size do to throw-away data says nothing
-        task.evaluate_final(network)
+        task.evaluate_subset(network)
     probe = task.probe(8)
     proposal_of(network, probe, after)
     if config.diagnostics.every_epochs is not None:
