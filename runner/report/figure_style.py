@@ -22,10 +22,24 @@ COLOURS = {
     "full_bf16": "#666666",
     "lsh_embedding_shared": "#8C2D04",
     "lsh_label_shared": "#B8A200",
+    "exact": "#444444",
+    "in_batch": "#DDCC77",
+    "lsh": "#F0A07A",
+    "lsh_topk": "#8B5A2B",
+    "quadratic": "#7A68A6",
+    "sphere": "#B8A9D9",
+    "rff": "#117733",
+    "midx_pq": "#882255",
+    "midx_rq": "#CC3366",
+    "midx_exact": "#332288",
+    "midx_learn_pq": "#E377C2",
+    "midx_learn_rq": "#FF9DA7",
 }
 MARKERS = {
     "full": "s", "lsh_embedding": "o", "lsh_label": "D", "topk": "^", "unigram": "v", "log_uniform": "P",
     "nce": "X", "uniform": "*", "full_bf16": "p", "lsh_embedding_shared": "h", "lsh_label_shared": "d",
+    "exact": "8", "in_batch": "1", "lsh": "<", "lsh_topk": ">", "quadratic": "H", "sphere": "o", "rff": "p",
+    "midx_pq": "s", "midx_rq": "D", "midx_exact": "P", "midx_learn_pq": "v", "midx_learn_rq": "^",
 }  # fmt: skip
 OTHER = "#7F7F7F"
 _MORE = (  # for methods without a look of their own, by their order in the figure
