@@ -1,4 +1,4 @@
-"""How far samplers are from the softmax that a finished run ended with, and what that does to gradients.
+"""How far samplers are from the softmax of a run, finished or at its last checkpoint, and what that does to gradients.
 
 python -m runner.diagnose results/runs/RUN
 python -m runner.diagnose results/runs/RUN --sampler uniform unigram sampler.num_samples=100
@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     front = argparse.ArgumentParser(
         prog="python -m runner.diagnose", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    front.add_argument("run_folder", type=Path, metavar="RUN_FOLDER", help="folder of a finished run")
+    front.add_argument("run_folder", type=Path, metavar="RUN_FOLDER", help="folder of a run")
     front.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, e.g. sampler.num_samples=100")
     front.add_argument(
         "--sampler", nargs="+", default=[], metavar="NAME",
@@ -92,7 +92,7 @@ def diagnose(arguments: argparse.Namespace) -> Path:
     require(bool(re.fullmatch(r"[\w-]*", arguments.name)), "--name: letters, digits, - and _ only")
     require(arguments.draws >= 2, "--draws must be at least 2: one has no variance")
     changes = parse(arguments.overrides)
-    folder = _finished(arguments.run_folder)
+    folder = _with_weights(arguments.run_folder)
     config = _config_of(folder)
     chosen = choose(config, arguments.sampler, changes)
 
@@ -214,17 +214,17 @@ def _leave_out(name: str, error: Exception) -> None:
     print(f"left out: {name}: {explain(error)}", file=sys.stderr)
 
 
-def _finished(path: Path) -> "RunFolder":
-    """The folder, if it is one of a finished run that kept its weights."""
+def _with_weights(path: Path) -> "RunFolder":
+    """The folder, if it is one of a run that has a checkpoint or, finished, kept its weights."""
     from runner.run_folder import RunFolder
 
     folder = RunFolder(path.expanduser().absolute())
     summary = folder.summary() if folder.path.is_dir() else None
     if summary is None:
         raise RunnerError(f"{path} is no run folder: it has no summary.json; 'python -m runner' prints the one it made")
-    if not folder.is_finished():
-        raise RunnerError(f"{path}: the run is '{summary['status']}', not finished; give its command again first")
-    if not folder.has_weights:
+    if not (folder.is_finished() or folder.has_checkpoint):
+        raise RunnerError(f"{path}: the run is '{summary['status']}' and left no checkpoint; give its command again")
+    if not (folder.has_weights or folder.has_checkpoint):
         raise RunnerError(
             f"{path}: the run's weights were not kept (they are if they take at most 64 MB); "
             "give its command again with force=true keep_weights=true"
@@ -251,9 +251,9 @@ def _measure(
 
     from runner.batches import take
     from runner.diagnostics import Truth, probe_rows, query_of
-    from runner.experiment import PROGRESS_BAR, load_finished
+    from runner.experiment import PROGRESS_BAR, load_trained
 
-    network, data, step = load_finished(config, folder)
+    network, data, step = load_trained(config, folder)
     probe = probe_rows(data.test.num_rows, rows)
     print(
         f"{folder.path.name}: {len(probe)} test rows, {data.num_classes:,} classes, "
@@ -317,7 +317,7 @@ def _entry(
             sampler.rebuild_from(learning, first_step - 1)
     tables = "without tables"
     if sampler.state_dict():
-        tables = "with the tables the run ended with" if is_own else "built anew on the final weights"
+        tables = "with the tables of the run" if is_own else "built anew on the final weights"
     fresh = fresh_samplers(config, layer, training, seed, draws)
     measures = measure(sampler, truth, choice.loss, first_step=first_step, draws=draws, fresh=fresh, tick=tick)
     return Entry(

@@ -270,8 +270,8 @@ def _check_same_data(config: RunConfig, folder: RunFolder, checksum: str | None 
         raise RunnerError(f"the data changed since {folder.path} was made; force=true starts it again")
 
 
-def load_finished(config: RunConfig, folder: RunFolder) -> tuple[Network, XmcDataset, int]:
-    """The network as a finished run left it, its data, and the run's last step.
+def load_trained(config: RunConfig, folder: RunFolder) -> tuple[Network, XmcDataset, int]:
+    """The network as a run left it, at its end or at its last checkpoint, its data, and the last step.
 
     Raises RunnerError when the weights were not kept or the data are not those the run saw.
     """
@@ -283,6 +283,7 @@ def load_finished(config: RunConfig, folder: RunFolder) -> tuple[Network, XmcDat
     weights, step = kept
     network = Network(config, num_features=data.num_features, training=training_facts(data, config.batch_size))
     network.load_final_weights(weights)
+    network.read_all(step + 1)  # rows of a checkpoint may lag; final weights do not
     return network, data, step
 
 

@@ -175,10 +175,11 @@ class RunFolder:
         _save_arrays(self._weights, arrays, {"step": step})
 
     def load_weights(self) -> tuple[dict[str, np.ndarray], int] | None:
-        """The final weights and their step, or None where they were not kept."""
-        if not self.has_weights:
+        """The final weights and their step, those of the newest checkpoint before the end, or None."""
+        folders = [self._weights] if self.has_weights else sorted(self._checkpoints.glob("step-*"))
+        if not any((folder / "state.json").exists() for folder in folders):
             return None
-        arrays, state = _load_arrays(self._weights)
+        arrays, state = _load_arrays(folders[-1])
         return arrays, int(state["step"])
 
     @property

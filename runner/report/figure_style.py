@@ -38,8 +38,8 @@ COLOURS = {
 MARKERS = {
     "full": "s", "lsh_embedding": "o", "lsh_label": "D", "topk": "^", "unigram": "v", "log_uniform": "P",
     "nce": "X", "uniform": "*", "full_bf16": "p", "lsh_embedding_shared": "h", "lsh_label_shared": "d",
-    "exact": "8", "in_batch": "1", "lsh": "<", "lsh_topk": ">", "quadratic": "H", "sphere": "o", "rff": "p",
-    "midx_pq": "s", "midx_rq": "D", "midx_exact": "P", "midx_learn_pq": "v", "midx_learn_rq": "^",
+    "exact": "8", "lsh": "<", "lsh_topk": ">", "quadratic": "H", "sphere": "$S$", "rff": "$R$", "in_batch": "$B$",
+    "midx_pq": "$P$", "midx_rq": "$Q$", "midx_exact": "$M$", "midx_learn_pq": "$p$", "midx_learn_rq": "$q$",
 }  # fmt: skip
 OTHER = "#7F7F7F"
 _MORE = (  # for methods without a look of their own, by their order in the figure
