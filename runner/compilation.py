@@ -35,7 +35,10 @@ def _marker(config: RunConfig) -> Path:
 
 
 def compile_first(config: RunConfig) -> None:
-    """Have another process compile what the run will need, unless one has; the run then loads it."""
+    """Have another process compile what the run will need, unless one has; the run then loads it.
+
+    Where it can not, the run meets the same obstacle, and tells it.
+    """
     marker = _marker(config)
     if marker.exists():
         return
@@ -69,3 +72,5 @@ if __name__ == "__main__":
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception:  # the run meets it again, and tells it in one line
+        sys.exit(1)

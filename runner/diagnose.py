@@ -313,8 +313,8 @@ def _entry(
     is_own = config == network.config.sampler
     with layer.table.frozen():
         sampler = network.sampler if is_own else config.build(layer=layer, training=training, seed=seed)
-        if sampler.learns and not is_own:
-            sampler.rebuild_from(learning, first_step - 1)
+        if not is_own:
+            sampler.learn(learning, first_step - 1)
     tables = "without tables"
     if sampler.state_dict():
         tables = "with the tables of the run" if is_own else "built anew on the final weights"

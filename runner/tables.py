@@ -20,7 +20,7 @@ from runner.errors import ConfigError, require
 TABLES = CONF / "table"
 BENCH = "bench"  # folder in it, of tables that no runs make
 PUBLISHED = CONF.parent / "results" / "published"
-_BENCH_SCRIPT = CONF.parent / "scripts" / "bench.py"
+_REPOSITORY = CONF.parent
 
 T = TypeVar("T")
 Point = tuple[tuple[str, int | float], ...]  # (key, value) of every swept setting of one run
@@ -253,7 +253,10 @@ class BenchSpec:
         return results_dir / "bench" / f"{self.name}.json"
 
     def command(self, results_dir: Path) -> list[str]:
-        return [sys.executable, str(_BENCH_SCRIPT), *self.arguments, "--json", str(self.report(results_dir))]
+        """To be run in the repository; paths are relative to that, so that reports do not tell the machine's."""
+        report = self.report(results_dir)
+        shown = report.relative_to(_REPOSITORY) if report.is_relative_to(_REPOSITORY) else report
+        return [sys.executable, "scripts/bench.py", *self.arguments, "--json", str(shown)]
 
 
 def table_names(folder: Path = TABLES) -> list[str]:
