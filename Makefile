@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 test: $(STAMP) ## run the test suite
-	$(PY) -m pytest
+	$(PY) -m pytest --numprocesses auto
 
 reproduce: $(STAMP) ## run what a table needs and render it (TABLE, PROFILE)
 	$(PY) scripts/reproduce.py $(TABLE) --profile $(PROFILE)

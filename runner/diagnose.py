@@ -1,4 +1,4 @@
-"""How far samplers are from the softmax that a finished run ended with, and what that does to gradients.
+"""How far samplers are from the softmax of a run, finished or at its last checkpoint, and what that does to gradients.
 
 python -m runner.diagnose results/runs/RUN
 python -m runner.diagnose results/runs/RUN --sampler uniform unigram sampler.num_samples=100
@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     front = argparse.ArgumentParser(
         prog="python -m runner.diagnose", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    front.add_argument("run_folder", type=Path, metavar="RUN_FOLDER", help="folder of a finished run")
+    front.add_argument("run_folder", type=Path, metavar="RUN_FOLDER", help="folder of a run")
     front.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, e.g. sampler.num_samples=100")
     front.add_argument(
         "--sampler", nargs="+", default=[], metavar="NAME",
@@ -91,10 +91,10 @@ def diagnose(arguments: argparse.Namespace) -> Path:
     require(arguments.rows >= 1, "--rows must be at least 1")
     require(bool(re.fullmatch(r"[\w-]*", arguments.name)), "--name: letters, digits, - and _ only")
     require(arguments.draws >= 2, "--draws must be at least 2: one has no variance")
-    from runner.run_folder import config_of, finished_run
+    from runner.run_folder import config_of, run_with_weights
 
     changes = parse(arguments.overrides)
-    folder = finished_run(arguments.run_folder)
+    folder = run_with_weights(arguments.run_folder)
     config = config_of(folder)
     chosen = choose(config, arguments.sampler, changes)
 
@@ -226,10 +226,10 @@ def _measure(
     from tqdm import tqdm
 
     from runner.diagnostics import Truth, query_of
-    from runner.experiment import load_finished
+    from runner.experiment import load_trained
     from runner.tasks.base import PROGRESS_BAR
 
-    network, task, step = load_finished(config, folder)
+    network, task, step = load_trained(config, folder)
     probe = task.probe(rows)
     rows, num_classes = probe.num_rows, network.layer.num_classes
     print(
@@ -290,11 +290,11 @@ def _entry(
     is_own = config == network.config.sampler
     with layer.table.frozen():
         sampler = network.sampler if is_own else config.build(layer=layer, training=training, seed=seed)
-        if sampler.learns and not is_own:
-            sampler.rebuild_from(learning, first_step - 1)
+        if not is_own:
+            sampler.learn(learning, first_step - 1)
     tables = "without tables"
     if sampler.state_dict():
-        tables = "with the tables the run ended with" if is_own else "built anew on the final weights"
+        tables = "with the tables of the run" if is_own else "built anew on the final weights"
     fresh = fresh_samplers(config, layer, training, seed, draws)
     measures = measure(sampler, truth, choice.loss, first_step=first_step, draws=draws, fresh=fresh, tick=tick)
     return Entry(

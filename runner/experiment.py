@@ -266,8 +266,8 @@ def _check_same_data(config: RunConfig, folder: RunFolder, checksum: str | None 
         raise RunnerError(f"the data changed since {folder.path} was made; force=true starts it again")
 
 
-def load_finished(config: RunConfig, folder: RunFolder) -> tuple[Network, Task, int]:
-    """The network as a finished run left it, its task, and the step its weights are of.
+def load_trained(config: RunConfig, folder: RunFolder) -> tuple[Network, Task, int]:
+    """The network as a run left it, at its end or at its last checkpoint, its task, and the last step.
 
     Raises RunnerError when the weights were not kept or the data are not those the run saw.
     """
@@ -280,6 +280,7 @@ def load_finished(config: RunConfig, folder: RunFolder) -> tuple[Network, Task, 
     task = task_of(config, data)
     network = Network(config, num_features=task.num_features, training=task.training)
     network.load_final_weights(weights)
+    network.read_all(step + 1)  # rows of a checkpoint may lag; final weights do not
     return network, task, step
 
 
@@ -402,7 +403,6 @@ class _Run:
                 "train_seconds": self.clock.total,
                 "stage_seconds": dict(self.clock.seconds),
                 "loss": self.latest_loss,
-                **self.task.training_metrics(self.latest_loss),
                 **metrics,
             }
         )
@@ -480,7 +480,7 @@ class _Run:
             {
                 **self.summary,
                 "status": "finished",
-                "metrics": {**metrics, **self.task.training_metrics(self.latest_loss)},
+                "metrics": metrics,
                 "epochs": epochs,
                 "steps": self.step,
                 "train_seconds": self.clock.total,

@@ -59,9 +59,9 @@ def generate(arguments: argparse.Namespace) -> list[str]:
     require(arguments.words >= 1, "--words must be at least 1")
     require(arguments.texts >= 1, "--texts must be at least 1")
     require(0 <= arguments.seed < 2**31, "--seed must lie in [0, 2147483647]")
-    from runner.run_folder import config_of, finished_run
+    from runner.run_folder import config_of, run_with_weights
 
-    folder = finished_run(arguments.run_folder)
+    folder = run_with_weights(arguments.run_folder)
     config = config_of(folder)
     if config.dataset.family != "text":
         raise RunnerError(f"{arguments.run_folder}: {config.run_id} is no language model")
@@ -69,10 +69,10 @@ def generate(arguments: argparse.Namespace) -> list[str]:
         raise RunnerError(f"loss={config.loss.name} trains the softmax of magnitudes, which nothing here draws from")
 
     from runner.config import set_threads
-    from runner.experiment import load_finished
+    from runner.experiment import load_trained
 
     set_threads(config.hardware.threads)
-    network, task, _ = load_finished(config, folder)
+    network, task, _ = load_trained(config, folder)
     prompt = _ids_of(arguments.prompt, task.data)
     begin = time.perf_counter()
     draw = _drawing_by(arguments.by, network, config, arguments.seed)

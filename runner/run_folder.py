@@ -177,10 +177,11 @@ class RunFolder:
         _save_arrays(self._weights, arrays, {"step": step})
 
     def load_weights(self) -> tuple[dict[str, np.ndarray], int] | None:
-        """The final weights and their step, or None where they were not kept."""
-        if not self.has_weights:
+        """The final weights and their step, those of the newest checkpoint before the end, or None."""
+        folders = [self._weights] if self.has_weights else sorted(self._checkpoints.glob("step-*"))
+        if not any((folder / "state.json").exists() for folder in folders):
             return None
-        arrays, state = _load_arrays(self._weights)
+        arrays, state = _load_arrays(folders[-1])
         return arrays, int(state["step"])
 
     def save_best(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
@@ -216,15 +217,15 @@ class RunFolder:
         shutil.rmtree(doomed, ignore_errors=True)
 
 
-def finished_run(path: Path) -> RunFolder:
-    """The folder, if it is one of a finished run that kept its weights; RunnerError where it is not."""
+def run_with_weights(path: Path) -> RunFolder:
+    """The folder, if it is one of a run that has a checkpoint or, finished, kept its weights; RunnerError if not."""
     folder = RunFolder(path.expanduser().absolute())
     summary = folder.summary() if folder.path.is_dir() else None
     if summary is None:
         raise RunnerError(f"{path} is no run folder: it has no summary.json; 'python -m runner' prints the one it made")
-    if not folder.is_finished():
-        raise RunnerError(f"{path}: the run is '{summary['status']}', not finished; give its command again first")
-    if not folder.has_weights:
+    if not (folder.is_finished() or folder.has_checkpoint):
+        raise RunnerError(f"{path}: the run is '{summary['status']}' and left no checkpoint; give its command again")
+    if not (folder.has_weights or folder.has_checkpoint):
         raise RunnerError(
             f"{path}: the run's weights were not kept (they are if they take at most 64 MB); "
             "give its command again with force=true keep_weights=true"

@@ -20,7 +20,7 @@ from runner.errors import ConfigError, require
 TABLES = CONF / "table"
 BENCH = "bench"  # folder in it, of tables that no runs make
 PUBLISHED = CONF.parent / "results" / "published"
-_BENCH_SCRIPT = CONF.parent / "scripts" / "bench.py"
+_REPOSITORY = CONF.parent
 
 T = TypeVar("T")
 Point = tuple[tuple[str, int | float], ...]  # (key, value) of every swept setting of one run
@@ -40,11 +40,24 @@ class Method:
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A data set of the tables. ``published``: its name in published CSVs; None marks a stand-in."""
+    """A data set of the tables, or a model on one. ``published``: its name in published CSVs; None marks a stand-in.
+
+    ``dataset``: where it is not the column's own name. ``overrides``: what else makes the column, such as the model;
+    ``published_model``: that model's name in published CSVs.
+    """
 
     name: str
     label: str
     published: str | None = None
+    dataset: str | None = None
+    overrides: tuple[str, ...] = ()
+    published_model: str | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            self.published is not None or self.published_model is None,
+            "published_model: goes with published, the data set's name",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +83,7 @@ class Swept:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileDataset:
-    """How one data set is trained in a profile.
+    """How one column is trained in a profile.
 
     ``tuned``: settings of some methods, which profiles may share; ``lengths``: how long some train in this one.
     """
@@ -207,10 +220,14 @@ class TableSpec:
         "convergence",
         "speed",
         "precision",
+        "perplexity",
+        "perplexity_loss",
+        "codebooks",
         "time_to_accuracy",
         "learning_rates",
         "distribution",
         "curves",
+        "effect",
         "frequency",
         "frontier",
         "diagnosis",
@@ -229,7 +246,9 @@ class TableSpec:
             )
         elif self.kind == "frontier":
             require(bool(sweep), "kind: frontier needs a grid with a sweep")
-        else:
+        elif self.kind == "effect":
+            require(len({swept.key for swept in sweep}) == 1, "kind: effect needs a grid that sweeps one key")
+        elif self.kind != "curves":
             require(not sweep, f"kind: {self.kind} shows one run of a method and seed: name a grid without a sweep")
         require(
             bool(self.diagnose) == (self.kind == "diagnosis"), "diagnose: goes with kind: diagnosis, and only with it"
@@ -237,7 +256,7 @@ class TableSpec:
 
     @property
     def is_figure(self) -> bool:
-        return self.kind in ("distribution", "curves", "frequency", "frontier")
+        return self.kind in ("distribution", "curves", "effect", "frequency", "frontier")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +272,10 @@ class BenchSpec:
         return results_dir / "bench" / f"{self.name}.json"
 
     def command(self, results_dir: Path) -> list[str]:
-        return [sys.executable, str(_BENCH_SCRIPT), *self.arguments, "--json", str(self.report(results_dir))]
+        """To be run in the repository; paths are relative to that, so that reports do not tell the machine's."""
+        report = self.report(results_dir)
+        shown = report.relative_to(_REPOSITORY) if report.is_relative_to(_REPOSITORY) else report
+        return [sys.executable, "scripts/bench.py", *self.arguments, "--json", str(shown)]
 
 
 def table_names(folder: Path = TABLES) -> list[str]:
@@ -388,9 +410,11 @@ def expand(
         if datasets is not None and dataset.name not in datasets:
             continue
         for method, point in ((m, point) for m in grid.methods for point in grid.points(m.name)):
+            column = grid.column(dataset.name)
             chosen = (
-                f"dataset={dataset.name}",
+                f"dataset={column.dataset or column.name}",
                 *grid.fixed,
+                *column.overrides,
                 *method.overrides,
                 *dataset.overrides_of(method.name),
                 *(f"{key}={value}" for key, value in point),

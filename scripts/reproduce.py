@@ -12,6 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
+from runner.config import CONF
 from runner.errors import RunnerError
 from runner.tables import PROFILES, TABLES, BenchSpec, TableSpec, bench_names, load_bench, load_table, table_names
 
@@ -58,7 +59,7 @@ def measure(spec: BenchSpec, arguments: argparse.Namespace) -> int:
         raise RunnerError(f"{spec.name} comes from no runs: without --render-only it is measured")
     command = spec.command(arguments.results_dir.expanduser().absolute())
     print(f"{spec.title}: {' '.join(command)}", flush=True)
-    return 0 if arguments.dry_run else subprocess.run(command, check=False).returncode
+    return 0 if arguments.dry_run else subprocess.run(command, cwd=CONF.parent, check=False).returncode
 
 
 def reproduce(

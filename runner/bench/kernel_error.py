@@ -20,9 +20,10 @@ import numpy as np
 import pandas as pd
 
 from runner import rng
+from runner.bench.report import origin_of
 from runner.config import RunConfig
 from runner.features import ONE, RandomFourier
-from runner.run_folder import provenance, write_atomically
+from runner.run_folder import write_atomically
 
 NUM_PAIRS = 20_000
 FEATURES = (256**2, 1000, 100)
@@ -185,7 +186,7 @@ def write_report(path: Path, config: RunConfig, threads: int, *, draws: int) -> 
     with tqdm(total=total, unit="kernel", **BAR) as bar:
         records = errors(vectors_RH, num_pairs=NUM_PAIRS, draws=draws, tick=bar.update)
     notes = [note.format(pairs=NUM_PAIRS, draws=draws) for note in NOTES]
-    origin = {key: value for key, value in provenance(config, threads, "").items() if key not in _NO_RUN}
+    origin = origin_of(config, threads)
     made = f"{origin['started']}; commit {(origin['commit'] or 'unknown')[:12]}"
     made += f" with uncommitted changes {origin['patch']}" if origin["patch"] else ""
     table = markdown_table(as_frame(records, dim))
@@ -196,6 +197,3 @@ def write_report(path: Path, config: RunConfig, threads: int, *, draws: int) -> 
     write_atomically(path, json.dumps({**report, "dim": dim, "results": records}, indent=1) + "\n")
     write_atomically(path.with_suffix(".md"), text)
     return text
-
-
-_NO_RUN = ("data_checksum", "run_id")  # a bench is no run

@@ -10,6 +10,12 @@ from runner.config import RunConfig
 from runner.run_folder import provenance, write_atomically
 
 
+def origin_of(config: RunConfig, threads: int) -> dict[str, Any]:
+    """Where a report's numbers come from: a run's provenance without what only a run has."""
+    origin = provenance(config, threads, data_checksum="")
+    return {key: value for key, value in origin.items() if key not in ("data_checksum", "run_id")}
+
+
 def write_report(
     path: Path,
     head: dict[str, Any],
@@ -23,8 +29,7 @@ def write_report(
 
     ``head``: the report's name, settings and notes. Returns the Markdown.
     """
-    origin = provenance(config, threads, data_checksum="")
-    origin = {key: value for key, value in origin.items() if key not in ("data_checksum", "run_id")}
+    origin = origin_of(config, threads)
     path.parent.mkdir(parents=True, exist_ok=True)
     report = {**head, "classes": list(classes), "provenance": origin, "sizes": []}
     text = ""

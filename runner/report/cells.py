@@ -13,7 +13,7 @@ import pandas as pd
 
 from runner.clock import STAGES
 from runner.report.records import FINISHED, NOT_RUN, RunRecord, record_of, status_of
-from runner.tables import PUBLISHED, Grid, Method, PlannedRun, Point, Published, TableSpec
+from runner.tables import PUBLISHED, Column, Grid, Method, PlannedRun, Point, Published, TableSpec
 
 FAIL = "Fail"
 
@@ -52,11 +52,19 @@ class Panel:
     mark_best: bool = False
 
 
+def _perplexity(split: str, label: str) -> Metric:
+    published = {"valid": "val"}.get(split, split)
+    return Metric(
+        name=f"{published}_ppl", label=f"{label} perplexity", unit="", decimals=2,
+        measure=lambda record, _: record.metric(f"{split}/ppl"),
+    )  # fmt: skip
+
+
 def cost_of_reaching(share: float, cost: str, record: RunRecord, baseline: RunRecord) -> float | None:
     """Cost (``epoch`` or ``train_seconds``) at the first evaluation whose subset P@1 is at least ``share`` of the
     baseline's last; None where no evaluation is."""
-    goal = share * baseline.subset_curve(cost)[-1][1]
-    return next((spent for spent, p1 in record.subset_curve(cost) if p1 >= goal), None)
+    goal = share * baseline.curve(cost)[-1][1]
+    return next((spent for spent, p1 in record.curve(cost) if p1 >= goal), None)
 
 
 def _precision(k: int) -> Metric:
@@ -128,6 +136,29 @@ MEMORY = Metric(
     decimals=0,
     measure=lambda record, _: record.summary["peak_rss_mb"],
 )
+DELTA = Metric(
+    name="delta_ppl_percent", label="Above exact softmax's", unit="%", decimals=1, needs_baseline=True,
+    measure=lambda record, to: 100 * (record.metric("valid/ppl") / to.baseline.metric("valid/ppl") - 1),
+)  # fmt: skip
+LOG_PERPLEXITY = Metric(
+    name="log_ppl", label="Log of test perplexity", unit="", decimals=4,
+    measure=lambda record, _: math.log(record.metric("test/ppl")),
+)  # fmt: skip
+DIVERGENCE = Metric(
+    name="kl_loss", label="KL(softmax to proposal)", unit="", decimals=4,
+    measure=lambda record, _: float(record.summary["diagnostics"]["kl"]),
+)  # fmt: skip
+EPOCHS = Metric(
+    name="epochs", label="Epochs trained", unit="epochs", decimals=0, measure=lambda record, _: record.summary["epochs"]
+)
+BEST_EPOCH = Metric(
+    name="best_epoch", label="Best epoch", unit="epochs", decimals=0,
+    measure=lambda record, _: record.summary["selection"]["epoch"],
+)  # fmt: skip
+TOKEN_SPEED = Metric(
+    name="tokens_per_second", label="Tokens a second", unit="tokens", decimals=0,
+    measure=lambda record, _: record.summary["tokens_per_second"],
+)  # fmt: skip
 LEARNING_RATE = Metric(
     name="learning_rate", label="Learning rate", unit="", decimals=6, is_setting=True,
     measure=lambda record, _: float(record.config["optimizer"]["lr"]),
@@ -135,6 +166,11 @@ LEARNING_RATE = Metric(
 COST = Panel(
     title="Cost: seconds per epoch, in all and by stage; candidates; memory",
     metrics=(SECONDS, *map(_stage, STAGES), CANDIDATES, MEMORY),
+    with_published=False,
+)
+COST_OF_TEXT = Panel(
+    title="Cost: seconds per epoch, in all and by stage; tokens a second; candidates; memory",
+    metrics=(EPOCHS, BEST_EPOCH, SECONDS, *map(_stage, STAGES), TOKEN_SPEED, CANDIDATES, MEMORY),
     with_published=False,
 )
 PANELS: dict[str, tuple[Panel, ...]] = {
@@ -146,6 +182,18 @@ PANELS: dict[str, tuple[Panel, ...]] = {
     "precision": (
         Panel(title="", metrics=(_precision(1), _precision(3), _precision(5))),
         COST,
+    ),
+    "perplexity": (
+        Panel(
+            title="",
+            metrics=(_perplexity("test", "Test"), _perplexity("valid", "Validation"), _perplexity("train", "Train")),
+        ),
+        COST_OF_TEXT,
+    ),
+    "perplexity_loss": (Panel(title="", metrics=(DELTA,)),),
+    "codebooks": (
+        Panel(title="", metrics=(DIVERGENCE, LOG_PERPLEXITY)),
+        COST_OF_TEXT,
     ),
     "time_to_accuracy": (
         Panel(title="", metrics=(_seconds_to(50), _seconds_to(90), _sooner(90), _precision(1), SECONDS, LEARNING_RATE)),
@@ -238,7 +286,7 @@ def cells(spec: TableSpec, runs: Sequence[PlannedRun]) -> pd.DataFrame:
                     ours = measure(metric, mine, references) if mine else Ours(None, None, NOT_RUN)
                     printed, printed_word = None, ""
                     if column.published and published is not None and panel.with_published:
-                        printed, printed_word = _lookup(published, column.published, method, metric)
+                        printed, printed_word = _lookup(published, column, method, metric)
                     difference = ours.value - printed if ours.value is not None and printed is not None else None
                     rows.append(
                         {
@@ -263,10 +311,14 @@ def cells(spec: TableSpec, runs: Sequence[PlannedRun]) -> pd.DataFrame:
     return pd.DataFrame(rows).astype(dict.fromkeys(numbers, "float64"))
 
 
-def _lookup(published: pd.DataFrame, dataset: str, method: Method, metric: Metric) -> tuple[float | None, str]:
+def _lookup(published: pd.DataFrame, column: Column, method: Method, metric: Metric) -> tuple[float | None, str]:
     found = published[
-        (published["dataset"] == dataset) & (published["method"] == method.name) & (published["metric"] == metric.name)
+        (published["dataset"] == column.published)
+        & (published["method"] == method.name)
+        & (published["metric"] == metric.name)
     ]
+    if column.published_model is not None:
+        found = found[found["model"] == column.published_model]
     if len(found) == 0:
         return None, ""
     value, note = float(found["value"].iloc[0]), str(found["note"].iloc[0])
@@ -289,6 +341,7 @@ def runs_table(grid: Grid, runs: Sequence[PlannedRun]) -> pd.DataFrame:
                 "method": grid.label(run),
                 "seed": run.seed,
                 "status": status_of(run) + (f": {record.error}" if record.error else ""),
+                "ended": record.ending,
                 "commit": commit + (" + changes" if made.get("patch") else ""),
                 "started": made.get("started", ""),
                 "run id": record.run_id,

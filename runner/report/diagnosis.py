@@ -202,7 +202,10 @@ def cumulative_of(panels: Mapping[str, Diagnosis]) -> "Figure":
     panel for each title."""
     figure, axes = new_figure(1, len(panels), width=5.4, height=4.4)
     for axis, (title, diagnosis) in zip(axes[0], panels.items(), strict=True):
-        shown = shown_in_figures(diagnosis)
+        # One that avoids targets is held against the softmax of the others, which is another curve.
+        shown = [entry for entry in shown_in_figures(diagnosis) if not entry.avoids_targets]
+        if not shown:
+            continue
         ends_G = np.array(shown[0].cumulative["rank_end"])
         axis.plot(ends_G, shown[0].cumulative["truth"], color="#000000", linewidth=3, alpha=0.85, label="softmax")
         for place, (entry, (colour, marker)) in enumerate(zip(shown, _looks(shown), strict=True)):
@@ -212,7 +215,7 @@ def cumulative_of(panels: Mapping[str, Diagnosis]) -> "Figure":
                 markevery=(place % every, every), label=entry.name,
             )  # fmt: skip
         axis.set(xscale="log", xlim=(1, ends_G[-1]), ylim=(0, 1.02), xlabel="classes, most probable first", title=title)
-        plain_log_ticks(axis)
+        plain_log_ticks(axis.xaxis)
     axes[0, 0].set_ylabel("cumulative probability, mean over rows")
     handles, labels = axes[0, -1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center")

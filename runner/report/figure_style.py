@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
-    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 COLOURS = {
@@ -22,10 +22,24 @@ COLOURS = {
     "full_bf16": "#666666",
     "lsh_embedding_shared": "#8C2D04",
     "lsh_label_shared": "#B8A200",
+    "exact": "#444444",
+    "in_batch": "#DDCC77",
+    "lsh": "#F0A07A",
+    "lsh_topk": "#8B5A2B",
+    "quadratic": "#7A68A6",
+    "sphere": "#B8A9D9",
+    "rff": "#117733",
+    "midx_pq": "#882255",
+    "midx_rq": "#CC3366",
+    "midx_exact": "#332288",
+    "midx_learn_pq": "#E377C2",
+    "midx_learn_rq": "#FF9DA7",
 }
 MARKERS = {
     "full": "s", "lsh_embedding": "o", "lsh_label": "D", "topk": "^", "unigram": "v", "log_uniform": "P",
     "nce": "X", "uniform": "*", "full_bf16": "p", "lsh_embedding_shared": "h", "lsh_label_shared": "d",
+    "exact": "8", "lsh": "<", "lsh_topk": ">", "quadratic": "H", "sphere": "$S$", "rff": "$R$", "in_batch": "$B$",
+    "midx_pq": "$P$", "midx_rq": "$Q$", "midx_exact": "$M$", "midx_learn_pq": "$p$", "midx_learn_rq": "$q$",
 }  # fmt: skip
 OTHER = "#7F7F7F"
 _MORE = (  # for methods without a look of their own, by their order in the figure
@@ -71,12 +85,13 @@ def new_figure(rows: int, columns: int, *, width: float, height: float) -> tuple
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def plain_log_ticks(axis: "Axes") -> None:
-    """1, 2, 5, 10, 20 ... on a logarithmic axis, written out."""
+def plain_log_ticks(axis: "Axis") -> None:
+    """1, 2, 5, 10, 20 ... on a logarithmic axis (``axes.xaxis`` or ``yaxis``), written out; more where it is short."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    low, high = axis.get_xlim()
-    subs = (1.0, 2.0, 5.0) if high / low < 2000 else (1.0,)
-    axis.xaxis.set_major_locator(LogLocator(base=10, subs=subs))
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    low, high = axis.get_view_interval()
+    ratio = high / low
+    subs = (1.0,) if ratio >= 2000 else (1.0, 2.0, 5.0) if ratio > 8 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
+    axis.set_major_locator(LogLocator(base=10, subs=subs))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))

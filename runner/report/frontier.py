@@ -133,7 +133,7 @@ def _panel(axis: "Axes", settings: Sequence[Setting], labels: Mapping[str, str])
     )  # fmt: skip
     axis.margins(0.12)
     axis.set_xscale("log")
-    plain_log_ticks(axis)
+    plain_log_ticks(axis.xaxis)
     axis.set_xlabel("seconds of training")
 
 

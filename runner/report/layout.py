@@ -70,6 +70,7 @@ def _block(
 ) -> Block:
     column = spec.grid.column(dataset)
     heading = column.label + (f" – {panel.title}" if panel.title else "")
+    printed = set(part[part["published"].notna() | (part["published_note"] != "")]["metric"])
     rows = []
     for method in spec.grid.methods:
         line = part[part["method"] == method.name]
@@ -79,7 +80,7 @@ def _block(
             cell = line[line["metric"] == metric.name].iloc[0]
             text = _ours_text(cell, metric)
             row[_with_unit(metric)] = f"**{text}**" if cell["ours"] == best else text
-            if not cell["stand_in"] and part["published"].notna().any():
+            if not cell["stand_in"] and metric.name in printed:
                 row[f"{_with_unit(metric)}, published"] = _published_text(cell, metric)
                 row[f"{_with_unit(metric)}, difference"] = _number(cell["difference"], metric, sign=True)
         made = [record_of(run) for run in runs if run.method == method.name]

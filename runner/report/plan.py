@@ -11,13 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pandas as pd
 
 from runner.data import CardConfig, SyntheticXcConfig
-from runner.data.card import Expected, RowsCard, load_card
+from runner.data.card import Expected, ExpectedText, RowsCard, TextCard, load_card
 from runner.data.synthetic_xc import Shape
 from runner.errors import RunLocked
+from runner.models.language import LstmConfig, TransformerConfig
 from runner.report.records import (
     FINISHED,
     NOT_RUN,
@@ -130,53 +132,100 @@ def duration(seconds: float) -> str:
 _DENSE_FLOPS, _GATHERED_FLOPS, _SECONDS_PER_ROW, _START_SECONDS = 1e11, 1.2e10, 1e-5, 8.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    """Rows (tokens, of text) that an epoch trains on, a step trains on, are evaluated in an epoch, and at the end."""
+
+    classes: int
+    trained: int
+    step: int
+    evaluated: int
+    evaluated_last: int
+    encode_seconds: float  # of a trained row
+
+
 def estimate(run: PlannedRun, earlier: Sequence[RunRecord]) -> tuple[float | None, bool]:
-    """(wall seconds, whether from earlier runs of the same data set, method and batch size)."""
+    """(wall seconds, whether from earlier runs of the same data set, method and batch size).
+
+    All the epochs are counted, though a validation set may end the training before.
+    """
     config = run.config
-    shape = _shape(run)
-    if shape is None:
+    work = _work(run)
+    if work is None:
         return None, False
-    steps_per_epoch = max(1, shape.num_train // config.batch_size)
     epochs = float(config.epochs)
     if config.max_steps is not None:
-        epochs = min(epochs, config.max_steps / steps_per_epoch)
-    sizes = [shape.num_classes * config.model.hidden * 2.0]
-    dense_row = sizes[0] / _DENSE_FLOPS
-    evaluated = epochs * config.evaluation.per_epoch * min(config.evaluation.rows, shape.num_test) + shape.num_test
-    fixed = _START_SECONDS + evaluated * dense_row
+        epochs = min(epochs, config.max_steps / max(1, work.trained // work.step))
+    dense_row = 2.0 * work.classes * config.model.dim / _DENSE_FLOPS
+    evaluated_row = dense_row + work.encode_seconds / 3
+    fixed = _START_SECONDS + (epochs * work.evaluated + work.evaluated_last) * evaluated_row
     alike = [record.seconds_per_epoch for record in earlier if _is_alike(record, run)]
     if alike:
         return fixed + epochs * statistics.median(alike), True
-    return fixed + epochs * shape.num_train * _row_seconds(run, shape.num_classes, dense_row), False
+    return fixed + epochs * work.trained * (work.encode_seconds + _layer_seconds(run, work.classes, dense_row)), False
 
 
-def _row_seconds(run: PlannedRun, num_classes: int, dense_row: float) -> float:
-    """Training seconds of one row, from how many classes the sampler touches."""
-    sampler, hidden = run.config.sampler, run.config.model.hidden
-    gathered = 6.0 * hidden * min(1000, num_classes) / _GATHERED_FLOPS
+def _layer_seconds(run: PlannedRun, num_classes: int, dense_row: float) -> float:
+    """Training seconds of the output layer for one row, from how many classes the sampler touches."""
+    sampler, dim = run.config.sampler, run.config.model.dim
+    candidates = min(getattr(sampler, "num_samples", 1000), num_classes)
+    gathered = 6.0 * dim * candidates / _GATHERED_FLOPS
     if sampler.name == "full":
-        return _SECONDS_PER_ROW + 3 * dense_row
+        return 3 * dense_row
     if sampler.name in ("topk", "exact", "quadratic", "sphere", "midx_exact"):
-        return _SECONDS_PER_ROW + 1.5 * dense_row + gathered
+        return 1.5 * dense_row + gathered
     if sampler.name.startswith("lsh"):
-        return _SECONDS_PER_ROW + gathered * (1 + sampler.L / 400)
-    return _SECONDS_PER_ROW + (gathered / 10 if getattr(sampler, "shared", False) else gathered)
+        return gathered * (1 + sampler.L / 400)
+    return gathered / 10 if getattr(sampler, "shared", False) else gathered
 
 
-def _shape(run: PlannedRun) -> Expected | Shape | None:
-    dataset = run.config.dataset
+def _work(run: PlannedRun) -> _Work | None:
+    """None where nothing tells the sizes before the data are read."""
+    config, dataset = run.config, run.config.dataset
+    shape: Expected | ExpectedText | Shape | None = None
     if isinstance(dataset, CardConfig):
         card = load_card(dataset.name)
-        return card.expected if isinstance(card, RowsCard) else None
-    return dataset.shape if isinstance(dataset, SyntheticXcConfig) else None
+        assert isinstance(card, RowsCard | TextCard)
+        shape = card.expected
+    elif isinstance(dataset, SyntheticXcConfig):
+        shape = dataset.shape
+    if shape is None:
+        return None
+    if isinstance(shape, ExpectedText):
+        if shape.train_tokens is None or shape.valid_tokens is None or shape.test_tokens is None:
+            return None
+        return _Work(
+            classes=shape.num_classes,
+            trained=shape.train_tokens,
+            step=config.batch_size * config.windows.length,
+            evaluated=config.evaluation.per_epoch * shape.valid_tokens,
+            evaluated_last=2 * shape.test_tokens + shape.valid_tokens,
+            encode_seconds=_SECONDS_PER_ROW + 6.0 * _weights_between(config.model) / _DENSE_FLOPS,
+        )
+    return _Work(
+        classes=shape.num_classes,
+        trained=shape.num_train,
+        step=config.batch_size,
+        evaluated=config.evaluation.per_epoch * min(config.evaluation.rows, shape.num_test),
+        evaluated_last=shape.num_test,
+        encode_seconds=_SECONDS_PER_ROW,
+    )
+
+
+def _weights_between(model: Any) -> int:
+    """Weights between words and classes that every token meets."""
+    if isinstance(model, LstmConfig):
+        return model.layers * 4 * model.hidden * (model.embedding + model.hidden)
+    assert isinstance(model, TransformerConfig)
+    return model.layers * model.embedding * (4 * model.embedding + 2 * model.feed_forward)
 
 
 def _is_alike(record: RunRecord, run: PlannedRun) -> bool:
-    """Same data set, method, batch size and threads asked for; K, L, learning rate and length may differ."""
+    """Same data set, model, method, batch size and threads asked for; K, L, learning rate and length may differ."""
     theirs, ours = record.config, run.config.as_dict()
-    alike = all(theirs[group]["name"] == ours[group]["name"] for group in ("model", "sampler", "loss"))
-    alike &= all(theirs["sampler"].get(key) == ours["sampler"].get(key) for key in ("shared", "products"))
-    return alike and all(theirs[key] == ours[key] for key in ("dataset", "batch_size", "hardware"))
+    alike = all(theirs[group]["name"] == ours[group]["name"] for group in ("sampler", "loss"))
+    alike &= all(theirs["sampler"].get(key) == ours["sampler"].get(key) for key in ("shared", "products", "D"))
+    return alike and all(theirs[key] == ours[key] for key in ("dataset", "model", "batch_size", "hardware"))
 
 
 # ---------------------------------------------------------------- running
@@ -230,8 +279,7 @@ def execute(steps: Sequence[Step]) -> Outcome:
                 _say("stopped: finished runs stay, the same command continues")
                 break
             if code == 0 and record.finished:
-                p1 = 100 * record.metric("test/p@1")
-                _say(f"    {FINISHED} in {duration(time.monotonic() - begin)}: P@1 {p1:.2f} %")
+                _say(f"    {FINISHED} in {duration(time.monotonic() - begin)}: {record.headline}")
                 continue
             why = _record_failure(step.run, code)
             outcome.failed.append((step.title, why))

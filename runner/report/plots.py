@@ -1,6 +1,7 @@
 """The figures of conf/table, from run folders."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from runner.report.figure_style import COLOURS, MARKERS, OTHER, STYLE, new_figure, plain_log_ticks, save
 from runner.report.frontier import frontier, settings_of_plan
 from runner.report.records import RunRecord, record_of
-from runner.tables import Column, Grid, Method, PlannedRun, TableSpec
+from runner.tables import Column, Grid, PlannedRun, TableSpec, point_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,66 +33,159 @@ def draw(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path) -> list[Path
             figures = {spec.name: frontier(panels, {m.name: m.label for m in spec.grid.methods})}
         elif spec.kind == "curves":
             figures = {spec.name: _curves(spec.grid, columns, finished)}
+        elif spec.kind == "effect":
+            figures = {spec.name: _effect(spec.grid, columns, finished)}
         else:
             figures = {spec.name: _frequency(columns, finished)}
         return [save(figure, folder / name) for name, figure in figures.items() if figure is not None]
 
 
-# ---------------------------------------------------------------- P@1 against seconds and against iterations
+# ---------------------------------------------------------------- what training reaches, and when
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Line:
+    """Runs of one method that differ in nothing but the seed, and how their line looks."""
+
+    label: str
+    records: tuple[RunRecord, ...]
+    colour: Any
+    marker: str
+
+
+def _lines(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> list[_Line]:
+    """A line for each method, or for each of its swept settings, those from light to dark."""
+    import matplotlib
+
+    shades = matplotlib.colormaps["viridis_r"]
+    lines = []
+    for method in grid.methods:
+        points = grid.points(method.name)
+        for place, point in enumerate(points):
+            mine = tuple(
+                record_of(run)
+                for run in runs
+                if run.dataset == column.name and run.method == method.name and run.point == point
+            )
+            if not mine:
+                continue
+            label = f"{method.label}, {point_text(point)}" if point else method.label
+            marker = MARKERS.get(method.name, ".")
+            colour: Any = COLOURS.get(method.name, OTHER)
+            if len(points) > 1:
+                colour, marker = (
+                    shades(0.1 + 0.9 * place / (len(points) - 1)),
+                    ("o", "s", "^", "D", "v", "P")[place % 6],
+                )
+            lines.append(_Line(label=label, records=mine, colour=colour, marker=marker))
+    return lines
+
+
+def _legend(figure: "Figure", axes: "np.ndarray", *, columns: int) -> None:
+    """One for all panels, below them, in the order of the lines."""
+    handles = {
+        label: handle for axis in axes.flat for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        list(handles.values()), list(handles), loc="outside lower center", ncols=min(len(handles), 4 * columns)
+    )
 
 
 def _curves(grid: Grid, columns: Sequence[Column], runs: Sequence[PlannedRun]) -> "Figure":
+    """What evaluations measured against seconds and, below, against iterations or (texts) epochs."""
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     figure, axes = new_figure(2, len(columns), width=5.2, height=3.5)
     for place, column in enumerate(columns):
+        lines = _lines(grid, column, runs)
+        text = lines[0].records[0].models_text
         time_axis, step_axis = axes[0, place], axes[1, place]
-        for method in grid.methods:
-            mine = [record_of(run) for run in runs if run.dataset == column.name and run.method == method.name]
-            if mine:
-                _curve(time_axis, method, mine, "train_seconds")
-                _curve(step_axis, method, mine, "step")
+        for line in lines:
+            _curve(time_axis, line, "train_seconds")
+            _curve(step_axis, line, "epoch" if text else "step")
         time_axis.set_xscale("log")
         time_axis.set_title(column.label)
         time_axis.set_xlabel("seconds of training")
-        step_axis.set_xlabel("iterations")
+        step_axis.set_xlabel("epochs" if text else "iterations")
         step_axis.set_xlim(left=0)
         step_axis.xaxis.set_major_locator(MaxNLocator(6))
         step_axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        plain_log_ticks(time_axis.xaxis)
         for axis in (time_axis, step_axis):
-            axis.set_ylim(bottom=0)
-        plain_log_ticks(time_axis)
-    for row in range(2):
-        axes[row, 0].set_ylabel("P@1 on the test subset, %")
-    handles = {
-        label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
-    order = [method.label for method in grid.methods if method.label in handles]
-    figure.legend(
-        [handles[label] for label in order],
-        order,
-        loc="outside lower center",
-        ncols=min(len(order), 4 * len(columns)),
-    )
+            if text:
+                _show_perplexities(axis, lines)
+            else:
+                axis.set_ylim(bottom=0)
+            if place == 0:
+                axis.set_ylabel("validation perplexity" if text else "P@1 on the test subset, %")
+    _legend(figure, axes[:1], columns=len(columns))
     return figure
 
 
-def _curve(axis: "Axes", method: Method, records: Sequence[RunRecord], x_key: str) -> None:
-    """One line per method: the mean over seeds, with every seed's own line faint behind it."""
-    colour = COLOURS.get(method.name, OTHER)
-    lines = []
-    for record in records:
-        observed = record.of_kind("evaluation")
-        lines.append(np.array([[item[x_key], 100 * item["test_subset/p@1"]] for item in observed]).reshape(-1, 2))
-    if len(lines) > 1:
-        for line in lines:
-            axis.plot(line[:, 0], line[:, 1], color=colour, alpha=0.3, linewidth=0.8)
-    shared = min(len(line) for line in lines)
-    mean = np.mean([line[:shared] for line in lines], axis=0)
+def _curve(axis: "Axes", line: _Line, cost: str) -> None:
+    """The mean over seeds, with every seed's own line faint behind it."""
+    each = []
+    for record in line.records:
+        scale = 1 if record.models_text else 100
+        each.append(np.array([[spent, scale * value] for spent, value in record.curve(cost)]).reshape(-1, 2))
+    if len(each) > 1:
+        for one in each:
+            axis.plot(one[:, 0], one[:, 1], color=line.colour, alpha=0.3, linewidth=0.8)
+    shared = min(len(one) for one in each)
+    mean = np.mean([one[:shared] for one in each], axis=0)
     axis.plot(
-        mean[:, 0], mean[:, 1], color=colour, label=method.label, linewidth=1.8,
-        marker=MARKERS.get(method.name, "."), markersize=4.5, markevery=max(1, shared // 16),
+        mean[:, 0], mean[:, 1], color=line.colour, label=line.label, linewidth=1.8,
+        marker=line.marker, markersize=4.5, markevery=max(1, shared // 16),
     )  # fmt: skip
+
+
+def _show_perplexities(axis: "Axes", lines: Sequence[_Line]) -> None:
+    """A logarithmic axis that ends a little above where the worst line ends: first epochs are far off."""
+    finals = [record.curve("epoch")[-1][1] for line in lines for record in line.records if record.curve("epoch")]
+    lows = [min(value for _, value in record.curve("epoch")) for line in lines for record in line.records]
+    axis.set_yscale("log")
+    axis.set_ylim(0.95 * min(lows), min(max(2.2 * min(lows), 1.25 * max(finals)), 20 * min(lows)))
+    plain_log_ticks(axis.yaxis)
+
+
+# ---------------------------------------------------------------- the end of training by a swept setting
+
+
+def _effect(grid: Grid, columns: Sequence[Column], runs: Sequence[PlannedRun]) -> "Figure":
+    """Test perplexity against the one swept setting; methods without it as dashed lines across."""
+    from matplotlib.ticker import NullLocator
+
+    key = grid.sweep[0].key
+    values = sorted({value for swept in grid.sweep for value in swept.values})
+    figure, axes = new_figure(1, len(columns), width=5.6, height=4.0)
+    for axis, column in zip(axes[0], columns, strict=True):
+        for method in grid.methods:
+            mine = [run for run in runs if run.dataset == column.name and run.method == method.name]
+            ends: dict[float | None, list[float]] = {}
+            for run in mine:
+                ends.setdefault(dict(run.point).get(key), []).append(record_of(run).metric("test/ppl"))
+            colour = COLOURS.get(method.name, OTHER)
+            if None in ends:
+                level = float(np.mean(ends[None]))
+                axis.axhline(level, color=colour, linewidth=1.4, linestyle=(0, (4, 3)), label=method.label)
+            elif ends:
+                reached = sorted((value, np.array(found)) for value, found in ends.items() if value is not None)
+                at, mean = [value for value, _ in reached], [found.mean() for _, found in reached]
+                spread = [found.std(ddof=1) if len(found) > 1 else 0.0 for _, found in reached]
+                axis.errorbar(
+                    at, mean, yerr=spread if any(spread) else None, color=colour, label=method.label, linewidth=1.6,
+                    marker=MARKERS.get(method.name, "."), markersize=6, capsize=2,
+                )  # fmt: skip
+        axis.set_xscale("log")
+        axis.set_xticks(values, [f"{value:g}" for value in values])
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.set_yscale("log")
+        plain_log_ticks(axis.yaxis)
+        axis.set_xlabel(f"{key.rpartition('.')[2]} ({key})")
+        axis.set_title(column.label)
+    axes[0, 0].set_ylabel("test perplexity")
+    _legend(figure, axes, columns=len(columns))
+    return figure
 
 
 # ---------------------------------------------------------------- label frequency

@@ -1,6 +1,7 @@
 """A run as its folder tells it: status, numbers and observations. Nothing here is computed otherwise."""
 
 import functools
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,9 +87,35 @@ class RunRecord:
             return f"{name}_bf16"
         return f"{name}_shared" if name.startswith("lsh") and sampler.get("shared") else name
 
-    def subset_curve(self, cost: str) -> list[tuple[float, float]]:
-        """(``cost``: epoch, train_seconds or step; P@1 on the fixed test subset) of every evaluation."""
-        return [(record[cost], record["test_subset/p@1"]) for record in self.of_kind("evaluation")]
+    @property
+    def ending(self) -> str:
+        """What ended the training of a finished run, and when."""
+        if not self.finished:
+            return ""
+        epochs = f"epoch {float(self.summary['epochs']):g}"
+        stopped = self.summary.get("selection", {}).get("stopped_early")
+        return f"{epochs}: validation no better" if stopped else f"{epochs}, as planned"
+
+    @property
+    def models_text(self) -> bool:
+        return "valid/ppl" in self.summary.get("metrics", {})
+
+    @property
+    def headline(self) -> str:
+        """The metric one looks at first, for people."""
+        if self.models_text:
+            return f"test perplexity {self.metric('test/ppl'):.2f}"
+        return f"P@1 {100 * self.metric('test/p@1'):.2f} %"
+
+    def curve(self, cost: str) -> list[tuple[float, float]]:
+        """(``cost``: epoch, train_seconds or step; what evaluations during training measure) of every evaluation.
+
+        P@1 on the fixed test subset, a fraction; of language models, perplexity of the validation text, where a float
+        holds it.
+        """
+        key = "valid/ppl" if self.models_text else "test_subset/p@1"
+        observed = ((record[cost], float(record[key])) for record in self.of_kind("evaluation"))
+        return [(spent, value) for spent, value in observed if math.isfinite(value)]
 
 
 def record_of(run: PlannedRun) -> RunRecord:

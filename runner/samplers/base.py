@@ -120,14 +120,12 @@ class Sampler(ABC):
         """Whether a row's own targets are never among its candidates, by design."""
         return False
 
-    @property
-    def learns(self) -> bool:
-        """Whether a refresh learns from the query's hidden states."""
-        return False
+    def learn(self, query: Query, step: int) -> bool:
+        """Fit what is learnt from hidden states to the query's now, at the end of ``step``, whatever the schedule says.
 
-    def rebuild_from(self, query: Query, step: int) -> None:
-        """Follow the class vectors as of the end of ``step`` now, whatever the schedule says, and learn."""
-        raise NotImplementedError(f"{type(self).__name__} learns nothing")
+        Returns whether there was anything to learn.
+        """
+        return False
 
     @property
     def statistics(self) -> dict[str, float]:

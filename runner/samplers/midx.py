@@ -347,12 +347,11 @@ class MultiIndex(Sampler):
         self.next_refresh = step + self.period
         return True
 
-    @property
-    def learns(self) -> bool:
-        return self.learning is not None
-
-    def rebuild_from(self, query: Query, step: int) -> None:
+    def learn(self, query: Query, step: int) -> bool:
+        if self.learning is None:
+            return False
         self.rebuild(step, query.hidden_BD)
+        return True
 
     def rebuild(self, step: int, hidden_BD: np.ndarray | None) -> None:
         """New codebooks, starting from the present ones, and new codes. Diverged when weights are not finite."""

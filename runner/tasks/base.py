@@ -92,10 +92,6 @@ class Task(ABC):
         """What decides which weights are kept, the lower the better; None where there is no validation set."""
         return None
 
-    def training_metrics(self, loss: float) -> dict[str, Any]:
-        """Metrics that a mean training loss is known by."""
-        return {}
-
     # ------------------------------------------------------------ words
 
     @property

@@ -90,11 +90,10 @@ class LanguageModelling(Task):
 
     # ------------------------------------------------------------ measures
 
-    def cross_entropy(self, network: "Network", split: str, *, label: str) -> float:
-        """Mean over the targets of ``train``, ``valid`` or ``test``, in nats. Diverged where it is not a number."""
+    def cross_entropy(self, network: "Network", tokens_n: np.ndarray, *, name: str, label: str) -> float:
+        """Mean over a text's targets, in nats. Diverged where it is not a number. ``name``: of the text, for that."""
         encoder, layer, windows = network.encoder, network.layer, self.config.windows
         assert isinstance(encoder, TextEncoder)
-        tokens_n = getattr(self.data, f"{split}_T")
         rows = min(_EVALUATION_ROWS[windows.cut], max(1, (len(tokens_n) - 1) // windows.length))
         total, count, state = 0.0, len(tokens_n) - 1, encoder.start(rows)
         bar = tqdm(total=count, desc=label, leave=False, disable=count < 10**6, unit="token", **PROGRESS_BAR)
@@ -104,18 +103,24 @@ class LanguageModelling(Task):
                 total += float(layer.cross_entropy(hidden, batch.targets, by_magnitude=network.loss.by_magnitude).sum())
                 bar.update(batch.num_rows)
         if math.isnan(total):
-            raise Diverged(f"the cross-entropy of the {split} text is not a number; try a smaller optimizer.lr")
+            raise Diverged(f"the cross-entropy of the {name} text is not a number; try a smaller optimizer.lr")
         return total / count
 
     def evaluate_subset(self, network: "Network") -> dict[str, Any]:
         """The whole of the validation text."""
-        return {"valid/ppl": perplexity(self.cross_entropy(network, "valid", label="evaluating"))}
+        valid = self.cross_entropy(network, self.data.valid_T, name="valid", label="evaluating")
+        return {"valid/ppl": perplexity(valid)}
 
     def evaluate_final(self, network: "Network") -> dict[str, Any]:
-        """Of the test and validation texts. Diverged where one is beyond what a float holds."""
+        """Of the test and validation texts, and of as much of the training text's beginning as there is test text.
+
+        All without dropout, so that they compare. Diverged where one is beyond what a float holds.
+        """
+        data = self.data
+        texts = {"test": data.test_T, "valid": data.valid_T, "train": data.train_T[: len(data.test_T)]}
         metrics = {
-            f"{split}/ppl": perplexity(self.cross_entropy(network, split, label="final evaluation"))
-            for split in ("test", "valid")
+            f"{split}/ppl": perplexity(self.cross_entropy(network, text, name=split, label="final evaluation"))
+            for split, text in texts.items()
         }
         for name, value in metrics.items():
             if isinstance(value, str):
@@ -127,10 +132,6 @@ class LanguageModelling(Task):
 
     def validation_score(self, subset: Mapping[str, Any]) -> float | None:
         return self.headline_of(subset)
-
-    def training_metrics(self, loss: float) -> dict[str, Any]:
-        """Of full softmax, whose loss is the cross-entropy (with dropout); other losses are on scales of their own."""
-        return {"train/ppl": perplexity(loss)} if self.config.loss.name == "full" else {}
 
     # ------------------------------------------------------------ words
 

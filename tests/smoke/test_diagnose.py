@@ -17,10 +17,10 @@ import yaml
 from runner import diagnose, experiment
 from runner.config import CONF, RunConfig, compose
 from runner.errors import RunnerError
-from runner.experiment import load_finished, run
+from runner.experiment import load_trained, run
 from runner.run_folder import RunFolder
 from runner.samplers import SAMPLERS
-from runner.tasks import classification
+from runner.tasks import Classification, classification
 
 ROOT = CONF.parent
 SMALL = [
@@ -129,7 +129,7 @@ def test_a_resumed_run_observes_the_same(configure: Configure, monkeypatch: pyte
 def test_small_weights_are_kept_and_predict_the_same(configure: Configure) -> None:
     config = configure(*LSH, "max_steps=9")
     folder = RunFolder(run(config))
-    network, task, step = load_finished(config, folder)
+    network, task, step = load_trained(config, folder)
     assert step == 9
     assert task.evaluate_final(network) == (folder.summary() or {})["metrics"]
     assert not any("first" in name or "last_step" in name for name in network.final_weights())
@@ -214,7 +214,7 @@ def test_by_default_the_runs_own_sampler_with_its_tables(folder: Path, command: 
     everything = json.loads((folder / "diagnostics" / "diagnostics.json").read_text())
     (entry,) = everything["samplers"]
     assert entry["name"] == "lsh_label"
-    assert entry["tables"] == "with the tables the run ended with"
+    assert entry["tables"] == "with the tables of the run"
     assert entry["settings"]["K"] == 3
     summary = json.loads((folder / "summary.json").read_text())["diagnostics"]
     for name, value in entry["measures"].items():
@@ -303,7 +303,35 @@ def test_folders_that_can_not_be_measured(folder: Path, tmp_path: Path, command:
 
     summary = json.loads((folder / "summary.json").read_text())
     (folder / "summary.json").write_text(json.dumps({**summary, "status": "interrupted"}))
-    assert "the run is 'interrupted', not finished" in line(folder)
+    shutil.rmtree(folder / "weights")
+    assert "the run is 'interrupted' and left no checkpoint" in line(folder)
+
+
+def test_an_interrupted_run_is_measured_at_its_checkpoint(
+    configure: Configure, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configure(*LSH, "epochs=2")
+    real = Classification.evaluate_subset
+
+    def interrupted(*arguments: Any, **options: Any) -> dict[str, float]:
+        signal.raise_signal(signal.SIGINT)
+        return real(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "warm_up", lambda config: None)
+        patch.setattr(Classification, "evaluate_subset", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(config)
+    folder = config.run_dir
+    before = (folder / "metrics.jsonl").read_bytes()
+    code, _, err = command(folder, "--rows", "6", "--draws", "2")
+    assert code == 0, err
+    everything = json.loads((folder / "diagnostics" / "diagnostics.json").read_text())
+    assert 0 < everything["step"] < 16
+    assert f"step-{everything['step']:09d}" in os.listdir(folder / "checkpoint")
+    assert everything["samplers"][0]["tables"] == "with the tables of the run"
+    assert (folder / "metrics.jsonl").read_bytes() == before
+    assert run(config) == folder
 
 
 def test_data_that_changed_are_refused(folder: Path, command: Command) -> None:

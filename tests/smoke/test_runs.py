@@ -260,6 +260,29 @@ def test_a_run_that_blows_up_is_never_finished(sampler: str, lr: str, configure:
 
 # ---------------------------------------------------------------- the command, killed and continued
 
+# Sums of a thousand candidates: in so few steps already, code just compiled and code loaded differ in last bits.
+MANY_CANDIDATES = [
+    "dataset=synthetic_xc", "dataset.num_classes=5000", "dataset.num_features=2000", "dataset.num_train=4000",
+    "dataset.num_test=100", "evaluation.per_epoch=1", "evaluation.rows=50", "sampler=uniform",
+    "sampler.num_samples=1000", "max_steps=12", "hardware.threads=1", "keep_weights=true",
+]  # fmt: skip
+
+
+def test_the_run_that_compiles_has_the_bits_of_its_repetition(environment: dict[str, str], tmp_path: Path) -> None:
+    weights = []
+    for place in ("first", "second"):
+        done = subprocess.run(
+            [sys.executable, "-m", "runner", *MANY_CANDIDATES, f"results_dir={tmp_path / place}"],
+            env={**environment, "NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+            cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300,
+        )  # fmt: skip
+        assert ("compiling kernels" in done.stderr) == (place == "first")
+        weights.append(RunFolder(Path(done.stdout.splitlines()[-1])).load_weights())
+    (one, _), (two, _) = weights
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, two[name], err_msg=name)
+
+
 # 2,400 steps, a second or two: the first checkpoint comes after 10 ms, so a signal finds it far from the end.
 LONG = ["sampler=lsh_label", *LSH, "epochs=300", "evaluation.per_epoch=1", "hardware.threads=1"]
 
