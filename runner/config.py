@@ -138,17 +138,20 @@ class TrainingConfig:
     """What may be done to a step, and what follows from the validation set.
 
     ``clip``: largest norm of the gradient of all weights together; None: any. ``anneal``: the learning rate is
-    multiplied by it after every epoch in which validation did not improve; None: it stays. ``patience``: training stops
-    after so many epochs in a row without improvement; None: it does not.
+    multiplied by it after every epoch in which validation did not improve; None: it stays. ``decay``: the share of the
+    learning rate that the last of ``epochs`` has, to which it falls linearly from epoch to epoch; None: it does not.
+    ``patience``: training stops after so many epochs in a row without improvement; None: it does not.
     """
 
     clip: float | None = None
     anneal: float | None = None
+    decay: float | None = None
     patience: int | None = None
 
     def __post_init__(self) -> None:
         require(self.clip is None or self.clip > 0, "training.clip must be null or above 0")
         require(self.anneal is None or 0 < self.anneal < 1, "training.anneal must be null or lie in (0, 1)")
+        require(self.decay is None or 0 < self.decay < 1, "training.decay must be null or lie in (0, 1)")
         require(self.patience is None or self.patience >= 1, "training.patience must be null or at least 1 epoch")
 
 

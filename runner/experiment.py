@@ -348,6 +348,7 @@ class _Run:
                         self._evaluate_subset()
                     if in_epoch == self.per_epoch:
                         self._anneal()
+                        self._set_lr()
                     if self._diagnostics_are_due():
                         self._diagnose()
                     if stopping:
@@ -419,7 +420,14 @@ class _Run:
         factor = self.config.training.anneal
         if factor is not None and self._epochs_without_improvement() > 0:
             self.lr_factor *= factor
-            self.network.set_lr(self.config.optimizer.lr * self.lr_factor)
+
+    def _set_lr(self) -> None:
+        """The learning rate of the next step's epoch; the evaluation before that epoch made all rows current."""
+        config, epoch = self.config, self.step // self.per_epoch
+        share = 1.0
+        if config.training.decay is not None:
+            share -= (1 - config.training.decay) * min(1.0, epoch / max(1, config.epochs - 1))
+        self.network.set_lr(config.optimizer.lr * self.lr_factor * share)
 
     def _is_out_of_patience(self) -> bool:
         patience = self.config.training.patience
@@ -547,6 +555,5 @@ class _Run:
         self.latest_loss = state.get("latest_loss", self.latest_loss)
         self.best_score, self.best_step = state.get("best_score", self.best_score), state.get("best_step", 0)
         self.lr_factor = state.get("lr_factor", 1.0)
-        if self.lr_factor != 1.0:
-            self.network.set_lr(self.config.optimizer.lr * self.lr_factor)
+        self._set_lr()
         print(f"resuming at step {self.step:,} of {self.last_step:,}", file=sys.stderr)

@@ -167,9 +167,17 @@ def test_the_rate_falls_when_validation_does_not_improve(configure: Configure) -
     assert lr < 0.1, "the test would say nothing"
 
 
+def test_the_rate_decays_to_its_last_share(configure: Configure) -> None:
+    config = configure("sampler=full", "epochs=5", "training.decay=0.2", "optimizer.lr=0.1", "evaluation.per_epoch=1")
+    seen = [line["lr"] for line in observations(run(config), "evaluation")]
+    assert seen == pytest.approx([0.1, 0.08, 0.06, 0.04, 0.02])
+
+
 @pytest.mark.parametrize("choice", [
-    "sampler=full training.anneal=0.5 optimizer.lr=0.1", "sampler=midx_rq sampler.num_samples=20 sampler.codewords=4",
+    "sampler=full training.anneal=0.5 optimizer.lr=0.1 training.decay=0.1",
+    "sampler=midx_rq sampler.num_samples=20 sampler.codewords=4",
     "sampler=uniform sampler.num_samples=20 sampler.shared=false model.tied=false windows.cut=chunked",
+    "sampler=unigram sampler.num_samples=20 optimizer.rows=catch_up training.decay=0.1",
     "sampler=full optimizer=sgd optimizer.lr=5 training.clip=0.25",
 ])  # fmt: skip
 @pytest.mark.parametrize("call", [3, 8])
