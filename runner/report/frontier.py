@@ -1,4 +1,4 @@
-"""P@1 against training seconds: what each setting buys, and which settings nothing else beats."""
+"""P@1 or perplexity against training seconds: what each setting buys, and which settings nothing else beats."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,14 +29,25 @@ class Setting:
         return [float(record.summary["train_seconds"]) for record in self.records]
 
     @property
-    def accuracies(self) -> list[float]:
-        """Test P@1 of each run, percent."""
+    def models_text(self) -> bool:
+        return self.records[0].models_text
+
+    @property
+    def qualities(self) -> list[float]:
+        """Test P@1 of each run in percent; of language models, test perplexity."""
+        if self.models_text:
+            return [record.metric("test/ppl") for record in self.records]
         return [100 * record.metric("test/p@1") for record in self.records]
 
     @property
     def middle(self) -> tuple[float, float]:
-        """Mean (training seconds, P@1) over the seeds."""
-        return fmean(self.costs), fmean(self.accuracies)
+        """Mean (training seconds, quality) over the seeds."""
+        return fmean(self.costs), fmean(self.qualities)
+
+    @property
+    def gain(self) -> float:
+        """The quality, the larger the better."""
+        return -self.middle[1] if self.models_text else self.middle[1]
 
 
 def settings_of_plan(runs: Sequence[PlannedRun]) -> list[Setting]:
@@ -70,10 +81,10 @@ def _text(record: RunRecord, keys: Sequence[str]) -> str:
 
 
 def pareto(settings: Sequence[Setting]) -> list[Setting]:
-    """The settings no other beats in both seconds and P@1, fastest first."""
+    """The settings no other beats in both seconds and quality, fastest first."""
     best: list[Setting] = []
-    for setting in sorted(settings, key=lambda s: (s.middle[0], -s.middle[1])):
-        if not best or setting.middle[1] > best[-1].middle[1]:
+    for setting in sorted(settings, key=lambda s: (s.middle[0], -s.gain)):
+        if not best or setting.gain > best[-1].gain:
             best.append(setting)
     return best
 
@@ -94,7 +105,8 @@ def frontier(panels: Mapping[str, Sequence[Setting]], labels: Mapping[str, str])
         for axis, (title, settings) in zip(axes[0], panels.items(), strict=True):
             _panel(axis, settings, labels)
             axis.set_title(title)
-        axes[0, 0].set_ylabel("P@1 on the test set, %")
+        text = any(setting.models_text for settings in panels.values() for setting in settings)
+        axes[0, 0].set_ylabel("perplexity of the test text" if text else "P@1 on the test set, %")
         handles = {
             label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
         }
@@ -123,7 +135,7 @@ def _panel(axis: "Axes", settings: Sequence[Setting], labels: Mapping[str, str])
             label = labels[method] if index == 0 else None
             axis.plot(*setting.middle, linestyle="none", markersize=7, label=label, zorder=3, **style)
             if len(setting.records) > 1:
-                seeds = setting.costs, setting.accuracies
+                seeds = setting.costs, setting.qualities
                 axis.plot(*seeds, linestyle="none", markersize=3, alpha=0.4, zorder=2, **style)
     middles = [setting.middle for setting in best]
     axis.plot(

@@ -1,4 +1,4 @@
-"""A sweep as a table: which settings differ between runs, and what P@k and seconds each combination gave."""
+"""A sweep as a table: which settings differ between runs, and what quality and seconds each combination gave."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,14 +10,8 @@ from runner.config import PLACE_ONLY, did_you_mean
 from runner.errors import ConfigError
 from runner.report.records import RunRecord
 
-MEASURES = (
-    "P@1 (%)",
-    "P@5 (%)",
-    "seconds per epoch",
-    "training seconds",
-    "candidates per row",
-    "peak memory (MB)",
-)
+COSTS = ("seconds per epoch", "training seconds", "candidates per row", "peak memory (MB)")
+QUALITIES = {False: ("P@1 (%)", "P@5 (%)"), True: ("test perplexity", "validation perplexity")}  # by models_text
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -56,6 +50,7 @@ def sweep_table(records: Sequence[RunRecord], keys: Sequence[str]) -> pd.DataFra
         if key not in known:
             raise ConfigError(f"--keys: no setting '{key}' in these runs{did_you_mean(key, known)}")
     columns = [*keys, *(key for key in differing_keys(records) if key not in keys)]
+    measures = measures_of(records)
     groups: dict[tuple[str, ...], list[RunRecord]] = {}
     values: dict[tuple[str, ...], dict[str, Any]] = {}
     for record in records:
@@ -68,7 +63,7 @@ def sweep_table(records: Sequence[RunRecord], keys: Sequence[str]) -> pd.DataFra
     for name, group in groups.items():
         unfinished = [record.status for record in group if not record.finished]
         row = dict(values[name])
-        row |= dict.fromkeys(MEASURES, float("nan")) if unfinished else _measured(group)
+        row |= dict.fromkeys(measures, float("nan")) if unfinished else _measured(group)
         row |= {
             "seeds": len(group),
             "status": unfinished[0] if unfinished else "finished",
@@ -78,11 +73,20 @@ def sweep_table(records: Sequence[RunRecord], keys: Sequence[str]) -> pd.DataFra
     return pd.DataFrame(rows).sort_values(columns, key=_sortable, ignore_index=True) if columns else pd.DataFrame(rows)
 
 
+def measures_of(records: Sequence[RunRecord]) -> tuple[str, ...]:
+    """What a table of these runs, all of one family of data, shows of each."""
+    return (*QUALITIES[any(record.models_text for record in records)], *COSTS)
+
+
 def _measured(group: Sequence[RunRecord]) -> dict[str, float]:
+    def quality(record: RunRecord) -> tuple[float, float]:
+        if record.models_text:
+            return record.metric("test/ppl"), record.metric("valid/ppl")
+        return 100 * record.metric("test/p@1"), 100 * record.metric("test/p@5")
+
     per_run = [
         (
-            100 * record.metric("test/p@1"),
-            100 * record.metric("test/p@5"),
+            *quality(record),
             record.seconds_per_epoch,
             record.summary["train_seconds"],
             record.summary["candidates_per_row"],
@@ -90,7 +94,8 @@ def _measured(group: Sequence[RunRecord]) -> dict[str, float]:
         )
         for record in group
     ]
-    return dict(zip(MEASURES, (statistics.fmean(column) for column in zip(*per_run, strict=True)), strict=True))
+    means = (statistics.fmean(column) for column in zip(*per_run, strict=True))
+    return dict(zip(measures_of(group), means, strict=True))
 
 
 def _sortable(column: pd.Series) -> pd.Series:
@@ -100,12 +105,13 @@ def _sortable(column: pd.Series) -> pd.Series:
 
 def pivots(table: pd.DataFrame, keys: Sequence[str]) -> dict[str, pd.DataFrame]:
     """For two swept keys and nothing else differing: measure -> grid of first key by second."""
-    differing = list(table.columns[: list(table.columns).index(MEASURES[0])])
+    quality = next(name for name in table.columns if name in (QUALITIES[False][0], QUALITIES[True][0]))
+    differing = list(table.columns[: list(table.columns).index(quality)])
     if len(keys) != 2 or set(differing) != set(keys):
         return {}
     return {
         measure: table.pivot(index=keys[0], columns=keys[1], values=measure)
-        for measure in (MEASURES[0], "seconds per epoch")
+        for measure in (quality, "seconds per epoch")
     }
 
 

@@ -76,7 +76,8 @@ def test_every_table_expands_in_every_profile(profile: str, tmp_path: Path) -> N
         points = sum(len(grid.points(method.name)) for method in grid.methods)
         assert len(runs) == grid.num_runs(profile) == points * len(chosen.datasets) * len(chosen.seeds)
         for run in runs:
-            assert run.config.dataset.name == run.dataset
+            column = grid.column(run.dataset)
+            assert run.config.dataset.name == (column.dataset or column.name)
             assert run.config.seed == run.seed
 
 
