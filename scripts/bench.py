@@ -1,4 +1,4 @@
-"""Measure the output layer's training step, side by side.
+"""Measure the output layer's training step, or a language model's whole one, side by side.
 
 python scripts/bench.py output_layer                                   every method at 670,091 classes
 python scripts/bench.py output_layer --classes 131072 670091 6700910   and how it grows
@@ -7,6 +7,8 @@ python scripts/bench.py refresh --classes 670091                       rebuildin
 python scripts/bench.py sampling --classes 10000 100000 500000         how long drawing takes, and its figure
 python scripts/bench.py sampling --rf-softmax                          RF-softmax Table 2 beside its printed numbers
 python scripts/bench.py kernels                                        RF-softmax Table 1: errors, no times
+python scripts/bench.py language_step --texts ptb                      whole steps of a language model, all samplers
+python scripts/bench.py language_step --lsh-softmax                    LSH Softmax Table 2 beside its printed speed-ups
 
 Each writes results/bench/<what>.json and the same as Markdown beside it. Nothing else should run on the machine.
 """
@@ -24,14 +26,15 @@ _QUIET = 0.5  # load average above which timings are doubtful
 
 
 def parser() -> argparse.ArgumentParser:
-    from runner.bench.methods import ALL_METHODS, METHODS, SAMPLERS
+    from runner.bench.methods import ALL_METHODS, LANGUAGE_METHODS, METHODS, SAMPLERS
 
-    common = argparse.ArgumentParser(add_help=False)
+    every = argparse.ArgumentParser(add_help=False)
+    every.add_argument("--threads", type=int, default=0, metavar="N", help="default: all cores of this process")
+    every.add_argument("--repetitions", type=int, default=5, metavar="N", help="default: 5")
+    every.add_argument("--overrides", nargs="*", default=[], metavar="KEY=VALUE", help="settings of every method")
+    every.add_argument("--json", type=Path, metavar="PATH", help="default: results/bench/<what>.json")
+    common = argparse.ArgumentParser(add_help=False, parents=[every])
     common.add_argument("--classes", type=int, nargs="+", metavar="N", help="default: 670091")
-    common.add_argument("--threads", type=int, default=0, metavar="N", help="default: all cores of this process")
-    common.add_argument("--repetitions", type=int, default=5, metavar="N", help="default: 5")
-    common.add_argument("--overrides", nargs="*", default=[], metavar="KEY=VALUE", help="settings of every method")
-    common.add_argument("--json", type=Path, metavar="PATH", help="default: results/bench/<what>.json")
     steps = argparse.ArgumentParser(add_help=False)
     steps.add_argument("--batch", type=int, default=1024, metavar="N", help="rows of a batch (default: 1024)")
     steps.add_argument(
@@ -71,6 +74,26 @@ def parser() -> argparse.ArgumentParser:
     kernels.add_argument("--draws", type=int, default=5, metavar="N", help="draws of the features (default: 5)")
     kernels.add_argument("--threads", type=int, default=0, metavar="N", help="default: all cores of this process")
     kernels.add_argument("--json", type=Path, metavar="PATH", help="default: results/bench/kernels.json")
+    language = what.add_parser("language_step", parents=[every], help="whole training steps of a language model")
+    language.add_argument(
+        "--texts", nargs="+", metavar="TEXT",
+        help="names of prepared texts, or numbers of classes whose tokens follow Zipf's law (default: ptb)",
+    )  # fmt: skip
+    language.add_argument(
+        "--methods", nargs="+", choices=tuple(LANGUAGE_METHODS), metavar="METHOD",
+        help=f"of {', '.join(LANGUAGE_METHODS)} (default: all but the last three)",
+    )  # fmt: skip
+    language.add_argument("--preset", metavar="NAME", help="the model and its training (default: midx_lm_full)")
+    language.add_argument("--draws", type=int, metavar="N", help="draws of each token (default: 20)")
+    language.add_argument("--steps", type=int, default=20, metavar="N", help="steps of a repetition (default: 20)")
+    language.add_argument(
+        "--schedule-steps", type=int, default=1000, metavar="N",
+        help="training steps that refreshes are counted in where their intervals grow (default: 1000)",
+    )  # fmt: skip
+    language.add_argument(
+        "--lsh-softmax", action="store_true",
+        help="LSH Softmax Table 2: its model, batches of one token, its numbers of classes and methods",
+    )  # fmt: skip
     return front
 
 
@@ -96,6 +119,8 @@ def measure(arguments: argparse.Namespace) -> str:
     """Measure what was asked, write the report; returns its Markdown and its path."""
     if arguments.what == "kernels":
         return measure_kernels(arguments)
+    if arguments.what == "language_step":
+        return measure_language_steps(arguments)
     from runner.bench import output_layer, refresh, rows, sampling
     from runner.bench.contenders import configuration
     from runner.bench.measure import Plan
@@ -145,7 +170,7 @@ def measure(arguments: argparse.Namespace) -> str:
                 output_layer.one_size, methods=arguments.methods, plan=plan, overrides=arguments.overrides
             )
     path = arguments.json or Path("results/bench") / f"{head['name']}.json"
-    text = write_report(path, head, one_size, classes=arguments.classes, config=config, threads=threads)
+    text = write_report(path, head, one_size, sizes=arguments.classes, config=config, threads=threads)
     if arguments.what == "sampling" and len(arguments.classes) > 2:
         text += f"\n{sampling.draw_figure(json.loads(path.read_text()), path.with_suffix(''))}"
     return f"{text}\n{path}"
@@ -168,6 +193,61 @@ def choose_sampling(arguments: argparse.Namespace) -> None:
             setattr(arguments, key, usual)
     for key in ("batch", "draws", "dim"):
         require(getattr(arguments, key) >= 1, f"--{key} must be at least 1")
+
+
+def measure_language_steps(arguments: argparse.Namespace) -> str:
+    from runner.bench import language_step
+    from runner.bench.report import write_report
+    from runner.config import set_threads
+
+    choose_language_steps(arguments)
+    plan = language_step.LanguagePlan(
+        preset=arguments.preset, draws=arguments.draws, repetitions=arguments.repetitions, steps=arguments.steps,
+        schedule_steps=arguments.schedule_steps, overrides=arguments.overrides,
+    )  # fmt: skip
+    texts = {name: language_step.open_text(name, plan) for name in arguments.texts}
+    config = language_step.configuration(arguments.methods[0], next(iter(texts.values())), plan)
+    threads = set_threads(arguments.threads or config.hardware.threads)
+    printed = language_step.LSH_SOFTMAX_TEXTS if arguments.lsh_softmax else {}
+    name = "lsh_softmax_table2_speed" if arguments.lsh_softmax else arguments.what
+    head = {
+        "name": name,
+        "kind": arguments.what,
+        "preset": plan.preset,
+        "repetitions": plan.repetitions,
+        "steps": plan.steps,
+        "schedule_steps": plan.schedule_steps,
+        "overrides": plan.overrides,
+        "notes": language_step.notes(plan, published=arguments.lsh_softmax),
+    }
+    if not arguments.lsh_softmax:
+        head["draws"] = plan.draws
+    path = arguments.json or Path("results/bench") / f"{name}.json"
+    text = write_report(
+        path, head,
+        lambda asked: language_step.one_text(texts[asked], arguments.methods, plan, printed.get(asked)),
+        sizes=list(texts), size_key="texts", config=config, threads=threads,
+    )  # fmt: skip
+    picture = language_step.draw_figure(json.loads(path.read_text()), path.with_suffix(""))
+    return "\n".join([text, *([str(picture)] if picture else []), str(path)])
+
+
+def choose_language_steps(arguments: argparse.Namespace) -> None:
+    """Fill in what was not given; ConfigError where it contradicts the table asked for."""
+    from runner.bench import language_step
+    from runner.bench.methods import DEFAULT_LANGUAGE_METHODS, LSH_SOFTMAX_METHODS
+    from runner.errors import require
+
+    if arguments.lsh_softmax:
+        given = [key for key in ("texts", "methods", "preset", "draws") if getattr(arguments, key) is not None]
+        require(not given, f"--lsh-softmax has its own --{', --'.join(given)}: give one or the other")
+        arguments.texts, arguments.methods = list(language_step.LSH_SOFTMAX_TEXTS), LSH_SOFTMAX_METHODS
+        arguments.preset = "lsh_softmax_lm_full"
+        arguments.overrides = [*language_step.LSH_SOFTMAX_OVERRIDES, *arguments.overrides]
+    usual = {"texts": ["ptb"], "methods": DEFAULT_LANGUAGE_METHODS, "preset": "midx_lm_full", "draws": 20}
+    for key, value in usual.items():
+        if getattr(arguments, key) is None:
+            setattr(arguments, key, value)
 
 
 def measure_kernels(arguments: argparse.Namespace) -> str:

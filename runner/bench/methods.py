@@ -45,3 +45,27 @@ SAMPLERS: dict[str, list[str]] = {
 }
 # By default the MIDX paper's figure; the names of RF-softmax Table 2 are rff_D50 ... rff_D1000, exact and sphere.
 DEFAULT_SAMPLERS = tuple(name for name in SAMPLERS if not name.startswith("rff_D"))
+
+# Name -> Hydra overrides, for whole steps of a language model. {draws}: of each token; {nearest_and_tail}: as many
+# candidates as lsh_topk has.
+_CORRECTED = ["loss.correct_target=true"]
+_EACH_TOKEN = [*_EACH, *_CORRECTED]
+LANGUAGE_METHODS: dict[str, list[str]] = {
+    "full": ["sampler=full"],
+    "full_bf16": ["sampler=full", "sampler.products=bf16"],
+    "uniform": ["sampler=uniform", *_EACH_ROW, *_CORRECTED],
+    "uniform_shared": ["sampler=uniform", "sampler.num_samples=1000", *_CORRECTED],
+    "unigram": ["sampler=unigram", *_EACH_ROW, *_CORRECTED],
+    "lsh": ["sampler=lsh", "sampler.K=4", "sampler.L=16", *_EACH_TOKEN],
+    "sphere": ["sampler=sphere", "sampler.alpha=100", *_EACH_TOKEN],
+    "rff": ["sampler=rff", "sampler.D=32", "sampler.nu=4", "sampler.refresh_period=10", *_EACH_TOKEN],
+    "midx_pq": ["sampler=midx_pq", "sampler.codewords=32", *_EACH_TOKEN],
+    "midx_rq": ["sampler=midx_rq", "sampler.codewords=32", *_EACH_TOKEN],
+    "exact": ["sampler=exact", *_EACH],  # outside of the targets, whose count is 0
+    "ns": ["sampler=uniform", "sampler.num_samples={nearest_and_tail}", "sampler.unique=false"],
+    "lsh_topk": ["sampler=lsh_topk", "sampler.refresh_period=1", "sampler.refresh_growth=1.0"],
+    "lsh_topk_lazy": ["sampler=lsh_topk"],
+}
+# By default those of the MIDX paper's language models; the others are LSH Softmax Table 2's.
+LSH_SOFTMAX_METHODS = ("full", "ns", "lsh_topk", "lsh_topk_lazy")
+DEFAULT_LANGUAGE_METHODS = tuple(name for name in LANGUAGE_METHODS if name == "full" or name not in LSH_SOFTMAX_METHODS)

@@ -100,12 +100,16 @@ def one_size(num_classes: int, methods: Sequence[str], plan: Plan, overrides: li
     return {**part, **machine, "results": results}
 
 
-def add_times_full(results: list[dict[str, Any]]) -> None:
+def add_times_full(
+    results: list[dict[str, Any]],
+    name: str = "times_full",
+    time_of: Callable[[dict[str, Any]], float] = lambda row: row["s_per_1k_rows"],
+) -> None:
     """Give each measured row its speed relative to the fastest full softmax; nothing where none was measured."""
-    full = [row["s_per_1k_rows"] for row in results if row["method"] in FULL_METHODS and row["status"] == "measured"]
-    for row in results:
-        if row["status"] == "measured":
-            row["times_full"] = min(full) / row["s_per_1k_rows"] if full else None
+    measured = [row for row in results if row["status"] == "measured"]
+    full = [time_of(row) for row in measured if row["method"] in FULL_METHODS]
+    for row in measured:
+        row[name] = min(full) / time_of(row) if full else None
 
 
 def flatness(sizes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -5,14 +5,17 @@ from typing import Any
 
 from runner.bench.measure import STAGES
 from runner.bench.output_layer import flatness
+from runner.clock import STAGES as TRAINING_STAGES
 
 _MEASURED = "measured"
+_WHY_TOGETHER = "words are tied to classes or gradients are clipped, so that all weights take their step together"
 
 
 def render(report: dict[str, Any]) -> str:
     """The whole report: how it was made, a section for each number of classes, notes."""
     made = report["provenance"]
-    settings = [f"{key} {report[key]}" for key in ("batch", "draws", "repetitions", "steps") if key in report]
+    shown = ("preset", "batch", "draws", "repetitions", "steps")
+    settings = [f"{key} {report[key]}" for key in shown if key in report]
     if report["overrides"]:
         settings.append("overrides " + " ".join(report["overrides"]))
     commit = (made["commit"] or "unknown")[:12] + (
@@ -26,12 +29,20 @@ def render(report: dict[str, Any]) -> str:
         f"{made['started']}",
         "",
     ]
-    sections = {"output_layer": _output_layer, "rows": _rows, "refresh": _refresh, "sampling": _sampling}
+    sections = {
+        "output_layer": _output_layer,
+        "rows": _rows,
+        "refresh": _refresh,
+        "sampling": _sampling,
+        "language_step": _language_step,
+    }
     section = sections[report["kind"]]
     for size in report["sizes"]:
         lines += [*_head(size), "", *section(size), ""]
-    missing = [n for n in report["classes"] if n not in [size["classes"] for size in report["sizes"]]]
+    missing = [n for n in report.get("classes", []) if n not in [size["classes"] for size in report["sizes"]]]
     lines += [f"{n:,} classes: not measured, the run ended before." for n in missing]
+    left = [text for text in report.get("texts", []) if text not in [size["text"] for size in report["sizes"]]]
+    lines += [f"Text {text}: not measured, the run ended before." for text in left]
     if report["kind"] == "output_layer" and len(report["sizes"]) > 1:
         lines += ["## Growth with the number of classes", "", *_flat(report["sizes"]), ""]
     lines += [f"- {note}" for note in report["notes"]]
@@ -45,7 +56,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _head(size: dict[str, Any]) -> list[str]:
-    lines = [f"## {size['classes']:,} classes", ""]
+    lines = [f"## {title_of(size)}", ""]
     about = f"{size['dim']} dimensions, weights and moments {size['matrix_mb']:,.0f} MiB"
     if "trained" in size:
         about += f"; method {size['trained']}"
@@ -61,6 +72,12 @@ def _head(size: dict[str, Any]) -> list[str]:
     about += f", scattered rows {scattered[0]:.1f} and {scattered[1]:.1f} GB/s"
     about += f", products {products[0]:.0f} and {products[1]:.0f} GFLOP/s"
     return [*lines, about]
+
+
+def title_of(size: dict[str, Any]) -> str:
+    """``10,000 classes``, after the text's name where there is one."""
+    name = size.get("text", "")
+    return f"{size['classes']:,} classes" if not name or name.isdecimal() else f"{name}, {size['classes']:,} classes"
 
 
 def _seconds(value: float) -> str:
@@ -210,13 +227,73 @@ def _sampling(size: dict[str, Any]) -> list[str]:
                 *([_or_blank(row.get("published_ms"), "g")] if published else []),
             ]
         )
+    lines = table([*head, "loss ms, published"] if published else head, rows)
+    return [*lines, "", _settings(size)]
+
+
+def _settings(size: dict[str, Any]) -> str:
+    """Each measured method's own settings, in a line."""
     settings = {
         row["method"]: ", ".join(f"{key}={value}" for key, value in row["settings"].items() if key != "name")
         for row in size["results"]
         if row["status"] == _MEASURED
     }
-    lines = table([*head, "loss ms, published"] if published else head, rows)
-    return [*lines, "", "Settings: " + "; ".join(f"{name} ({text})" for name, text in settings.items() if text) + "."]
+    return "Settings: " + "; ".join(f"{name} ({text})" for name, text in settings.items() if text) + "."
+
+
+def _language_step(size: dict[str, Any]) -> list[str]:
+    printed = size["printed"]
+    head = [
+        "method", "ms a step", "range", "times full", "softmax layer ms", "range", "times full",
+        *([f"times full, published ({printed})"] if printed else []),
+        "tokens / s", "candidates a row", "steps timed",
+    ]  # fmt: skip
+    rows = []
+    for row in size["results"]:
+        if row["status"] != _MEASURED:
+            rows.append(_skipped(row, len(head)))
+            continue
+        step, layer = row["step_ms"], row["softmax_ms"]
+        rows.append(
+            [
+                row["method"],
+                _seconds(step["median"]),
+                _span(step),
+                _or_blank(row["times_full"], ".2f"),
+                _seconds(layer["median"]),
+                _span(layer),
+                _or_blank(row["softmax_times_full"], ".2f"),
+                *([_or_blank(row["published_speedup"], "g")] if printed else []),
+                f"{row['tokens_per_second']:,.0f}",
+                f"{row['candidates_per_row']:,.0f}",
+                f"{row['steps_timed']:,}",
+            ]
+        )
+    lines = table(head, rows)
+    if size["one_by_one"]:
+        lines += ["", "Measured one method after the other: their networks do not fit into memory together."]
+    if size["update_holds_encoder"]:
+        lines += ["", f"Update, and with it the softmax layer, holds the encoder's updates: {_WHY_TOGETHER}."]
+    return [*lines, "", *_language_stages(size), "", _settings(size)]
+
+
+def _language_stages(size: dict[str, Any]) -> list[str]:
+    """Milliseconds of a step by stage, and how often a refresh of what length is due."""
+    head = ["method", *(f"{stage} ms" for stage in TRAINING_STAGES), "one refresh ms", "steps a refresh"]
+    rows = []
+    for row in size["results"]:
+        if row["status"] != _MEASURED:
+            continue
+        refresh = row["refresh"]
+        rows.append(
+            [
+                row["method"],
+                *(_seconds(row["stages_ms"][stage]) for stage in TRAINING_STAGES),
+                _seconds(refresh["ms"]["median"]) if refresh and refresh["ms"] else "",
+                _or_blank(refresh["steps"], ",.0f") if refresh else "",
+            ]
+        )
+    return table(head, rows)
 
 
 def _flat(sizes: Sequence[dict[str, Any]]) -> list[str]:

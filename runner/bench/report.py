@@ -3,11 +3,13 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from runner.bench.render import render
 from runner.config import RunConfig
 from runner.run_folder import provenance, write_atomically
+
+Size = TypeVar("Size")
 
 
 def origin_of(config: RunConfig, threads: int) -> dict[str, Any]:
@@ -19,22 +21,24 @@ def origin_of(config: RunConfig, threads: int) -> dict[str, Any]:
 def write_report(
     path: Path,
     head: dict[str, Any],
-    one_size: Callable[[int], dict[str, Any]],
+    one_size: Callable[[Size], dict[str, Any]],
     *,
-    classes: Sequence[int],
+    sizes: Sequence[Size],
     config: RunConfig,
     threads: int,
+    size_key: str = "classes",
 ) -> str:
-    """Measure every number of classes and write the report after each, so that a long run's first ones are kept.
+    """Measure every size and write the report after each, so that a long run's first ones are kept.
 
-    ``head``: the report's name, settings and notes. Returns the Markdown.
+    ``head``: the report's name, settings and notes. ``size_key``: what the report calls its sizes, where they are not
+    numbers of classes. Returns the Markdown.
     """
     origin = origin_of(config, threads)
     path.parent.mkdir(parents=True, exist_ok=True)
-    report = {**head, "classes": list(classes), "provenance": origin, "sizes": []}
+    report = {**head, size_key: list(sizes), "provenance": origin, "sizes": []}
     text = ""
-    for num_classes in classes:
-        report["sizes"].append(one_size(num_classes))
+    for size in sizes:
+        report["sizes"].append(one_size(size))
         text = render(report)
         write_atomically(path, json.dumps(report, indent=1) + "\n")
         write_atomically(path.with_suffix(".md"), text)

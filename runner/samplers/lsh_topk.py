@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from runner.output_layer import OutputLayer
 
 
+def usual_sizes(num_classes: int) -> tuple[int, int]:
+    """The paper's k and l: 10 sqrt(n) nearest classes and sqrt(n) of the tail."""
+    root = math.sqrt(num_classes)
+    return round(10 * root), round(root)
+
+
 @njit(cache=True, fastmath=FAST)
 def _logit(query_D, vector_D, bias, normalize):
     total, square = np.float32(0.0), np.float32(0.0)
@@ -128,9 +134,9 @@ class LshTopK(Hashed):
 
     def __init__(self, config: LshTopKConfig, layer: "OutputLayer", seed: int) -> None:
         super().__init__(config, layer, seed)
-        root = math.sqrt(self.num_classes)
-        self.k = min(self.num_classes, config.k or round(10 * root))
-        self.tail = min(self.num_classes, config.tail_candidates or round(root))
+        usual_k, usual_tail = usual_sizes(self.num_classes)
+        self.k = min(self.num_classes, config.k or usual_k)
+        self.tail = min(self.num_classes, config.tail_candidates or usual_tail)
         self._count = np.zeros((get_num_threads(), self.num_classes), dtype=np.uint8)
 
     def nearest_and_tail(self, query: Query, step: int, tail: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

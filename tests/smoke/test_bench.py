@@ -29,14 +29,19 @@ STEPS = ["--batch", "32", "--steps", "2"]
 Bench = Callable[..., tuple[dict[str, Any], str]]
 
 
-@pytest.fixture(scope="module")
-def front() -> ModuleType:
+def load_front() -> ModuleType:
+    """The script as a module."""
     spec = importlib.util.spec_from_file_location("bench", CONF.parent / "scripts" / "bench.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def front() -> ModuleType:
+    return load_front()
 
 
 @pytest.fixture

@@ -1,0 +1,427 @@
+"""Whole training steps of a language model, sampler by sampler: what drawing costs inside a real step.
+
+Each method trains a network of its own (``runner.experiment.Network``) from the same weights on the same batches. By
+default those are the MIDX paper's language model and its samplers at 20 draws a token; LSH Softmax Table 2 (speed-up of
+the softmax layer, CPU, batch 1) is this measurement at its sizes.
+
+A text is a prepared text data set, by its name, or a number of classes whose tokens follow Zipf's law, which needs no
+data.
+
+Legend: n classes, T tokens of a text.
+"""
+
+import gc
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from runner.bench.arithmetic import Spread, refreshes_in_schedule
+from runner.bench.contenders import sampler_bytes
+from runner.bench.machine import shortage
+from runner.bench.measure import BAR, say
+from runner.bench.methods import LANGUAGE_METHODS
+from runner.bench.output_layer import add_times_full, limits_before_and_after
+from runner.bench.render import title_of
+from runner.clock import STAGES, StageClock
+from runner.config import RunConfig, compose
+from runner.data.text import TextDataset
+from runner.errors import Diverged, require
+from runner.experiment import Network
+from runner.optimizers import AdamConfig
+from runner.samplers import TrainingFacts
+from runner.samplers.lsh_topk import usual_sizes
+from runner.tasks import LanguageModelling
+from runner.text_batches import TextBatch
+
+NOTES = (
+    "Milliseconds of whole training steps as `python -m runner` takes them, batch assembly and evaluation left out. "
+    "Medians of the repetitions, lowest and highest beside them. Every method has a network of its own, from the same "
+    "weights, and takes the same batches; repetitions are interleaved in an order that rotates. Steps in which memory "
+    "is first touched and code compiled are not timed. Where a repetition would be longer than {longest:.0f} s it has "
+    "fewer steps.",
+    "Softmax layer: the step without encode, which is the encoder's way there and back. Sample holds the expected "
+    "counts of targets where the loss corrects them. Times full: against the fastest full softmax of the same run.",
+    "Refresh: one refresh as often as the method's schedule has it, and the notes that steps without one take. Tables "
+    "whose first interval is longer than a repetition are refreshed once in each here; steps a refresh are those of "
+    "the schedule: its period, an epoch where that is the period, or the mean of the first {schedule_steps:,} steps "
+    "where intervals grow. Over so few steps class vectors move less than between real refreshes.",
+    "Networks are as they start, so that buckets and cells are those of random class vectors.",
+)
+LSH_SOFTMAX_NOTES = (
+    "Published: LSH Softmax Table 2, on the authors' machine and by their code; lsh_topk_lazy, with this runner's own "
+    "schedule of refreshes, has no printed counterpart. Ours are training steps of one token with k = 10 sqrt(n) and "
+    "l = sqrt(n), and tables of the number and bits that the settings say (the paper has log2(n) bits). Tokens follow "
+    "Zipf's law over as many classes as the text has. The learning rate is one that needs no clipping.",
+    "Full softmax under SGD holds the gradient of every class for a moment, a matrix as large as the weights, which "
+    "under Adam without clipping it never does: part of what the others gain is due to that.",
+)
+_SETTLING = 20  # steps at least, unless they take too long
+_LONGEST = 10.0  # seconds of a repetition
+_FEWEST = 3  # steps of one, however long they take
+_ZIPF_TOKENS = 1_000_000  # about as many as PTB has
+
+# LSH Softmax Table 2: numbers of classes and the printed name of the text.
+LSH_SOFTMAX_TEXTS = {"10000": "ptb", "33278": "wikitext2", "44000": "text8", "793471": "billion_word"}
+LSH_SOFTMAX_OVERRIDES = ["batch_size=1", "windows.length=1", "training.clip=null", "optimizer.lr=0.1"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguagePlan:
+    """How much is measured, of what. ``draws``: of each token; ``steps``: of a repetition, at most; ``schedule_steps``:
+    training steps that growing intervals between refreshes are counted in; ``overrides``: of every method."""
+
+    preset: str
+    draws: int
+    repetitions: int
+    steps: int
+    schedule_steps: int
+    overrides: list[str]
+
+    def __post_init__(self) -> None:
+        for key in ("draws", "repetitions", "steps", "schedule_steps"):
+            require(getattr(self, key) >= 1, f"--{key.replace('_', '-')} must be at least 1")
+
+
+def notes(plan: LanguagePlan, *, published: bool) -> list[str]:
+    """What a reader of the report has to know; ``published``: of one beside LSH Softmax Table 2."""
+    chosen = NOTES + LSH_SOFTMAX_NOTES if published else NOTES
+    return [note.format(longest=_LONGEST, schedule_steps=plan.schedule_steps) for note in chosen]
+
+
+# ---------------------------------------------------------------- texts and configurations
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """A text to train on and the setting that names it, if it is a prepared one."""
+
+    name: str
+    data: TextDataset
+    chosen: list[str]
+
+
+def open_text(name: str, plan: LanguagePlan) -> Text:
+    """A prepared text or, of a number, one by Zipf's law. Raises ConfigError, DataNotPrepared."""
+    is_number = name.isdecimal()
+    chosen = [] if is_number else [f"dataset={name}"]
+    config = compose([f"preset={plan.preset}", *chosen, *plan.overrides])
+    config.check_model_reads_dataset()
+    require(config.dataset.family == "text", f"--preset {plan.preset}: its model reads no text")
+    if not is_number:
+        return Text(name=name, data=config.dataset.build(), chosen=chosen)
+    require(16 <= int(name) < 2**31, f"--texts {name}: a number of classes must lie in [16, 2147483647]")
+    return Text(name=name, data=zipf_text(int(name)), chosen=chosen)
+
+
+def zipf_text(num_classes: int, num_tokens: int = _ZIPF_TOKENS) -> TextDataset:
+    """Independent tokens, class i with probability proportional to 1 / (i + 1)."""
+    cumulative_N = np.cumsum(1 / np.arange(1, num_classes + 1))
+    unit_T = np.random.default_rng(num_classes).random(num_tokens)
+    tokens_T = np.searchsorted(cumulative_N, unit_T * cumulative_N[-1]).astype(np.int32)
+    np.minimum(tokens_T, num_classes - 1, out=tokens_T)
+    return TextDataset(
+        name="zipf", train_T=tokens_T, valid_T=tokens_T[:2], test_T=tokens_T[:2], num_classes=num_classes,
+        vocabulary_path=Path(), checksum="", variant="zipf",
+    )  # fmt: skip
+
+
+def configuration(method: str, text: Text, plan: LanguagePlan) -> RunConfig:
+    """The method's configuration on the text; ConfigError (one line) when it does not compose."""
+    nearest_and_tail = min(text.data.num_classes, sum(usual_sizes(text.data.num_classes)))
+    settings = [
+        setting.format(draws=plan.draws, nearest_and_tail=nearest_and_tail) for setting in LANGUAGE_METHODS[method]
+    ]
+    return compose([f"preset={plan.preset}", *text.chosen, *settings, *plan.overrides])
+
+
+def batches_of(task: LanguageModelling, count: int) -> list[TextBatch]:
+    """The first ``count`` training batches, epoch after epoch."""
+    epochs = (task.batches(epoch) for epoch in itertools.count())
+    return list(itertools.islice(itertools.chain.from_iterable(epochs), count))
+
+
+# ---------------------------------------------------------------- refreshes and memory
+
+
+def refresh_schedule(sampler: Any, training: TrainingFacts) -> tuple[int, float] | None:
+    """Steps of the first interval and by what each next one is longer; None for samplers without tables to refresh."""
+    if not hasattr(sampler, "refresh_period"):
+        return None
+    return sampler.refresh_period or max(1, training.steps_per_epoch), getattr(sampler, "refresh_growth", 1.0)
+
+
+def refreshed_within(sampler: Any, training: TrainingFacts, steps: int) -> Any:
+    """The sampler's configuration, with a refresh in any ``steps`` steps at least."""
+    schedule = refresh_schedule(sampler, training)
+    if schedule is None:
+        return sampler
+    steady = {"refresh_growth": 1.0} if hasattr(sampler, "refresh_growth") else {}
+    return replace(sampler, refresh_period=min(schedule[0], steps), **steady)
+
+
+def refreshes_a_step(schedule: tuple[int, float] | None, schedule_steps: int) -> float:
+    """How many refreshes there are for each step of training."""
+    if schedule is None:
+        return 0.0
+    period, growth = schedule
+    return 1 / period if growth == 1 else refreshes_in_schedule(period, growth, schedule_steps) / schedule_steps
+
+
+def updates_together(config: RunConfig) -> bool:
+    """Whether all weights take their step at once, encoder included, as ``Network.train_step`` has it."""
+    return config.model.tied or config.training.clip is not None
+
+
+def table_bytes(config: RunConfig, num_classes: int) -> float:
+    """Rows of classes and of words with what the optimizer keeps of them."""
+    copies = 3 if isinstance(config.optimizer, AdamConfig) else 1
+    columns = config.model.dim + (0 if config.model.tied else config.model.embedding)
+    return 4.0 * copies * num_classes * columns
+
+
+def network_bytes(config: RunConfig, num_classes: int) -> float:
+    """About how much a network in training takes: its tables, gradients that are kept of every class, the sampler."""
+    keeps_gradients = updates_together(config) or not isinstance(config.optimizer, AdamConfig)
+    kept = 4.0 * num_classes * config.model.dim if config.sampler.name == "full" and keeps_gradients else 0.0
+    return table_bytes(config, num_classes) + kept + sampler_bytes(config.sampler, num_classes)
+
+
+def building_bytes(config: RunConfig, num_classes: int) -> float:
+    """What drawing first weights takes beside the network."""
+    return 4.0 * num_classes * max(config.model.dim, config.model.embedding)
+
+
+# ---------------------------------------------------------------- measuring
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repetition:
+    """Seconds of a repetition's steps, in all and by stage, and of each refresh that was due in it."""
+
+    steps: int
+    clock: StageClock
+    due: list[float]
+
+    def stages_ms(self, refreshes_a_step: float, usual_refresh: float) -> dict[str, float]:
+        """Milliseconds a step by stage. ``usual_refresh``: seconds of one, where none was due here."""
+        seconds = {stage: total / self.steps for stage, total in self.clock.seconds.items()}
+        notes = seconds["refresh"] - sum(self.due) / self.steps
+        one = statistics.median(self.due) if self.due else usual_refresh
+        return {stage: 1000 * each for stage, each in (seconds | {"refresh": notes + one * refreshes_a_step}).items()}
+
+    def step_ms(self, refreshes_a_step: float, usual_refresh: float) -> float:
+        """Milliseconds of a whole step, with its share of refreshes instead of those that were due."""
+        without = 1000 * (self.clock.total - self.clock.seconds["refresh"]) / self.steps
+        return without + self.stages_ms(refreshes_a_step, usual_refresh)["refresh"]
+
+
+class _Entrant:
+    """A method's network in training, and what was observed; one list item a repetition."""
+
+    def __init__(self, name: str, config: RunConfig, task: LanguageModelling, plan: LanguagePlan) -> None:
+        self.name, self.config = name, config
+        self.tokens_per_step = task.rows_per_step
+        self.schedule = refresh_schedule(config.sampler, task.training)
+        self.refreshes_a_step = refreshes_a_step(self.schedule, plan.schedule_steps)
+        often = replace(config, sampler=refreshed_within(config.sampler, task.training, plan.steps))
+        self.network = Network(often, num_features=task.num_features, training=task.training)
+        self.steps = plan.steps  # of a repetition
+        self.step = 0
+        self.candidates = 0.0  # of the latest step
+        self.repetitions: list[Repetition] = []
+
+    def settle(self, batches: Sequence[TextBatch]) -> None:
+        """Steps off the clock, until memory is touched and everything compiled; says how many a repetition can have."""
+        begin, latest = time.perf_counter(), []
+        for batch in batches:
+            before = time.perf_counter()
+            self._train([batch])
+            latest.append(time.perf_counter() - before)
+            if len(latest) >= _FEWEST and time.perf_counter() - begin > _LONGEST:
+                break
+        usual = statistics.median(latest[-_FEWEST:])
+        self.steps = min(self.steps, max(_FEWEST, int(_LONGEST / usual)))
+
+    def repetition(self, batches: Sequence[TextBatch]) -> None:
+        self.repetitions.append(self._train(batches[: self.steps]))
+
+    def _train(self, batches: Sequence[TextBatch]) -> Repetition:
+        clock, due = StageClock(), []
+        for batch in batches:
+            self.step += 1
+            refreshes, refreshing = self._refreshes(), clock.seconds["refresh"]
+            begin = time.perf_counter()
+            loss, self.candidates = self.network.train_step(batch, self.step, clock)
+            clock.total += time.perf_counter() - begin
+            if not math.isfinite(loss):
+                raise Diverged(f"{self.name}: the loss became {loss} at step {self.step}; try a smaller optimizer.lr")
+            if self._refreshes() > refreshes:
+                due.append(clock.seconds["refresh"] - refreshing)
+        return Repetition(steps=len(batches), clock=clock, due=due)
+
+    def _refreshes(self) -> float:
+        return self.network.sampler.statistics.get("refreshes", 0)
+
+    def summary(self) -> dict[str, Any]:
+        """The method's row of the report. Milliseconds are of a step unless the key says otherwise."""
+        due = [seconds for repetition in self.repetitions for seconds in repetition.due]
+        share = (self.refreshes_a_step, statistics.median(due) if due else 0.0)
+        stages = [repetition.stages_ms(*share) for repetition in self.repetitions]
+        step = Spread.of([repetition.step_ms(*share) for repetition in self.repetitions])
+        layer = Spread.of([sum(ms.values()) - ms["encode"] for ms in stages])
+        return {
+            "method": self.name,
+            "status": "measured",
+            "step_ms": asdict(step),
+            "softmax_ms": asdict(layer),
+            "stages_ms": {stage: statistics.median(ms[stage] for ms in stages) for stage in STAGES},
+            "tokens_per_second": 1000 * self.tokens_per_step / step.median,
+            "candidates_per_row": self.candidates,
+            "steps_timed": sum(repetition.steps for repetition in self.repetitions),
+            "refresh": None if self.schedule is None else {
+                "ms": asdict(Spread.of([1000 * seconds for seconds in due])) if due else None,
+                "steps": 1 / self.refreshes_a_step if self.refreshes_a_step else None,
+            },
+            "settings": asdict(self.config.sampler),
+            "loss": asdict(self.config.loss),
+        }  # fmt: skip
+
+
+def one_text(text: Text, methods: Sequence[str], plan: LanguagePlan, printed: str | None = None) -> dict[str, Any]:
+    """The report's part for one text. ``printed``: name of the text in LSH Softmax Table 2, to stand beside that."""
+    configs = {name: configuration(name, text, plan) for name in methods}
+    some = next(iter(configs.values()))
+    task = LanguageModelling(some, text.data)
+    num_classes = text.data.num_classes
+    needed = {name: network_bytes(config, num_classes) for name, config in configs.items()}
+    building = building_bytes(some, num_classes)
+    one_by_one = len(methods) > 1 and shortage(sum(needed.values()) + building) is not None
+
+    def run() -> dict[str, dict[str, Any]]:
+        rows: dict[str, dict[str, Any]] = {}
+        for group in [[name] for name in methods] if one_by_one else [list(methods)]:
+            status = shortage(sum(needed[name] for name in group) + building)
+            if status is not None:
+                rows |= {name: {"method": name, "status": status} for name in group}
+                continue
+            rows |= _measure({name: configs[name] for name in group}, task, plan, title_of(shown))
+            gc.collect()  # networks refer to themselves, and the next one needs their memory
+        return rows
+
+    shown = {
+        "text": text.name,
+        "classes": num_classes,
+        "dim": some.model.dim,
+        "matrix_mb": table_bytes(some, num_classes) / 2**20,
+        "batch": [some.batch_size, some.windows.length],
+        "printed": printed,
+        "one_by_one": one_by_one,
+        "update_holds_encoder": updates_together(some),
+        "data_checksum": text.data.checksum,
+    }
+    rows, _, machine = limits_before_and_after(run)
+    results = [rows[name] for name in methods]
+    add_times_full(results, "times_full", lambda row: row["step_ms"]["median"])
+    add_times_full(results, "softmax_times_full", lambda row: row["softmax_ms"]["median"])
+    if printed:
+        speedups = published_speedups(printed)
+        for row in results:
+            row["published_speedup"] = speedups.get(row["method"])
+    return {**shown, **machine, "results": results}
+
+
+def _measure(
+    configs: dict[str, RunConfig], task: LanguageModelling, plan: LanguagePlan, label: str
+) -> dict[str, dict[str, Any]]:
+    """Method -> its row, of methods whose networks are in memory together."""
+    settling = max(_SETTLING, plan.steps)
+    batches = batches_of(task, settling + plan.repetitions * plan.steps)
+    entrants: dict[str, _Entrant] = {}
+    for name, config in configs.items():
+        say(f"{label}: building and settling {name}")
+        entrants[name] = _Entrant(name, config, task, plan)
+        entrants[name].settle(batches[:settling])
+    order = list(entrants)
+    with tqdm(total=plan.repetitions * len(order), unit="group", **BAR) as bar:
+        for number in range(plan.repetitions):
+            begin = settling + number * plan.steps
+            turn = number % len(order)
+            for name in order[turn:] + order[:turn]:
+                bar.set_description(f"{label} {name}")
+                entrants[name].repetition(batches[begin : begin + plan.steps])
+                bar.update()
+    return {name: entrant.summary() for name, entrant in entrants.items()}
+
+
+def published_speedups(text: str) -> dict[str, float]:
+    """Method -> printed speed-up of the softmax layer, LSH Softmax Table 2."""
+    import pandas as pd
+
+    from runner.tables import PUBLISHED
+
+    frame = pd.read_csv(PUBLISHED / "lsh_softmax.csv")
+    here = frame[(frame["table"] == "table2") & (frame["dataset"] == text) & (frame["metric"] == "speedup")]
+    return {str(method): float(value) for method, value in zip(here["method"], here["value"], strict=True)}
+
+
+# ---------------------------------------------------------------- the figure
+
+STAGE_COLOURS = {
+    "encode": "#BBBBBB",
+    "sample": "#D55E00",
+    "score": "#56B4E9",
+    "loss": "#009E73",
+    "update": "#0072B2",
+    "refresh": "#E69F00",
+}
+
+
+def draw_figure(report: dict[str, Any], stem: Path) -> Path | None:
+    """Milliseconds of a step by stage, a bar for each method and a part for each text, as STEM.png and STEM.svg.
+
+    None where no method was measured.
+    """
+    import matplotlib
+
+    from runner.report.figure_style import STYLE, new_figure, save
+
+    parts = [(size, [row for row in size["results"] if row["status"] == "measured"]) for size in report["sizes"]]
+    parts = [(size, rows) for size, rows in parts if rows]
+    if not parts:
+        return None
+    most = max(len(rows) for _, rows in parts)
+    with matplotlib.rc_context(STYLE):
+        figure, axes = new_figure(1, len(parts), width=4.6, height=0.9 + 0.32 * most)
+        for axis, (size, rows) in zip(axes[0], parts, strict=True):
+            _draw_bars(axis, size, rows)
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, fontsize=8, ncols=len(STAGES), loc="outside lower center")
+        return save(figure, stem)
+
+
+def _draw_bars(axis: Any, size: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    names = [row["method"] for row in rows]
+    left = np.zeros(len(rows))
+    for stage in STAGES:
+        width = np.array([row["stages_ms"][stage] for row in rows])
+        axis.barh(names, width, left=left, label=stage, color=STAGE_COLOURS[stage], height=0.7)
+        left += width
+    for place, (row, end) in enumerate(zip(rows, left, strict=True)):
+        faster = f" ({row['times_full']:.1f}x)" if row["times_full"] is not None else ""
+        axis.annotate(
+            f"{row['step_ms']['median']:.3g}{faster}", (end, place), xytext=(3, 0), textcoords="offset points",
+            va="center", fontsize=8,
+        )  # fmt: skip
+    axis.set_xlim(0, 1.3 * left.max())
+    axis.invert_yaxis()
+    axis.grid(axis="y", visible=False)
+    axis.set_title(title_of(size))
+    axis.set_xlabel("ms a training step")
