@@ -61,7 +61,7 @@ def main() -> int:
     from runner.config import set_threads
     from runner.experiment import warm_up
 
-    config = to_run_config(json.load(sys.stdin))
+    config = to_run_config({**json.load(sys.stdin), "hardware": {"name": "cpu"}})  # kernels are the CPU's
     set_threads(config.hardware.threads)
     warm_up(config)
     return 0

@@ -39,7 +39,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class HardwareConfig:
-    """Where a run executes. ``threads``: compute threads of Numba and torch; 0 means all cores of this process."""
+    """Where a run executes. ``name``: cpu, or gpu for what can run on one (see ``runner.hardware``).
+
+    ``threads``: compute threads of Numba and torch; 0 means all cores of this process.
+    """
 
     name: str
     threads: int = 0
@@ -261,7 +264,7 @@ def _registries() -> dict[str, tuple[str, Mapping[str, type]]]:
         "loss": ("name", LOSSES),
         "optimizer": ("name", OPTIMIZERS),
         "sampler": ("name", SAMPLERS),
-        "hardware": ("name", {"cpu": HardwareConfig}),
+        "hardware": ("name", {"cpu": HardwareConfig, "gpu": HardwareConfig}),
     }
 
 

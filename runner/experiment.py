@@ -25,6 +25,7 @@ from runner.clock import StageClock
 from runner.config import RunConfig, set_threads
 from runner.diagnostics import measures_of, proposal_of
 from runner.errors import ConfigError, DataError, DataNotPrepared, Diverged, RunnerError
+from runner.hardware import device_of, settled
 from runner.optimizers import STATE_OF_TRAINING, Gradient, RowGradient, RowTable, clipping_factor
 from runner.output_layer import OutputLayer
 from runner.run_folder import RunFolder, provenance
@@ -58,6 +59,8 @@ class Network:
         self.encoder = config.model.build(
             num_features=num_features, classes=table, optimizer=config.optimizer, seed=seed
         )
+        if config.hardware.name == "gpu":
+            self.encoder.move_to(device_of(config.hardware))
         self.sampler = config.sampler.build(layer=self.layer, training=training, seed=seed)
 
     @property
@@ -220,6 +223,7 @@ def run(config: RunConfig) -> Path:
     leaving a checkpoint.
     """
     config.check_model_reads_dataset()
+    config = settled(config)
     threads = set_threads(config.hardware.threads)  # a wrong number is found before a folder is made
     folder = RunFolder(config.run_dir)
     with folder.locked():
@@ -277,6 +281,7 @@ def load_trained(config: RunConfig, folder: RunFolder) -> tuple[Network, Task, i
     if kept is None:
         raise RunnerError(f"{folder.path} keeps no weights; force=true keep_weights=true makes the run again")
     weights, step = kept
+    config = settled(config)
     task = task_of(config, data)
     network = Network(config, num_features=task.num_features, training=task.training)
     network.load_final_weights(weights)

@@ -262,6 +262,12 @@ def _cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
+def _gpu_name() -> str | None:
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+
+
 def provenance(config: RunConfig, threads: int, data_checksum: str) -> dict[str, Any]:
     """Where the numbers come from. ``patch`` is the hash of uncommitted changes, null when there are none."""
     patch = _git("diff", "HEAD")
@@ -276,6 +282,7 @@ def provenance(config: RunConfig, threads: int, data_checksum: str) -> dict[str,
         "threads": threads,
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),
+        "gpu": _gpu_name() if config.hardware.name == "gpu" else None,
         "load_average_at_start": os.getloadavg()[0],
         "platform": platform.platform(),
         "data_checksum": data_checksum,

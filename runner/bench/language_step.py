@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from tqdm import tqdm
 
 from runner.bench.arithmetic import Spread, refreshes_in_schedule
@@ -31,11 +32,11 @@ from runner.bench.methods import LANGUAGE_METHODS
 from runner.bench.output_layer import add_times_full, limits_before_and_after
 from runner.bench.render import title_of
 from runner.clock import STAGES, StageClock
-from runner.config import RunConfig, compose
+from runner.config import OutputConfig, RunConfig, compose
 from runner.data.text import TextDataset
 from runner.errors import Diverged, require
 from runner.experiment import Network
-from runner.optimizers import AdamConfig
+from runner.optimizers import AdamConfig, SgdConfig
 from runner.samplers import TrainingFacts
 from runner.samplers.lsh_topk import usual_sizes
 from runner.tasks import LanguageModelling
@@ -60,8 +61,8 @@ LSH_SOFTMAX_NOTES = (
     "schedule of refreshes, has no printed counterpart. Ours are training steps of one token with k = 10 sqrt(n) and "
     "l = sqrt(n), and tables of the number and bits that the settings say (the paper has log2(n) bits). Tokens follow "
     "Zipf's law over as many classes as the text has. The learning rate is one that needs no clipping.",
-    "Full softmax under SGD holds the gradient of every class for a moment, a matrix as large as the weights, which "
-    "under Adam without clipping it never does: part of what the others gain is due to that.",
+    "torch_full is the exact softmax with every logit stored and SGD's step as a product that is added in place: what "
+    "PyTorch does best where so few tokens come at a time, and what the speed-ups are held against when it is fastest.",
 )
 _SETTLING = 20  # steps at least, unless they take too long
 _LONGEST = 10.0  # seconds of a repetition
@@ -199,6 +200,46 @@ def building_bytes(config: RunConfig, num_classes: int) -> float:
     return 4.0 * num_classes * max(config.model.dim, config.model.embedding)
 
 
+# ---------------------------------------------------------------- the exact softmax by PyTorch
+
+
+class TorchFullNetwork(Network):
+    """Full softmax by torch's products: logits (B, n) stored, SGD's step added to the class matrix in place.
+
+    Without biases, clipping or tied words, whose gradients would have to wait for others: ConfigError otherwise.
+    """
+
+    def __init__(self, config: RunConfig, *, num_features: int, training: TrainingFacts) -> None:
+        plain = isinstance(config.optimizer, SgdConfig) and config.output == OutputConfig(bias=False)
+        require(
+            plain and not updates_together(config),
+            "torch_full needs optimizer=sgd training.clip=null model.tied=false output.bias=false, as --lsh-softmax",
+        )
+        super().__init__(config, num_features=num_features, training=training)
+
+    def train_step(self, batch: Any, step: int, clock: StageClock) -> tuple[float, float]:
+        table = self.layer.table
+        with clock.stage("encode"):
+            hidden_BD = torch.from_numpy(self.encoder.forward(batch, step))
+        weights_ND = torch.from_numpy(table.weights)
+        target_B = torch.from_numpy(batch.targets).long()
+        rows_B = torch.arange(len(target_B))
+        with clock.stage("score"):
+            logits_BN = hidden_BD @ weights_ND.T
+        with clock.stage("loss"):
+            log_p_BN = torch.log_softmax(logits_BN, dim=1)
+            loss = -float(log_p_BN[rows_B, target_B].mean())
+            grad_BN = log_p_BN.exp_()
+            grad_BN[rows_B, target_B] -= 1
+            grad_BN /= len(target_B)
+        with clock.stage("update"):
+            grad_hidden_BD = grad_BN @ weights_ND
+            weights_ND.addmm_(grad_BN.T, hidden_BD, alpha=-table.lr)
+        with clock.stage("encode"):
+            self.encoder.backward(grad_hidden_BD.numpy(), step)
+        return loss, float(self.layer.num_classes)
+
+
 # ---------------------------------------------------------------- measuring
 
 
@@ -232,7 +273,8 @@ class _Entrant:
         self.schedule = refresh_schedule(config.sampler, task.training)
         self.refreshes_a_step = refreshes_a_step(self.schedule, plan.schedule_steps)
         often = replace(config, sampler=refreshed_within(config.sampler, task.training, plan.steps))
-        self.network = Network(often, num_features=task.num_features, training=task.training)
+        kind = TorchFullNetwork if name == "torch_full" else Network
+        self.network = kind(often, num_features=task.num_features, training=task.training)
         self.steps = plan.steps  # of a repetition
         self.step = 0
         self.candidates = 0.0  # of the latest step

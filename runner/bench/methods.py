@@ -65,7 +65,8 @@ LANGUAGE_METHODS: dict[str, list[str]] = {
     "ns": ["sampler=uniform", "sampler.num_samples={nearest_and_tail}", "sampler.unique=false"],
     "lsh_topk": ["sampler=lsh_topk", "sampler.refresh_period=1", "sampler.refresh_growth=1.0"],
     "lsh_topk_lazy": ["sampler=lsh_topk"],
+    "torch_full": ["sampler=full"],
 }
 # By default those of the MIDX paper's language models; the others are LSH Softmax Table 2's.
-LSH_SOFTMAX_METHODS = ("full", "ns", "lsh_topk", "lsh_topk_lazy")
+LSH_SOFTMAX_METHODS = ("full", "torch_full", "ns", "lsh_topk", "lsh_topk_lazy")
 DEFAULT_LANGUAGE_METHODS = tuple(name for name in LANGUAGE_METHODS if name == "full" or name not in LSH_SOFTMAX_METHODS)

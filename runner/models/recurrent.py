@@ -9,6 +9,9 @@ A recurrent state is carried from a training batch to the next (detached: gradie
 batch ``starts_anew``, and is part of ``state_dict``, so that a resumed run has the same bits. Dropout is a function of
 (seed, step). Products are BLAS's: numbers agree between thread counts to about 1e-6.
 
+On a GPU works a copy of the module, whose parameters are brought up to date before each pass and whose gradients come
+back after it: a few megabytes a step, so that weights and optimizers are one thing wherever the module runs.
+
 Legend: B rows of a batch, T tokens of a row, E size of a word's vector, D hidden size, U distinct words, L layers,
 P parameters.
 """
@@ -47,7 +50,8 @@ class Lstm(nn.Module):
 
     def start(self, rows: int) -> State:
         shape = (self.lstm.num_layers, rows, self.lstm.hidden_size)
-        return torch.zeros(shape), torch.zeros(shape)
+        nothing = next(self.lstm.parameters()).new_zeros(shape)
+        return nothing, nothing.clone()
 
     def forward(self, x_BTE: Tensor, state: State) -> tuple[Tensor, State]:
         out_BTD, after = self.lstm(self.drop(x_BTE), state)
@@ -73,8 +77,8 @@ class Transformer(nn.Module):
 
     def forward(self, x_BTE: Tensor, state: State) -> tuple[Tensor, State]:
         length, size = x_BTE.shape[1:]
-        out = self.drop(self.scale * x_BTE + positions(length, size))
-        mask = nn.Transformer.generate_square_subsequent_mask(length)
+        out = self.drop(self.scale * x_BTE + positions(length, size).to(x_BTE.device))
+        mask = nn.Transformer.generate_square_subsequent_mask(length, device=x_BTE.device)
         for layer in self.layers:
             out = layer(out, src_mask=mask, is_causal=True)
         return out, ()
@@ -140,6 +144,7 @@ class TextEncoder:
     def __init__(
         self, config: LanguageModelConfig, words: RowTable, optimizer: OptimizerConfig, seed: int, *, owns_words: bool
     ) -> None:
+        self.config = config
         self.dim = config.dim
         self.seed = seed
         self.words, self.owns_words = words, owns_words
@@ -149,26 +154,53 @@ class TextEncoder:
                 for parameter in self.module.parameters():
                     nn.init.uniform_(parameter, -config.init, config.init)
         self.parameters = _Parameters(self.module, optimizer)
+        self.working = self.module  # what computes: the module, or its copy on another device
         self.tables: Sequence[RowTable] = (self.parameters.table, *((words,) if owns_words else ()))
         self.dense: Sequence[np.ndarray] = ()
         self.carried: State = self.module.start(0)
+
+    # ------------------------------------------------------------ where it computes
+
+    def move_to(self, device: torch.device) -> None:
+        """Compute on ``device`` from now on, by a copy of the module."""
+        self.working = make_module(self.config).to(device)
+        self.carried = self.working.start(0)
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.working.parameters()).device
+
+    def _bring_parameters(self) -> None:
+        if self.working is not self.module:
+            with torch.no_grad():
+                for copy, parameter in zip(self.working.parameters(), self.module.parameters(), strict=True):
+                    copy.copy_(parameter)
+
+    def _bring_gradients_back(self) -> None:
+        if self.working is not self.module:
+            for copy, parameter in zip(self.working.parameters(), self.module.parameters(), strict=True):
+                assert copy.grad is not None
+                assert parameter.grad is not None
+                parameter.grad.copy_(copy.grad)
+                copy.grad = None
 
     # ------------------------------------------------------------ at test time
 
     def start(self, rows: int) -> State:
         """The state before any token."""
-        return self.module.start(rows)
+        return self.working.start(rows)
 
     def go_on(self, batch: "TextBatch", state: State) -> tuple[np.ndarray, State]:
         """Hidden states (B T, D) after a state of at least B rows, and the state after them; nothing is remembered."""
         rows = len(batch.tokens_BT)
         if batch.starts_anew:
-            state = self.module.start(rows)
+            state = self.start(rows)
         state = tuple(part[:, :rows].contiguous() for part in state)
-        self.module.eval()
+        self._bring_parameters()
+        self.working.eval()
         with torch.no_grad():
-            hidden, after = self.module(torch.from_numpy(self.words.weights[batch.tokens_BT]), state)
-        return hidden.reshape(-1, self.dim).numpy(), after
+            hidden, after = self.working(torch.from_numpy(self.words.weights[batch.tokens_BT]).to(self._device), state)
+        return hidden.reshape(-1, self.dim).cpu().numpy(), after
 
     def encode(self, batch: "TextBatch") -> np.ndarray:
         """Hidden states (B T, D) of rows that nothing stands before; rows of words must be current."""
@@ -186,14 +218,15 @@ class TextEncoder:
         else:
             self.words.read(self._groups[1], step)  # moments too: the output layer may or may not read them after this
         if batch.starts_anew:
-            self.carried = self.module.start(len(batch.tokens_BT))
-        self._x = torch.from_numpy(self.words.weights[batch.tokens_BT]).requires_grad_()
-        self.module.train()
+            self.carried = self.start(len(batch.tokens_BT))
+        self._x = torch.from_numpy(self.words.weights[batch.tokens_BT]).to(self._device).requires_grad_()
+        self._bring_parameters()
+        self.working.train()
         with _draws_of(self.seed, rng.DROPOUT, step):
-            hidden, after = self.module(self._x, self.carried)
+            hidden, after = self.working(self._x, self.carried)
         self.carried = tuple(part.detach() for part in after)
         self._hidden = hidden.reshape(-1, self.dim)
-        return self._hidden.detach().numpy()
+        return self._hidden.detach().cpu().numpy()
 
     def backward(self, grad_hidden_BD: np.ndarray, step: int) -> None:
         """Update parameters and, if they are the encoder's own, the vectors of the batch's words."""
@@ -204,10 +237,11 @@ class TextEncoder:
     def gradients(self, grad_hidden_BD: np.ndarray, step: int) -> list[Gradient]:
         """Of the parameters and of the batch's words."""
         self.parameters.grad_RC.fill(0)
-        self._hidden.backward(torch.from_numpy(grad_hidden_BD))
+        self._hidden.backward(torch.from_numpy(grad_hidden_BD).to(self._device))
+        self._bring_gradients_back()
         grad_x = self._x.grad
         assert grad_x is not None
-        grad_XE = grad_x.numpy().reshape(-1, grad_x.shape[-1])
+        grad_XE = grad_x.cpu().numpy().reshape(-1, grad_x.shape[-1])
         del self._hidden, self._x
         place_X = np.arange(len(grad_XE), dtype=np.int32)
         once_X = np.ones(len(grad_XE), dtype=np.float32)
@@ -224,12 +258,12 @@ class TextEncoder:
             held["words"] = self.words
         arrays = {f"{part}.{name}": array for part, table in held.items() for name, array in table.state_dict().items()}
         if self.carried:
-            arrays["carried"] = torch.stack(self.carried).numpy()
+            arrays["carried"] = torch.stack(self.carried).cpu().numpy()
         return arrays
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         if self.carried:
-            self.carried = tuple(torch.from_numpy(part.copy()) for part in state["carried"])
+            self.carried = tuple(torch.from_numpy(part.copy()).to(self._device) for part in state["carried"])
         self.parameters.table.load_state_dict(_part_of(state, "module."))
         if self.owns_words:
             self.words.load_state_dict(_part_of(state, "words."))

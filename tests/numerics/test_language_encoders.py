@@ -12,6 +12,7 @@ from runner.clock import StageClock
 from runner.config import RunConfig, compose
 from runner.errors import ConfigError
 from runner.experiment import Network
+from runner.hardware import device_of, settled
 from runner.models.recurrent import TextEncoder, positions
 from runner.samplers import TrainingFacts
 from runner.text_batches import TextBatch, epoch_batches
@@ -251,3 +252,44 @@ def test_init_bounds_every_weight(model: str, tied: str) -> None:
 def test_a_mistake_names_its_key(choice: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         compose(choice.split())
+
+
+# ---------------------------------------------------------------- another device
+
+
+@pytest.mark.parametrize("model", sorted(SMALL))
+def test_a_copy_on_a_device_trains_with_the_same_bits(model: str) -> None:
+    """The device here is the CPU itself: what is tested is that parameters, gradients and states go there and back."""
+    config = compose([*SMALL[model], *PLAIN, "model.dropout=0.5", "model.tied=false", "optimizer.lr=0.01"])
+    tokens = text_of(200)
+    losses, states = [], []
+    for moved in (False, True):
+        network, encoder = network_of(config)
+        if moved:
+            encoder.move_to(torch.device("cpu"))
+            assert encoder.working is not encoder.module
+        batches = epoch_batches(tokens, B, T, "contiguous", seed=0, epoch=0)
+        losses.append([network.train_step(batch, step, StageClock())[0] for step, batch in enumerate(batches, start=1)])
+        states.append(network.state_dict())
+    assert losses[0] == losses[1]
+    for name, array in states[0].items():
+        assert np.array_equal(array, states[1][name]), name
+
+
+def test_without_a_gpu_the_run_says_so_and_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for arguments, why in (
+        (["dataset=python_topics", "model=lstm"], "there is none that torch can use"),
+        (["dataset=wordnet_hypernym"], "model=mlp has no part that runs on one"),
+    ):
+        config = compose([*arguments, "hardware=gpu", "hardware.threads=1"])
+        assert config.run_id == compose(arguments).run_id
+        run_here = settled(config)
+        assert (run_here.hardware.name, run_here.hardware.threads) == ("cpu", 1)
+        assert capsys.readouterr().err == f"hardware=gpu: no GPU is used, {why}; the run goes on on the CPU\n"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    config = compose(["dataset=python_topics", "model=lstm", "hardware=gpu"])
+    assert settled(config) == config
+    assert device_of(config.hardware) == torch.device("cuda")

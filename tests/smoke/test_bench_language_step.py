@@ -104,6 +104,22 @@ def test_a_report(bench: Bench) -> None:
     assert "{" not in text
 
 
+def test_torchs_full_softmax_is_the_same_training() -> None:
+    small = ["model.hidden=8", "model.embedding=8", "batch_size=3", "windows.length=4", "training.clip=null"]
+    some = plan(preset="lsh_softmax_lm_full", overrides=small)
+    text = language_step.open_text("60", some)
+    config = language_step.configuration("full", text, some)
+    task = language_step.LanguageModelling(config, text.data)
+    losses = {}
+    for kind in (language_step.Network, language_step.TorchFullNetwork):
+        network = kind(config, num_features=task.num_features, training=task.training)
+        losses[kind.__name__] = [
+            network.train_step(batch, step, StageClock())[0]
+            for step, batch in enumerate(language_step.batches_of(task, 12), start=1)
+        ]
+    assert losses["TorchFullNetwork"] == pytest.approx(losses["Network"], rel=1e-4)
+
+
 def test_a_figure_of_stages(bench: Bench, tmp_path: Path) -> None:
     report, _ = bench("--texts", "40", "--methods", "full", "uniform")
     files = sorted(file.name for file in (tmp_path / "new").iterdir())
@@ -142,7 +158,8 @@ def test_lsh_softmax_table_stands_beside_its_printed_speedups(
     assert not size["update_holds_encoder"]
     assert size["batch"] == [1, 1]
     rows = {row["method"]: row for row in size["results"]}
-    assert list(rows) == ["full", "ns", "lsh_topk", "lsh_topk_lazy"]
+    assert list(rows) == ["full", "torch_full", "ns", "lsh_topk", "lsh_topk_lazy"]
+    assert all(row["status"] == "measured" for row in rows.values())
     assert rows["ns"]["candidates_per_row"] == 220
     assert rows["ns"]["settings"]["num_samples"] == 220
     assert rows["lsh_topk"]["refresh"]["steps"] == 1
@@ -150,7 +167,7 @@ def test_lsh_softmax_table_stands_beside_its_printed_speedups(
     head, *_ = cells(text, "method")
     place = head.index("times full, published (ptb)")
     published = {name: cells(text, name)[0][place] for name in rows}
-    assert published == {"full": "", "ns": "2.8", "lsh_topk": "1.6", "lsh_topk_lazy": ""}
+    assert published == {"full": "", "torch_full": "", "ns": "2.8", "lsh_topk": "1.6", "lsh_topk_lazy": ""}
 
 
 # ---------------------------------------------------------------- memory and order
