@@ -156,7 +156,7 @@ BEST_EPOCH = Metric(
     measure=lambda record, _: record.summary["selection"]["epoch"],
 )  # fmt: skip
 TOKEN_SPEED = Metric(
-    name="tokens_per_second", label="Tokens a second", unit="tokens", decimals=0,
+    name="tokens_per_second", label="Tokens a second", unit="", decimals=0,
     measure=lambda record, _: record.summary["tokens_per_second"],
 )  # fmt: skip
 LEARNING_RATE = Metric(

@@ -105,6 +105,9 @@ def _settings(runs: Sequence[PlannedRun]) -> str:
     seeds = sorted({run.seed for run in runs})
     many = "seeds " + ", ".join(map(str, seeds)) if len(seeds) > 1 else f"seed {seeds[0]}"
     optimizer = f"{configs[0].optimizer.name} lr {span(config.optimizer.lr for config in configs)}"
+    decays = {config.training.decay for config in configs}
+    if decays != {None}:
+        optimizer += " falling to " + " or ".join(f"{decay or 1:.0%}" for decay in sorted(decays, key=lambda d: d or 1))
     epochs = span(config.epochs for config in configs)
     batch = span(config.batch_size for config in configs)
     return f"{epochs} epoch{'' if epochs == '1' else 's'}, batch {batch}, {optimizer}, {many}"
