@@ -155,10 +155,12 @@ class Network:
         return {name: value for name, value in self.state_dict().items() if is_needed(name)}
 
     def load_final_weights(self, weights: dict[str, np.ndarray]) -> None:
-        """Restore what ``final_weights`` gave, to predict and sample with, not to train on."""
-        self.load_state_dict({**self.state_dict(), **weights})
-        for table in self.tables:
-            table.forget_steps()
+        """Restore what ``final_weights`` or ``state_dict`` gave, to predict and sample with, not to train on."""
+        state = self.state_dict()
+        self.load_state_dict({**state, **weights})
+        if state.keys() - weights.keys():  # without their history, rows stay as they are
+            for table in self.tables:
+                table.forget_steps()
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         for part, owner in (
@@ -317,12 +319,14 @@ class _Run:
         self.step = 0
         self.clock = StageClock()
         self.candidates = 0.0
+        self.rows = 0  # trained on so far
         self.loss_sum = 0.0
         self.loss_steps = 0
         self.latest_loss = float("nan")  # mean between the last two evaluations
         self.headline = float("nan")
         self.best_score = float("inf")
         self.best_step = 0  # of the best validation so far; 0: there was none
+        self.best_lr = config.optimizer.lr  # of the steps before it
         self.lr_factor = 1.0
         self.peak_mb = 0.0  # until the last diagnostics, whose own memory is no part of the training's
 
@@ -336,14 +340,14 @@ class _Run:
         saved_at, save_cost = time.perf_counter(), 0.0
         task = self.task
         bar = tqdm(
-            total=self.last_step * task.rows_per_step, initial=self.step * task.rows_per_step, unit=task.unit,
+            total=round(self.last_step / self.per_epoch * task.rows_per_epoch), initial=self.rows, unit=task.unit,
             unit_scale=True, desc=config.sampler.name, **PROGRESS_BAR,
         )  # fmt: skip
         with bar, stop_signals() as stopping:
             while not self._is_over():
                 epoch, first = divmod(self.step, self.per_epoch)
-                for _ in self._steps(task.batches(epoch, first)):
-                    bar.update(task.rows_per_step)
+                for rows in self._steps(task.batches(epoch, first)):
+                    bar.update(rows)
                     if self.step % 20 == 0 or self.step == self.last_step:
                         loss = self.loss_sum / max(1, self.loss_steps)
                         shown = f"loss {loss:.3f}, {task.headline} {self.headline:.3f}"
@@ -372,8 +376,8 @@ class _Run:
                         break
         self._finish()
 
-    def _steps(self, batches: Iterator[AnyBatch]) -> Iterator[None]:
-        """A training step on each batch; its assembly is timed too, what the caller does in between is not."""
+    def _steps(self, batches: Iterator[AnyBatch]) -> Iterator[int]:
+        """A training step on each batch; yields its rows. Assembly is timed too, what the caller does is not."""
         while True:
             begin = time.perf_counter()
             batch = next(batches, None)
@@ -387,7 +391,8 @@ class _Run:
             self.loss_sum += loss
             self.loss_steps += 1
             self.candidates += candidates
-            yield
+            self.rows += batch.num_rows
+            yield batch.num_rows
 
     def _evaluate_subset(self) -> None:
         self.network.read_all(self.step + 1)
@@ -398,7 +403,7 @@ class _Run:
         if score is not None:
             metrics = {**metrics, "lr": self.network.layer.table.lr}
             if self.best_step == 0 or score < self.best_score:
-                self.best_score, self.best_step = score, self.step
+                self.best_score, self.best_step, self.best_lr = score, self.step, metrics["lr"]
                 self.folder.save_best(self.step, self.network.final_weights())
         first_time = self.loss_steps == self.step
         self.folder.observe(
@@ -451,7 +456,7 @@ class _Run:
 
     def _diagnostics_are_due(self) -> bool:
         every = self.config.diagnostics.every_epochs
-        return every is not None and (self.step % (every * self.per_epoch) == 0 or self.step == self.last_step)
+        return every is not None and (self.step % (every * self.per_epoch) == 0 or self._is_over())
 
     def _diagnose(self) -> None:
         """Measure the sampler as it stands, off the training's clock and off its peak memory."""
@@ -504,7 +509,7 @@ class _Run:
                 "sampler_statistics": self.network.sampler.statistics,
                 **self._latest_diagnostics(),
                 **self._selection(),
-                **self.task.about_speed(self.clock.total, epochs),
+                **self.task.about_speed(self.clock.total, self.rows),
                 "dataset": self.task.about_data(),
             }
         )
@@ -521,7 +526,7 @@ class _Run:
                 "step": self.best_step,
                 "epoch": self.best_step / self.per_epoch,
                 "stopped_early": self.step < self.last_step,
-                "lr": self.network.layer.table.lr,
+                "lr": self.best_lr,
             }
         }
 
@@ -539,6 +544,8 @@ class _Run:
             "latest_loss": self.latest_loss,
             "best_score": self.best_score,
             "best_step": self.best_step,
+            "best_lr": self.best_lr,
+            "rows": self.rows,
             "lr_factor": self.lr_factor,
         }
         self.folder.save_checkpoint(self.step, self.network.state_dict(), state)
@@ -559,6 +566,8 @@ class _Run:
         self.headline = state.get("headline", self.headline)
         self.latest_loss = state.get("latest_loss", self.latest_loss)
         self.best_score, self.best_step = state.get("best_score", self.best_score), state.get("best_step", 0)
+        self.best_lr = state.get("best_lr", self.best_lr)
+        self.rows = state.get("rows", round(self.step / self.per_epoch * self.task.rows_per_epoch))
         self.lr_factor = state.get("lr_factor", 1.0)
         self._set_lr()
         print(f"resuming at step {self.step:,} of {self.last_step:,}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Text from a finished run of a language model.
+"""Text from a run of a language model: from its best weights, or, before its end, from its last checkpoint.
 
 python -m runner.generate results/runs/RUN --prompt "the company said"
 python -m runner.generate results/runs/RUN --by gumbel --words 200 --texts 3 --seed 1
@@ -36,7 +36,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m runner.generate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("run_folder", type=Path, metavar="RUN_FOLDER", help="folder of a finished run")
+    parser.add_argument("run_folder", type=Path, metavar="RUN_FOLDER", help="folder of a run")
     parser.add_argument("--prompt", default="", help="words to go on from, as the training text writes them")
     parser.add_argument("--words", type=int, default=100, help="words to draw; default: 100")
     parser.add_argument("--texts", type=int, default=1, help="texts to draw from the same prompt; default: 1")
@@ -72,10 +72,14 @@ def generate(arguments: argparse.Namespace) -> list[str]:
     from runner.experiment import load_trained
 
     set_threads(config.hardware.threads)
-    network, task, _ = load_trained(config, folder)
+    network, task, step = load_trained(config, folder)
+    if not folder.is_finished():
+        status = (folder.summary() or {}).get("status")
+        print(f"the run is '{status}': these are its weights after step {step:,}", file=sys.stderr)
     prompt = _ids_of(arguments.prompt, task.data)
     begin = time.perf_counter()
     draw = _drawing_by(arguments.by, network, config, arguments.seed)
+    sample_tokens(network, prompt, draw, texts=arguments.texts, words=1)  # compiles
     prepared = time.perf_counter()
     drawn = sample_tokens(network, prompt, draw, texts=arguments.texts, words=arguments.words)
     seconds = time.perf_counter() - prepared

@@ -130,7 +130,7 @@ class Drift:
 class RowTable:
     """A (rows, columns) float32 matrix with an optional bias per row, its Adam moments, and who was updated when.
 
-    Under SGD moments have no rows.
+    Under SGD the arrays of moments are empty.
 
     Legend: R rows, D columns, N pairs, U distinct rows, C rows of a block, B sources.
     ``bias_moves`` false: biases stay 0.

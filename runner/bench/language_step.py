@@ -269,7 +269,7 @@ class _Entrant:
 
     def __init__(self, name: str, config: RunConfig, task: LanguageModelling, plan: LanguagePlan) -> None:
         self.name, self.config = name, config
-        self.tokens_per_step = task.rows_per_step
+        self.tokens_per_step = config.batch_size * config.windows.length
         self.schedule = refresh_schedule(config.sampler, task.training)
         self.refreshes_a_step = refreshes_a_step(self.schedule, plan.schedule_steps)
         often = replace(config, sampler=refreshed_within(config.sampler, task.training, plan.steps))

@@ -41,8 +41,8 @@ class LanguageModelConfig(ModelConfig):
     """What both kinds have.
 
     ``embedding``: size of a word's vector. ``tied``: class vectors are the input embedding too (Press & Wolf 2017).
-    ``dropout``: share of units set to 0 in training. ``init``: all weights start uniform in [-init, init]; null: rows
-    of words and classes normal with norm 1 on average, other weights by torch's rules.
+    ``dropout``: share of units set to 0 in training. ``init``: all weights but those of norms start uniform in
+    [-init, init]; null: rows of words and classes normal with norm 1 on average, other weights by torch's rules.
     """
 
     reads: ClassVar[str] = "text"

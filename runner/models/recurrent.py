@@ -7,7 +7,8 @@ the class matrix.
 
 A recurrent state is carried from a training batch to the next (detached: gradients end at the batch), is zero where a
 batch ``starts_anew``, and is part of ``state_dict``, so that a resumed run has the same bits. Dropout is a function of
-(seed, step). Products are BLAS's: numbers agree between thread counts to about 1e-6.
+(seed, step), on CPUs: on a GPU that between the layers of an LSTM is cuDNN's own. Products are BLAS's: numbers agree
+between thread counts to about 1e-6.
 
 On a GPU works a copy of the module, whose parameters are brought up to date before each pass and whose gradients come
 back after it: a few megabytes a step, so that weights and optimizers are one thing wherever the module runs.
@@ -151,8 +152,10 @@ class TextEncoder:
         with _draws_of(seed, rng.MODULE_INIT):
             self.module = make_module(config)
             if config.init is not None:
-                for parameter in self.module.parameters():
-                    nn.init.uniform_(parameter, -config.init, config.init)
+                for part in self.module.modules():
+                    if not isinstance(part, nn.LayerNorm):  # which has to start as the identity
+                        for parameter in part.parameters(recurse=False):
+                            nn.init.uniform_(parameter, -config.init, config.init)
         self.parameters = _Parameters(self.module, optimizer)
         self.working = self.module  # what computes: the module, or its copy on another device
         self.tables: Sequence[RowTable] = (self.parameters.table, *((words,) if owns_words else ()))

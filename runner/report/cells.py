@@ -146,7 +146,7 @@ LOG_PERPLEXITY = Metric(
 )  # fmt: skip
 DIVERGENCE = Metric(
     name="kl_loss", label="KL(softmax to proposal)", unit="", decimals=4,
-    measure=lambda record, _: float(record.summary["diagnostics"]["kl"]),
+    measure=lambda record, _: record.divergence,
 )  # fmt: skip
 EPOCHS = Metric(
     name="epochs", label="Epochs trained", unit="epochs", decimals=0, measure=lambda record, _: record.summary["epochs"]

@@ -29,6 +29,9 @@ COLOURS = {
     "quadratic": "#7A68A6",
     "sphere": "#B8A9D9",
     "rff": "#117733",
+    "bis": "#66A61E",
+    "ns": "#A6761D",
+    "is": "#1F9E89",
     "midx_pq": "#882255",
     "midx_rq": "#CC3366",
     "midx_exact": "#332288",
@@ -39,6 +42,7 @@ MARKERS = {
     "full": "s", "lsh_embedding": "o", "lsh_label": "D", "topk": "^", "unigram": "v", "log_uniform": "P",
     "nce": "X", "uniform": "*", "full_bf16": "p", "lsh_embedding_shared": "h", "lsh_label_shared": "d",
     "exact": "8", "lsh": "<", "lsh_topk": ">", "quadratic": "H", "sphere": "$S$", "rff": "$R$", "in_batch": "$B$",
+    "bis": "$b$", "ns": "$n$", "is": "$i$",
     "midx_pq": "$P$", "midx_rq": "$Q$", "midx_exact": "$M$", "midx_learn_pq": "$p$", "midx_learn_rq": "$q$",
 }  # fmt: skip
 OTHER = "#7F7F7F"

@@ -108,7 +108,7 @@ def _curves(grid: Grid, columns: Sequence[Column], runs: Sequence[PlannedRun]) -
         time_axis.set_xlabel("seconds of training")
         step_axis.set_xlabel("epochs" if text else "iterations")
         step_axis.set_xlim(left=0)
-        step_axis.xaxis.set_major_locator(MaxNLocator(6))
+        step_axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         step_axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         plain_log_ticks(time_axis.xaxis)
         for axis in (time_axis, step_axis):

@@ -107,6 +107,12 @@ class RunRecord:
             return f"test perplexity {self.metric('test/ppl'):.2f}"
         return f"P@1 {100 * self.metric('test/p@1'):.2f} %"
 
+    @property
+    def divergence(self) -> float | None:
+        """KL(softmax to proposal) as measured last, in nats; None where it was not, or is not finite."""
+        kl = self.summary.get("diagnostics", {}).get("kl")
+        return kl if isinstance(kl, float) else None
+
     def curve(self, cost: str) -> list[tuple[float, float]]:
         """(``cost``: epoch, train_seconds or step; what evaluations during training measure) of every evaluation.
 

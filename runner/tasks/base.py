@@ -49,7 +49,8 @@ class Task(ABC):
     training: TrainingFacts
     num_features: int
     """Of the input; words, for text."""
-    rows_per_step: int
+    rows_per_epoch: int
+    """That are trained on."""
 
     @abstractmethod
     def __init__(self, config: RunConfig, data: Any) -> None:
@@ -107,8 +108,8 @@ class Task(ABC):
     def about_data(self) -> dict[str, Any]:
         """What the summary tells of the data set."""
 
-    def about_speed(self, seconds: float, epochs: float) -> dict[str, Any]:
-        """What the summary tells of the speed beyond seconds."""
+    def about_speed(self, seconds: float, rows: int) -> dict[str, Any]:
+        """What the summary tells of the speed beyond seconds, which training on so many rows took."""
         return {}
 
 

@@ -52,7 +52,10 @@ class LanguageModelling(Task):
             steps_per_epoch=steps,
         )
         self.num_features = data.num_classes
-        self.rows_per_step = config.batch_size * windows.length
+        if windows.cut == "chunked":
+            self.rows_per_epoch = (len(tokens) - 1) // windows.length * windows.length
+        else:
+            self.rows_per_epoch = steps * config.batch_size * windows.length
 
     @classmethod
     def rehearsal(cls, config: RunConfig) -> Self:
@@ -76,12 +79,11 @@ class LanguageModelling(Task):
         )
 
     def probe(self, rows: int, split: Literal["train", "test"] = "test") -> TextBatch:
-        """Windows of a few tokens each, none with anything before it."""
+        """Windows of a few tokens each, none with anything before it; whole ones, though they have more rows."""
         tokens_n = getattr(self.data, f"{split}_T")
-        most = max(1, min(rows, _PROBE_TOKENS, self.config.windows.length, len(tokens_n) - 1))
-        length = next(size for size in range(most, 0, -1) if rows % size == 0)
+        length = min(rows, _PROBE_TOKENS, self.config.windows.length, len(tokens_n) - 1)
         count = (len(tokens_n) - 1) // length
-        chosen = np.sort(rng.generator(0, rng.EVALUATE).permutation(count)[: rows // length])
+        chosen = np.sort(rng.generator(0, rng.EVALUATE).permutation(count)[: -(-rows // length)])
         place_BT = chosen[:, None] * length + np.arange(length)
         return TextBatch(tokens_BT=tokens_n[place_BT], targets_BT=tokens_n[place_BT + 1], starts_anew=True)
 
@@ -158,6 +160,5 @@ class LanguageModelling(Task):
             "label_frequency": label_frequency(self.training.label_counts_N),
         }
 
-    def about_speed(self, seconds: float, epochs: float) -> dict[str, Any]:
-        trained = epochs * self.training.steps_per_epoch * self.rows_per_step
-        return {"tokens_per_second": trained / max(seconds, 1e-9)}
+    def about_speed(self, seconds: float, rows: int) -> dict[str, Any]:
+        return {"tokens_per_second": rows / max(seconds, 1e-9)}
