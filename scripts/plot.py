@@ -1,4 +1,4 @@
-"""Draw figures from run folders: those of a paper, or P@1 (of texts, perplexity) against training time of all finished runs.
+"""Draw figures from run folders: those of a paper, or P@1 (texts: perplexity) against seconds of all finished runs.
 
 python scripts/plot.py lns_figure4 --profile small
 python scripts/plot.py --frontier wordnet_hypernym --keys sampler.K sampler.L

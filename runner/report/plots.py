@@ -87,7 +87,7 @@ def _legend(figure: "Figure", axes: "np.ndarray", *, columns: int) -> None:
         label: handle for axis in axes.flat for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
     figure.legend(
-        list(handles.values()), list(handles), loc="outside lower center", ncols=min(len(handles), 4 * columns)
+        list(handles.values()), list(handles), loc="outside lower center", ncols=min(len(handles), 3 * columns)
     )
 
 
@@ -124,27 +124,26 @@ def _curves(grid: Grid, columns: Sequence[Column], runs: Sequence[PlannedRun]) -
 
 def _curve(axis: "Axes", line: _Line, cost: str) -> None:
     """The mean over seeds, with every seed's own line faint behind it."""
-    each = []
-    for record in line.records:
-        scale = 1 if record.models_text else 100
-        each.append(np.array([[spent, scale * value] for spent, value in record.curve(cost)]).reshape(-1, 2))
+    scale = 1 if line.records[0].models_text else 100
+    each = [{epoch: (at, scale * y) for epoch, at, y in record.points(cost)} for record in line.records]
     if len(each) > 1:
         for one in each:
-            axis.plot(one[:, 0], one[:, 1], color=line.colour, alpha=0.3, linewidth=0.8)
-    shared = min(len(one) for one in each)
-    mean = np.mean([one[:shared] for one in each], axis=0)
+            axis.plot(*zip(*one.values(), strict=True), color=line.colour, alpha=0.3, linewidth=0.8)
+    shared = [epoch for epoch in each[0] if all(epoch in one for one in each)]
+    mean = np.mean([[one[epoch] for epoch in shared] for one in each], axis=0).reshape(-1, 2)
     axis.plot(
         mean[:, 0], mean[:, 1], color=line.colour, label=line.label, linewidth=1.8,
-        marker=line.marker, markersize=4.5, markevery=max(1, shared // 16),
+        marker=line.marker, markersize=4.5, markevery=max(1, len(shared) // 16),
     )  # fmt: skip
 
 
 def _show_perplexities(axis: "Axes", lines: Sequence[_Line]) -> None:
     """A logarithmic axis that ends a little above where the worst line ends: first epochs are far off."""
-    finals = [record.curve("epoch")[-1][1] for line in lines for record in line.records if record.curve("epoch")]
-    lows = [min(value for _, value in record.curve("epoch")) for line in lines for record in line.records]
+    curves = [record.curve("epoch") for line in lines for record in line.records]
+    ends = [curve[-1][1] for curve in curves if curve]
+    lowest = min(value for curve in curves for _, value in curve)
     axis.set_yscale("log")
-    axis.set_ylim(0.95 * min(lows), min(max(2.2 * min(lows), 1.25 * max(finals)), 20 * min(lows)))
+    axis.set_ylim(0.95 * lowest, max(2.2 * lowest, 1.25 * max(ends)))
     plain_log_ticks(axis.yaxis)
 
 
@@ -152,7 +151,10 @@ def _show_perplexities(axis: "Axes", lines: Sequence[_Line]) -> None:
 
 
 def _effect(grid: Grid, columns: Sequence[Column], runs: Sequence[PlannedRun]) -> "Figure":
-    """Test perplexity against the one swept setting; methods without it as dashed lines across."""
+    """Test perplexity against the one swept setting; methods without it as dashed lines across.
+
+    Means over seeds, bars their standard deviation; settings that lack a seed's run are left out.
+    """
     from matplotlib.ticker import NullLocator
 
     key = grid.sweep[0].key
@@ -169,11 +171,12 @@ def _effect(grid: Grid, columns: Sequence[Column], runs: Sequence[PlannedRun]) -
                 level = float(np.mean(ends[None]))
                 axis.axhline(level, color=colour, linewidth=1.4, linestyle=(0, (4, 3)), label=method.label)
             elif ends:
-                reached = sorted((value, np.array(found)) for value, found in ends.items() if value is not None)
-                at, mean = [value for value, _ in reached], [found.mean() for _, found in reached]
-                spread = [found.std(ddof=1) if len(found) > 1 else 0.0 for _, found in reached]
+                seeds = max(map(len, ends.values()))
+                whole = {value: np.array(found) for value, found in ends.items() if len(found) == seeds}
+                mean = [whole[value].mean() if value in whole else np.nan for value in values]  # gaps break the line
+                spread = [whole[value].std(ddof=1) if value in whole and seeds > 1 else 0.0 for value in values]
                 axis.errorbar(
-                    at, mean, yerr=spread if any(spread) else None, color=colour, label=method.label, linewidth=1.6,
+                    values, mean, yerr=spread if seeds > 1 else None, color=colour, label=method.label, linewidth=1.6,
                     marker=MARKERS.get(method.name, "."), markersize=6, capsize=2,
                 )  # fmt: skip
         axis.set_xscale("log")

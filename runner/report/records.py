@@ -119,9 +119,13 @@ class RunRecord:
         P@1 on the fixed test subset, a fraction; of language models, perplexity of the validation text, where a float
         holds it.
         """
+        return [(spent, value) for _, spent, value in self.points(cost)]
+
+    def points(self, cost: str) -> list[tuple[float, float, float]]:
+        """As ``curve``, after the epoch of each evaluation."""
         key = "valid/ppl" if self.models_text else "test_subset/p@1"
-        observed = ((record[cost], float(record[key])) for record in self.of_kind("evaluation"))
-        return [(spent, value) for spent, value in observed if math.isfinite(value)]
+        observed = ((record["epoch"], record[cost], float(record[key])) for record in self.of_kind("evaluation"))
+        return [point for point in observed if math.isfinite(point[-1])]
 
 
 def record_of(run: PlannedRun) -> RunRecord:
