@@ -1,5 +1,6 @@
 """The runs that tables need: what is there, what is left, how long it may take; then running each."""
 
+import math
 import os
 import signal
 import statistics
@@ -106,16 +107,21 @@ def plan_total(steps: Sequence[Step]) -> str:
     finished = sum(step.status == FINISHED for step in steps)
     parts = [f"{len(steps)} runs: {finished} finished, {len(pending)} to run, {skipped} without data"]
     if pending:
-        known = [step.seconds for step in pending if step.seconds is not None]
-        parts.append(f"estimated time: {duration(sum(known))}")
-        if len(known) < len(pending):
-            parts[-1] += f" and {len(pending) - len(known)} runs of unknown length"
+        parts.append(f"estimated time: {_length(pending)}")
         if not all(step.measured for step in pending):
             parts.append("~ is a rough guess from the size of the data, other times are from earlier runs here")
     if skipped:
-        known = [step.seconds or 0.0 for step in steps if step.status.startswith(SKIPPED)]
-        parts.append(f"those without data would take about {duration(sum(known))}")
+        parts.append(
+            f"those without data would take about {_length([s for s in steps if s.status.startswith(SKIPPED)])}"
+        )
     return "; ".join(parts)
+
+
+def _length(steps: Sequence[Step]) -> str:
+    """The steps' time together, and how many of them nobody knows it of."""
+    known = [step.seconds for step in steps if step.seconds is not None]
+    unknown = len(steps) - len(known)
+    return duration(sum(known)) + (f" and {unknown} runs of unknown length" if unknown else "")
 
 
 def duration(seconds: float) -> str:
@@ -130,6 +136,7 @@ def duration(seconds: float) -> str:
 
 # Measured on two cores. Dense products: all classes for a block of rows; gathered: candidates row by row.
 _DENSE_FLOPS, _GATHERED_FLOPS, _SECONDS_PER_ROW, _START_SECONDS = 1e11, 1.2e10, 1e-5, 8.0
+_TREE_FLOPS = 1e10  # of a draw by a tree of sums: its levels' features
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +179,8 @@ def _layer_seconds(run: PlannedRun, num_classes: int, dense_row: float) -> float
     gathered = 6.0 * dim * candidates / _GATHERED_FLOPS
     if sampler.name == "full":
         return 3 * dense_row
+    if sampler.name == "rff":
+        return gathered + 4.0 * sampler.D * candidates * math.log2(num_classes) / _TREE_FLOPS
     if sampler.name in ("topk", "exact", "quadratic", "sphere", "midx_exact"):
         return 1.5 * dense_row + gathered
     if sampler.name.startswith("lsh"):
@@ -220,11 +229,15 @@ def _weights_between(model: Any) -> int:
     return model.layers * model.embedding * (4 * model.embedding + 2 * model.feed_forward)
 
 
+_OF_SPEED = ("shared", "products", "D", "num_samples", "refresh_period")  # settings of samplers
+
+
 def _is_alike(record: RunRecord, run: PlannedRun) -> bool:
-    """Same data set, model, method, batch size and threads asked for; K, L, learning rate and length may differ."""
+    """Same data set, model, method, batch size and threads asked for; learning rate, length, K and L may differ."""
     theirs, ours = record.config, run.config.as_dict()
     alike = all(theirs[group]["name"] == ours[group]["name"] for group in ("sampler", "loss"))
-    alike &= all(theirs["sampler"].get(key) == ours["sampler"].get(key) for key in ("shared", "products", "D"))
+    alike &= all(theirs["sampler"].get(key) == ours["sampler"].get(key) for key in _OF_SPEED)
+    alike &= theirs["optimizer"].get("rows") == ours["optimizer"].get("rows")
     return alike and all(theirs[key] == ours[key] for key in ("dataset", "model", "batch_size", "hardware"))
 
 
