@@ -339,8 +339,9 @@ class _Run:
             self._probe()
         saved_at, save_cost = time.perf_counter(), 0.0
         task = self.task
+        epochs, steps = divmod(self.last_step, self.per_epoch)
         bar = tqdm(
-            total=round(self.last_step / self.per_epoch * task.rows_per_epoch), initial=self.rows, unit=task.unit,
+            total=epochs * task.rows_per_epoch + steps * task.rows_per_step, initial=self.rows, unit=task.unit,
             unit_scale=True, desc=config.sampler.name, **PROGRESS_BAR,
         )  # fmt: skip
         with bar, stop_signals() as stopping:

@@ -49,6 +49,8 @@ class Task(ABC):
     training: TrainingFacts
     num_features: int
     """Of the input; words, for text."""
+    rows_per_step: int
+    """Of every batch but perhaps an epoch's last."""
     rows_per_epoch: int
     """That are trained on."""
 

@@ -35,7 +35,7 @@ class Classification(Task):
             steps_per_epoch=steps_per_epoch(train.num_rows, config.batch_size),
         )
         self.num_features = data.num_features
-        self.rows_per_epoch = train.num_rows
+        self.rows_per_step, self.rows_per_epoch = config.batch_size, train.num_rows
         self.inverse_propensity_N = inverse_propensity(
             label_counts_N, train.num_rows, data.propensity_a, data.propensity_b
         )

@@ -52,10 +52,11 @@ class LanguageModelling(Task):
             steps_per_epoch=steps,
         )
         self.num_features = data.num_classes
+        self.rows_per_step = config.batch_size * windows.length
         if windows.cut == "chunked":
             self.rows_per_epoch = (len(tokens) - 1) // windows.length * windows.length
         else:
-            self.rows_per_epoch = steps * config.batch_size * windows.length
+            self.rows_per_epoch = steps * self.rows_per_step
 
     @classmethod
     def rehearsal(cls, config: RunConfig) -> Self:

@@ -322,7 +322,7 @@ def test_diagnostics_and_diagnosis(
                            "diagnostics.rows=12", "diagnostics.draws=3"))  # fmt: skip
     measured = observations(folder, "diagnostics")
     assert [line["epoch"] for line in measured] == [1, 2]
-    assert all(line["rows"] == 12 for line in measured)
+    assert all(line["rows"] == 16 for line in measured), "whole windows of 8 tokens"
     monkeypatch.setattr(
         "sys.argv", ["diagnose", str(folder), "--sampler", "uniform", "exact", "--rows", "12", "--draws", "2"]
     )
