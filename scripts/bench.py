@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     language.add_argument(
         "--methods", nargs="+", choices=tuple(LANGUAGE_METHODS), metavar="METHOD",
-        help=f"of {', '.join(LANGUAGE_METHODS)} (default: full and those not of --lsh-softmax)",
+        help=f"of {', '.join(LANGUAGE_METHODS)} (default: full softmaxes and those not of --lsh-softmax)",
     )  # fmt: skip
     language.add_argument("--preset", metavar="NAME", help="the model and its training (default: midx_lm_full)")
     language.add_argument("--draws", type=int, metavar="N", help="draws of each token (default: 20)")

@@ -36,8 +36,10 @@ from runner.config import OutputConfig, RunConfig, compose
 from runner.data.text import TextDataset
 from runner.errors import Diverged, require
 from runner.experiment import Network
-from runner.optimizers import AdamConfig, SgdConfig
-from runner.samplers import TrainingFacts
+from runner.losses import LossConfig
+from runner.optimizers import AdamConfig, RowGradient, RowTable, SgdConfig
+from runner.output_layer import OutputLayer
+from runner.samplers import Query, TrainingFacts
 from runner.samplers.lsh_topk import usual_sizes
 from runner.tasks import LanguageModelling
 from runner.text_batches import TextBatch
@@ -54,6 +56,8 @@ NOTES = (
     "whose first interval is longer than a repetition are refreshed once in each here; steps a refresh are those of "
     "the schedule: its period, an epoch where that is the period, or the mean of the first {schedule_steps:,} steps "
     "where intervals grow. Over so few steps class vectors move less than between real refreshes.",
+    "torch_full: the exact softmax by torch's products, every logit stored; SGD's step is added in place by the one "
+    "that makes the gradient.",
     "Networks are as they start, so that buckets and cells are those of random class vectors.",
 )
 LSH_SOFTMAX_NOTES = (
@@ -61,8 +65,6 @@ LSH_SOFTMAX_NOTES = (
     "schedule of refreshes, has no printed counterpart. Ours are training steps of one token with k = 10 sqrt(n) and "
     "l = sqrt(n), and tables of the number and bits that the settings say (the paper has log2(n) bits). Tokens follow "
     "Zipf's law over as many classes as the text has. The learning rate is one that needs no clipping.",
-    "torch_full is the exact softmax with every logit stored and SGD's step as a product that is added in place: what "
-    "PyTorch does best where so few tokens come at a time, and what the speed-ups are held against when it is fastest.",
 )
 _SETTLING = 20  # steps at least, unless they take too long
 _LONGEST = 10.0  # seconds of a repetition
@@ -203,41 +205,60 @@ def building_bytes(config: RunConfig, num_classes: int) -> float:
 # ---------------------------------------------------------------- the exact softmax by PyTorch
 
 
-class TorchFullNetwork(Network):
-    """Full softmax by torch's products: logits (B, n) stored, SGD's step added to the class matrix in place.
+class _StoredLogits:
+    """Scores of every class as torch would have them: logits (B, n) stored, three products instead of our four."""
 
-    Without biases, clipping or tied words, whose gradients would have to wait for others: ConfigError otherwise.
-    """
+    def __init__(self, table: RowTable, query: Query, step: int) -> None:
+        self.table, self.step = table, step
+        table.read(None, step)
+        self.weights_ND, self.hidden_BD = torch.from_numpy(table.weights), torch.from_numpy(query.hidden_BD)
+        self.target_B = torch.from_numpy(query.targets_P).long()
+        self.logits_BN = self.hidden_BD @ self.weights_ND.T
+
+    @property
+    def touched_U(self) -> np.ndarray:
+        return np.arange(len(self.weights_ND), dtype=np.int32)
+
+    def loss(self, config: LossConfig, log_count_P: np.ndarray | None = None) -> np.ndarray:
+        """(B,); logits become their gradients."""
+        log_p_BN = torch.log_softmax(self.logits_BN, dim=1)
+        rows_B = torch.arange(len(self.target_B))
+        loss_B = -log_p_BN[rows_B, self.target_B].numpy()
+        self.logits_BN = log_p_BN.exp_()
+        self.logits_BN[rows_B, self.target_B] -= 1
+        self.logits_BN /= len(self.target_B)
+        return loss_B
+
+    def gradients(self) -> tuple[RowGradient, np.ndarray]:
+        grad_ND = (self.logits_BN.T @ self.hidden_BD).numpy()
+        nothing = np.zeros(len(grad_ND), dtype=np.float32)  # there are no biases
+        rows = RowGradient(table=self.table, rows_U=self.touched_U, grad_UD=grad_ND, bias_grad_U=nothing)
+        return rows, (self.logits_BN @ self.weights_ND).numpy()
+
+    def update(self) -> np.ndarray:
+        """SGD's step is added in place, by the product that makes the gradient."""
+        if not isinstance(self.table.config, SgdConfig):
+            rows, grad_hidden_BD = self.gradients()
+            rows.apply(self.step)
+            return grad_hidden_BD
+        grad_hidden_BD = (self.logits_BN @ self.weights_ND).numpy()
+        self.weights_ND.addmm_(self.logits_BN.T, self.hidden_BD, alpha=-self.table.lr)
+        return grad_hidden_BD
+
+
+class _TorchLayer(OutputLayer):
+    def score(self, query: Query, proposal: Any, step: int) -> Any:
+        self.table.before_step(step)
+        return _StoredLogits(self.table, query, step)
+
+
+class TorchFullNetwork(Network):
+    """Full softmax by torch's products. ConfigError where the layer has biases or is normalised."""
 
     def __init__(self, config: RunConfig, *, num_features: int, training: TrainingFacts) -> None:
-        plain = isinstance(config.optimizer, SgdConfig) and config.output == OutputConfig(bias=False)
-        require(
-            plain and not updates_together(config),
-            "torch_full needs optimizer=sgd training.clip=null model.tied=false output.bias=false, as --lsh-softmax",
-        )
+        require(config.output == OutputConfig(bias=False), "torch_full needs output.bias=false output.normalize=false")
         super().__init__(config, num_features=num_features, training=training)
-
-    def train_step(self, batch: Any, step: int, clock: StageClock) -> tuple[float, float]:
-        table = self.layer.table
-        with clock.stage("encode"):
-            hidden_BD = torch.from_numpy(self.encoder.forward(batch, step))
-        weights_ND = torch.from_numpy(table.weights)
-        target_B = torch.from_numpy(batch.targets).long()
-        rows_B = torch.arange(len(target_B))
-        with clock.stage("score"):
-            logits_BN = hidden_BD @ weights_ND.T
-        with clock.stage("loss"):
-            log_p_BN = torch.log_softmax(logits_BN, dim=1)
-            loss = -float(log_p_BN[rows_B, target_B].mean())
-            grad_BN = log_p_BN.exp_()
-            grad_BN[rows_B, target_B] -= 1
-            grad_BN /= len(target_B)
-        with clock.stage("update"):
-            grad_hidden_BD = grad_BN @ weights_ND
-            weights_ND.addmm_(grad_BN.T, hidden_BD, alpha=-table.lr)
-        with clock.stage("encode"):
-            self.encoder.backward(grad_hidden_BD.numpy(), step)
-        return loss, float(self.layer.num_classes)
+        self.layer = _TorchLayer(self.layer.table)
 
 
 # ---------------------------------------------------------------- measuring

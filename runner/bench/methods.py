@@ -69,4 +69,6 @@ LANGUAGE_METHODS: dict[str, list[str]] = {
 }
 # By default those of the MIDX paper's language models; the others are LSH Softmax Table 2's.
 LSH_SOFTMAX_METHODS = ("full", "torch_full", "ns", "lsh_topk", "lsh_topk_lazy")
-DEFAULT_LANGUAGE_METHODS = tuple(name for name in LANGUAGE_METHODS if name == "full" or name not in LSH_SOFTMAX_METHODS)
+DEFAULT_LANGUAGE_METHODS = tuple(
+    name for name in LANGUAGE_METHODS if name in FULL_METHODS or name not in LSH_SOFTMAX_METHODS
+)

@@ -104,9 +104,11 @@ def test_a_report(bench: Bench) -> None:
     assert "{" not in text
 
 
-def test_torchs_full_softmax_is_the_same_training() -> None:
-    small = ["model.hidden=8", "model.embedding=8", "batch_size=3", "windows.length=4", "training.clip=null"]
-    some = plan(preset="lsh_softmax_lm_full", overrides=small)
+@pytest.mark.parametrize("preset", ["lsh_softmax_lm_full", "midx_lm_full"])
+@pytest.mark.parametrize("clip", ["null", "0.5"])
+def test_torchs_full_softmax_is_the_same_training(preset: str, clip: str) -> None:
+    small = ["model.hidden=8", "model.embedding=8", "batch_size=3", "windows.length=4", f"training.clip={clip}"]
+    some = plan(preset=preset, overrides=small)
     text = language_step.open_text("60", some)
     config = language_step.configuration("full", text, some)
     task = language_step.LanguageModelling(config, text.data)
