@@ -27,7 +27,7 @@ CLASSES: dict[str, dict[str, type]] = {
     "loss": LOSSES,
     "optimizer": OPTIMIZERS,
     "sampler": SAMPLERS,
-    "hardware": {"cpu": configuration.HardwareConfig},
+    "hardware": dict.fromkeys(("cpu", "gpu"), configuration.HardwareConfig),
 }
 OPTIONS = [
     pytest.param(group, path.stem, id=f"{group}={path.stem}")
