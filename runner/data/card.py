@@ -10,6 +10,7 @@ import functools
 import sys
 import types
 import typing
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -38,14 +39,14 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class Layout(ABC):
     """File names inside a folder or archive."""
 
     name: str  # recorded as the variant of what was prepared
 
+    @abstractmethod
     def file_names(self) -> dict[str, str]:
         """Field -> file name (or a pattern of names), of the files that must be there."""
-        raise NotImplementedError
 
     def optional_names(self) -> dict[str, str]:
         return {}
@@ -54,9 +55,9 @@ class Layout:
         """Number of files that a field's name stands for."""
         return 1
 
+    @abstractmethod
     def problem(self) -> str | None:
         """What is wrong with the values; None when nothing is."""
-        raise NotImplementedError
 
     def in_words(self) -> str:
         """The files that are wanted, for messages."""
@@ -182,7 +183,7 @@ class Size:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Card:
+class Card(ABC):
     """What the card of every family of data says."""
 
     family: ClassVar[str]
@@ -199,17 +200,19 @@ class Card:
     by_hand: str = ""  # how to fetch the set with a browser
 
     @property
+    @abstractmethod
     def all_layouts(self) -> tuple[Layout, ...]:
-        raise NotImplementedError
+        """Ways in which users may have the files, of the card's family."""
 
     @property
+    @abstractmethod
     def base(self) -> str | None:
         """The set that this one is derived from."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def size(self) -> Size:
-        raise NotImplementedError
+        """How large the set is, as its card expects."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ import os
 import shutil
 import sys
 import typing
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ VOCABULARY = "vocabulary.txt"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class Manifest(ABC):
     """What the manifest of every family of data says."""
 
     name: str
@@ -46,8 +47,9 @@ class Manifest:
     notes: list[str]  # where the data differ from what the card expects
     format_version: int = FORMAT_VERSION
 
+    @abstractmethod
     def in_words(self) -> str:
-        raise NotImplementedError
+        """Sizes, for people."""
 
 
 @dataclass(frozen=True, kw_only=True)
