@@ -62,7 +62,7 @@ LANGUAGE_METHODS: dict[str, list[str]] = {
     "midx_pq": ["sampler=midx_pq", "sampler.codewords=32", *_EACH_TOKEN],
     "midx_rq": ["sampler=midx_rq", "sampler.codewords=32", *_EACH_TOKEN],
     "exact": ["sampler=exact", *_EACH],  # outside of the targets, whose count is 0
-    "ns": ["sampler=uniform", "sampler.num_samples={nearest_and_tail}", "sampler.unique=false"],
+    "ns": ["sampler=uniform", "sampler.num_samples={nearest_and_tail}", "sampler.shared=false", "sampler.unique=false"],
     "lsh_topk": ["sampler=lsh_topk", "sampler.refresh_period=1", "sampler.refresh_growth=1.0"],
     "lsh_topk_lazy": ["sampler=lsh_topk"],
     "torch_full": ["sampler=full"],
