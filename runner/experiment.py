@@ -351,7 +351,9 @@ class _Run:
                     bar.update(rows)
                     if self.step % 20 == 0 or self.step == self.last_step:
                         loss = self.loss_sum / max(1, self.loss_steps)
-                        shown = f"loss {loss:.3f}, {task.headline} {self.headline:.3f}"
+                        shown = f"loss {loss:.3f}"
+                        if not math.isnan(self.headline):  # as before the first evaluation
+                            shown += f", {task.headline} {self.headline:.3f}"
                         bar.set_postfix_str(shown, refresh=False)
                     in_epoch = self.step - epoch * self.per_epoch
                     if in_epoch in self.evaluate_after or self.step == self.last_step:
