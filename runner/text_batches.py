@@ -68,11 +68,13 @@ def steps_per_epoch(num_tokens: int, batch_size: int, length: int, cut: Cut) -> 
     """Training batches of an epoch. Raises ConfigError where the text is too short for one."""
     _check(batch_size, length, cut)
     least = (batch_size if cut == "contiguous" else 1) * length + 1
-    what = f"batch_size={batch_size} windows" if cut == "contiguous" else "one window"
+    if cut == "contiguous":
+        what, way_out = f"batch_size={batch_size} windows of {length} tokens take", "batch_size or windows.length"
+    else:
+        what, way_out = f"one window of {length} tokens takes", "windows.length"
     require(
         num_tokens >= least,
-        f"{what} of {length} tokens take {least:,} tokens of text and there are {num_tokens:,};"
-        " make batch_size or the length smaller",
+        f"{what} {least:,} tokens of training text and there are {num_tokens:,}; make {way_out} smaller",
     )
     if cut == "contiguous":
         return (num_tokens - 1) // (batch_size * length)
