@@ -91,8 +91,10 @@ class ActiveSetLoss(LossConfig):
 class SampledSoftmaxLoss(LossConfig):
     """Softmax with candidates at logit - log expected count (Bengio & Senecal 2008; Jean et al. 2015).
 
-    ``correct_target``: correct the targets' logits by their own expected counts too (TensorFlow does; the
-    papers reproduced here do not). A target that is seldom sampled then counts as easier than it is.
+    ``correct_target``: correct the targets' logits by their own expected counts too, as TensorFlow and MIDX's code do and
+    none of the papers prints. A target that is seldom sampled then counts as easier than it is, but few draws a row are
+    enough: without it, a class far likelier than its share of the draws is pulled up as a target and hardly ever
+    pushed down.
     """
 
     corrects_candidates = True
@@ -107,11 +109,16 @@ class SampledSoftmaxLoss(LossConfig):
 class AbsoluteSoftmaxLoss(LossConfig):
     """Sampled softmax of |logit| (Blanc & Rendle 2018): p proportional to exp(|o|), as symmetric as q ~ alpha o^2 + 1.
 
-    Targets are not corrected. A constant added to all logits matters here, unlike under softmax.
+    A constant added to all logits matters here, unlike under softmax. ``correct_target``: as in sampled softmax.
     """
 
     corrects_candidates = True
     by_magnitude = True
+    correct_target: bool = False
+
+    @property
+    def corrects_targets(self) -> bool:
+        return self.correct_target
 
 
 # ---------------------------------------------------------------- an estimate of the partition

@@ -119,6 +119,7 @@ CASES = [
     ("sampled_softmax", {}),
     ("sampled_softmax", {"correct_target": True}),
     ("absolute_softmax", {}),
+    ("absolute_softmax", {"correct_target": True}),
     ("partition_estimate", {}),
     ("active_set", {}),
     ("nce", {}),
