@@ -91,9 +91,9 @@ class ActiveSetLoss(LossConfig):
 class SampledSoftmaxLoss(LossConfig):
     """Softmax with candidates at logit - log expected count (Bengio & Senecal 2008; Jean et al. 2015).
 
-    ``correct_target``: correct the targets' logits by their own expected counts too, as TensorFlow and MIDX's code do and
-    none of the papers prints. A target that is seldom sampled then counts as easier than it is, but few draws a row are
-    enough: without it, a class far likelier than its share of the draws is pulled up as a target and hardly ever
+    ``correct_target``: correct the targets' logits by their own expected counts too, as TensorFlow and MIDX's code do
+    and none of the papers prints. A target that is seldom sampled then counts as easier than it is, but few draws a row
+    are enough: without it, a class far likelier than its share of the draws is pulled up as a target and hardly ever
     pushed down.
     """
 

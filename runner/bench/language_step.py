@@ -480,8 +480,9 @@ def _draw_bars(axis: Any, size: dict[str, Any], rows: list[dict[str, Any]]) -> N
     for place, (row, end) in enumerate(zip(rows, left, strict=True)):
         faster = f" ({row['times_full']:.1f}x)" if row["times_full"] is not None else ""
         median = row["step_ms"]["median"]
+        shown = f"{median:,.0f}" if median >= 100 else f"{median:.3g}"
         axis.annotate(
-            f"{median:,.0f}{faster}" if median >= 100 else f"{median:.3g}{faster}", (end, place), xytext=(3, 0), textcoords="offset points",
+            f"{shown}{faster}", (end, place), xytext=(3, 0), textcoords="offset points",
             va="center", fontsize=8,
         )  # fmt: skip
     axis.set_xlim(0, 1.3 * left.max())

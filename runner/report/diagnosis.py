@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from runner.report.figure_style import STYLE, looks_of, new_figure, plain_log_ticks, save
+from runner.report.figure_style import STYLE, Marker, looks_of, new_figure, plain_log_ticks, save
 from runner.report.layout import markdown_table
 from runner.report.plots import distribution_panel
 from runner.run_folder import read_json
@@ -246,7 +246,7 @@ def by_rank(diagnosis: Diagnosis) -> "Figure | None":
     return figure
 
 
-def _looks(shown: Sequence[Entry]) -> list[tuple[str, str]]:
+def _looks(shown: Sequence[Entry]) -> list[tuple[str, Marker]]:
     looks = looks_of([entry.name for entry in shown])
     return [looks[entry.name] for entry in shown]
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
+Marker = str | tuple[int, int, int]  # matplotlib's; (n, 1, a): a star of n points, turned by a degrees
 COLOURS = {
     "full": "#000000",
     "lsh_embedding": "#D55E00",
@@ -38,12 +39,13 @@ COLOURS = {
     "midx_learn_pq": "#E377C2",
     "midx_learn_rq": "#FF9DA7",
 }
-MARKERS = {
+MARKERS: dict[str, Marker] = {
     "full": "s", "lsh_embedding": "o", "lsh_label": "D", "topk": "^", "unigram": "v", "log_uniform": "P",
     "nce": "X", "uniform": "*", "full_bf16": "p", "lsh_embedding_shared": "h", "lsh_label_shared": "d",
-    "exact": "8", "lsh": "<", "lsh_topk": ">", "quadratic": "H", "sphere": "$S$", "rff": "$R$", "in_batch": "$B$",
-    "bis": "$b$", "ns": "$n$", "is": "$i$",
-    "midx_pq": "$P$", "midx_rq": "$Q$", "midx_exact": "$M$", "midx_learn_pq": "$p$", "midx_learn_rq": "$q$",
+    "exact": "8", "lsh": "<", "lsh_topk": ">", "quadratic": "H", "sphere": (6, 1, 0), "rff": (3, 1, 0),
+    "in_batch": (8, 1, 0), "bis": "+", "ns": "x", "is": "1",
+    "midx_pq": (4, 1, 0), "midx_rq": (4, 1, 45), "midx_exact": (5, 1, 36), "midx_learn_pq": (3, 1, 60),
+    "midx_learn_rq": (3, 1, 30),
 }  # fmt: skip
 OTHER = "#7F7F7F"
 _MORE = (  # for methods without a look of their own, by their order in the figure
@@ -64,7 +66,7 @@ STYLE: Any = {
 }
 
 
-def looks_of(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+def looks_of(names: Iterable[str]) -> dict[str, tuple[str, Marker]]:
     """Colour and marker of each method; those without one of their own get one that no other has in this figure."""
     spare = itertools.cycle(_MORE)
     return {name: (COLOURS[name], MARKERS[name]) if name in COLOURS else next(spare) for name in names}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.report.figure_style import COLOURS, MARKERS, OTHER, STYLE, new_figure, plain_log_ticks, save
+from runner.report.figure_style import COLOURS, MARKERS, OTHER, STYLE, Marker, new_figure, plain_log_ticks, save
 from runner.report.frontier import frontier, settings_of_plan
 from runner.report.records import RunRecord, record_of
 from runner.tables import Column, Grid, PlannedRun, TableSpec, point_text
@@ -50,7 +50,7 @@ class _Line:
     label: str
     records: tuple[RunRecord, ...]
     colour: Any
-    marker: str
+    marker: Marker
 
 
 def _lines(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> list[_Line]:
@@ -244,7 +244,7 @@ def _distribution(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> "Fi
     return figure
 
 
-def distribution_panel(axis: "Axes", record: Mapping[str, Any], colour: str, marker: str) -> None:
+def distribution_panel(axis: "Axes", record: Mapping[str, Any], colour: str, marker: Marker) -> None:
     """``diagnostics.proposal_against_truth`` drawn: softmax grey, proposal in colour, uniform dashed."""
     floor = 1e-9
     ends = np.array(record["rank_end"])

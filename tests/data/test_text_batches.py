@@ -54,7 +54,7 @@ def test_by_hand() -> None:
 def test_contiguous_rows_go_on_where_they_were(shape: tuple[int, int, int]) -> None:
     size, batch_size, length = shape
     if size < batch_size * length + 1:
-        with pytest.raises(ConfigError, match="make batch_size or windows.length smaller"):
+        with pytest.raises(ConfigError, match=r"make batch_size or windows\.length smaller"):
             steps_per_epoch(size, batch_size, length, "contiguous")
         return
     batches = one_epoch(size, batch_size, length, "contiguous")

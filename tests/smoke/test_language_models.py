@@ -287,7 +287,7 @@ def test_a_text_with_nothing_to_predict(split: str, own_data_dir: Path, tmp_path
 
 
 def test_a_text_too_short_for_a_batch(configure: Configure) -> None:
-    with pytest.raises(ConfigError, match="make batch_size or windows.length smaller"):
+    with pytest.raises(ConfigError, match=r"make batch_size or windows\.length smaller"):
         run(configure("batch_size=500"))
 
 
