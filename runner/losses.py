@@ -39,7 +39,8 @@ from runner.kernels import losses as kernels
 class LossConfig:
     """``corrects_candidates`` / ``corrects_targets``: subtract the log expected count from their logits.
 
-    ``masks_hits``: a row's targets among its candidates (accidental hits) take no part as candidates.
+    ``masks_hits``: a row's targets among its candidates (accidental hits) take no part as candidates, unless targets
+    are corrected and candidates drawn with replacement (``masks_hits_where``).
     ``by_magnitude``: logits stand for their absolute values, before corrections and in every ranking.
     ``kernel``: computes losses and gradients, in place.
     """
@@ -53,6 +54,16 @@ class LossConfig:
     @property
     def corrects_targets(self) -> bool:
         return False
+
+    def masks_hits_where(self, *, distinct: bool) -> bool:
+        """Whether hits are masked among distinct candidates, or among draws with replacement.
+
+        Which of a target and m draws with replacement is the target? Given how often each class is among the m + 1,
+        class i with a probability proportional to p_i / (m q_i) for each time: hits count. Were they masked, likely
+        classes would be learnt as likelier than they are. Distinct candidates and the target are a set, which has class
+        i once.
+        """
+        return self.masks_hits and (distinct or not self.corrects_targets)
 
     def apply(
         self,

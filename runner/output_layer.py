@@ -293,7 +293,7 @@ class _PairScores:
         if target_log_count_P is not None:
             target -= target_log_count_P
         target_indptr_B1 = query.target_indptr_B1
-        if loss.masks_hits:
+        if loss.masks_hits_where(distinct=proposal.distinct):
             own = (self.begin_B, self.end_B)
             loss_kernels.mask_pairs(candidate, proposal.ids_N, *own, target_indptr_B1, query.targets_P)
         losses = loss.apply(target_indptr_B1, target, self.begin_B, self.end_B, candidate, self.layer.num_classes)
@@ -361,7 +361,9 @@ class _SharedScores:
         log_count_M = proposal.log_expected_count_N if loss.corrects_candidates else None
         target_indptr_B1 = query.target_indptr_B1
         # Rows without targets have no hits.
-        hits_B1 = target_indptr_B1 if loss.masks_hits else np.zeros_like(target_indptr_B1)
+        hits_B1 = (
+            target_indptr_B1 if loss.masks_hits_where(distinct=proposal.distinct) else np.zeros_like(target_indptr_B1)
+        )
         loss_kernels.correct_and_mask_shared(logits_BM, log_count_M, proposal.ids_N, hits_B1, query.targets_P)
         if target_log_count_P is not None:
             self.target_P -= target_log_count_P

@@ -60,12 +60,15 @@ class Proposal:
 
     ``indptr`` None: all rows share ``ids_N`` (N = M), which must ascend. Otherwise row b has
     ``ids_N[indptr[b] : indptr[b + 1]]``.
-    True classes of a row may be among its candidates (accidental hits); the output layer masks them.
+    True classes of a row may be among its candidates (accidental hits); the loss says what becomes of them.
+
+    ``distinct`` False: draws with replacement, where a row has a class as often as it was drawn.
     """
 
     ids_N: np.ndarray
     log_expected_count_N: np.ndarray
     indptr_B1: np.ndarray | None = None
+    distinct: bool = True
 
     @property
     def is_shared(self) -> bool:

@@ -140,6 +140,7 @@ class LshBucket(Hashed):
             ids_N=ids_BM.reshape(-1),
             log_expected_count_N=log_count_BM.reshape(-1),
             indptr_B1=np.arange(rows + 1, dtype=np.int64) * config.num_samples,
+            distinct=False,
         )
 
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:

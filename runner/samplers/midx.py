@@ -457,6 +457,7 @@ class Midx(MultiIndex):
             ids_N=ids_BM.reshape(-1),
             log_expected_count_N=log_count_BM.reshape(-1),
             indptr_B1=np.arange(rows + 1, dtype=np.int64) * self.config.num_samples,
+            distinct=False,
         )
 
     def _log_count(self, query: Query, row_X: np.ndarray, ids_X: np.ndarray) -> np.ndarray:

@@ -205,6 +205,7 @@ class MidxExact(MultiIndex):
             ids_N=ids_BX.reshape(-1),
             log_expected_count_N=log_count_BX.reshape(-1),
             indptr_B1=np.arange(query.num_rows + 1, dtype=np.int64) * self.config.num_samples,
+            distinct=False,
         )
 
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:

@@ -107,9 +107,9 @@ class Rff(Sampler):
         ids_N, probability_N = self.tree.draw(queries_BF, num_samples, floor, self.seed, step)
         log_count_N = self._log_count(probability_N)
         if self.config.shared:
-            return Proposal(ids_N=ids_N, log_expected_count_N=log_count_N)
+            return Proposal(ids_N=ids_N, log_expected_count_N=log_count_N, distinct=False)
         indptr = np.arange(query.num_rows + 1, dtype=np.int64) * num_samples
-        return Proposal(ids_N=ids_N, log_expected_count_N=log_count_N, indptr_B1=indptr)
+        return Proposal(ids_N=ids_N, log_expected_count_N=log_count_N, indptr_B1=indptr, distinct=False)
 
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
         queries_BF, floor = self._queries(query)

@@ -225,6 +225,7 @@ class Scored(Sampler):
             ids_N=ids_BM.reshape(-1),
             log_expected_count_N=self._log_count(logit_BM, log_total_B).reshape(-1),
             indptr_B1=np.arange(query.num_rows + 1, dtype=np.int64) * draws,
+            distinct=False,
         )
 
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:

@@ -167,11 +167,12 @@ class Static(Sampler):
         config = self.config
         if config.shared:
             chosen = self.draw(step)
-            return Proposal(ids_N=chosen, log_expected_count_N=self.log_count_N[chosen])
+            return Proposal(ids_N=chosen, log_expected_count_N=self.log_count_N[chosen], distinct=config.unique)
         ids, lengths = self._draw(query.num_rows, step)
         indptr = np.concatenate([[0], np.cumsum(lengths)])
         chosen = ids[np.arange(config.num_samples) < lengths[:, None]]
-        return Proposal(ids_N=chosen, log_expected_count_N=self.log_count_N[chosen], indptr_B1=indptr)
+        log_count = self.log_count_N[chosen]
+        return Proposal(ids_N=chosen, log_expected_count_N=log_count, indptr_B1=indptr, distinct=config.unique)
 
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
         return np.broadcast_to(self.log_count_N[ids_M], (query.num_rows, len(ids_M)))

@@ -229,7 +229,8 @@ def test_proposals_are_well_formed(name: str, case: str, layer: OutputLayer, que
             assert proposal.indptr_B1[-1] == len(proposal.ids_N)
             assert (np.diff(proposal.indptr_B1) > 0).all()
             assert proposal.candidates_per_row(ROWS) == pytest.approx(len(proposal.ids_N) / ROWS)
-        if not repeats(name, case):
+        assert proposal.distinct == (not repeats(name, case))
+        if proposal.distinct:
             for ids, log_counts in rows_of(proposal, ROWS):
                 assert len(np.unique(ids)) == len(ids)
                 assert log_counts.max() <= 0, "a class that stands at most once is expected at most once"

@@ -1,11 +1,13 @@
 """Bias of the sampled softmax, and the cost of a step as the number of classes grows."""
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from runner.losses import LOSSES
+from runner.optimizers import AdamConfig, RowTable
 from runner.output_layer import OutputLayer
 from runner.samplers import SAMPLERS, Everything, Proposal, Query, TrainingFacts
 
@@ -25,6 +27,41 @@ def hidden_gradient(layer: OutputLayer, query: Query, proposal: Proposal | Every
     scores = layer.score(query, proposal, 1)
     scores.loss(LOSSES[loss](name=loss))
     return scores.update()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("loss", ["sampled_softmax", "absolute_softmax", "nce"])
+@pytest.mark.parametrize("q", [(0.25, 0.25, 0.25, 0.25), (0.6, 0.2, 0.15, 0.05)])
+def test_corrected_targets_and_draws_with_replacement_learn_the_distribution(
+    q: tuple[float, ...], loss: str, shared: bool
+) -> None:
+    """At logits log p the gradient's expectation, summed over every target and every pair of draws, is 0."""
+    p, q_N = np.array([0.6, 0.2, 0.15, 0.05]), np.array(q)
+    n, draws = len(p), 2
+    above = 9 if loss == "absolute_softmax" else 0  # so that logits are their own magnitudes
+    config = LOSSES[loss](name=loss) if loss == "nce" else LOSSES[loss](name=loss, correct_target=True)  # type: ignore[call-arg]
+    log_count_N = np.log(draws * q_N).astype(np.float32)
+    table = RowTable(AdamConfig(), np.zeros((n, 1), dtype=np.float32), bias=True)
+    table.bias_view[:] = np.log(p) + above
+    query = Query(
+        hidden_BD=np.ones((n, 1), dtype=np.float32),
+        target_indptr_B1=np.arange(n + 1, dtype=np.int64),
+        targets_P=np.arange(n, dtype=np.int32),
+    )
+    expected_N = np.zeros(n)
+    for drawn in itertools.product(range(n), repeat=draws):
+        ids = np.sort(np.array(drawn, dtype=np.int32))
+        proposal = Proposal(ids_N=ids, log_expected_count_N=log_count_N[ids], distinct=False)
+        if not shared:
+            proposal = Proposal(
+                ids_N=np.tile(ids, n), log_expected_count_N=log_count_N[np.tile(ids, n)],
+                indptr_B1=draws * np.arange(n + 1), distinct=False,
+            )  # fmt: skip
+        scores = OutputLayer(table).score(query, proposal, 1)
+        scores.loss(config, log_count_N)
+        row_X, class_X, gradient_X = scores.logit_gradients()
+        np.add.at(expected_N, class_X, n * gradient_X * p[row_X] * q_N[list(drawn)].prod())
+    np.testing.assert_allclose(expected_N, 0, atol=1e-6)
 
 
 def test_gradient_bias_falls_like_one_over_m(
