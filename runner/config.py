@@ -187,6 +187,10 @@ class RunConfig:
         require(self.epochs >= 1, "epochs must be at least 1")
         require(self.batch_size >= 1, "batch_size must be at least 1")
         require(self.max_steps is None or self.max_steps >= 1, "max_steps must be null or at least 1")
+        require(
+            self.training.decay is None or self.epochs >= 2,
+            "training.decay lowers the learning rate from epoch to epoch: epochs must be at least 2",
+        )
         require(self.checkpoint_seconds > 0, "checkpoint_seconds must be above 0")
         require(bool(self.results_dir), "results_dir must not be empty")
         self.sampler.check_loss(self.loss)
@@ -358,8 +362,21 @@ def to_run_config(cfg: Any) -> RunConfig:
         name = str(section.get(selector))
         if name not in registry:
             raise ConfigError(f"unknown {group}.{selector} '{name}'{did_you_mean(name, registry)}")
+        _check_keys(group, name, section, registry)
         values[group] = convert(registry[name], section, f"{group}.")
     return convert(RunConfig, values, "")
+
+
+def _check_keys(group: str, name: str, section: Mapping[str, Any], registry: Mapping[str, type]) -> None:
+    """ConfigError for a key that other options of the group have and this one has not, as presets may set."""
+    valid = {field.name for field in dataclasses.fields(registry[name])}
+    others = {field.name for option in registry.values() for field in dataclasses.fields(option)} - valid
+    for key in section:
+        if key in others:
+            raise ConfigError(
+                f"{group}={section.get('name', name)} has no key '{key}'; valid: {', '.join(sorted(valid))}. If you"
+                f" did not set it, the preset did, which is made for another {group}"
+            )
 
 
 def compose(overrides: Iterable[str]) -> RunConfig:
@@ -416,7 +433,9 @@ def explain(error: BaseException) -> str:
             return f"unknown key '{key}'{did_you_mean(str(key).rpartition('.')[2], names)}"
     text = str(error).strip()
     if type(error).__name__ == "OverrideParseException":
-        return f"cannot read '{getattr(error, 'override', '')}': {text.splitlines()[0]}; write KEY=VALUE or GROUP=NAME"
+        read, reason = getattr(error, "override", ""), text.splitlines()[0]
+        quotes = "a VALUE with odd characters in two pairs of quotes, 'KEY=\"VALUE\"'"
+        return f"cannot read '{read}': {reason}; write KEY=VALUE or GROUP=NAME, {quotes}"
     group_error = re.match(r"Could not override '([\w/.@]+)'", text)
     if group_error and group_error[1].split("/")[0] == "table":
         return _TABLE_HINT

@@ -44,7 +44,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
     arguments = parser.parse_args()
     try:
-        for text in generate(arguments):
+        for number, text in enumerate(generate(arguments), start=1):
+            if arguments.texts > 1:
+                print(f"--- text {number} of {arguments.texts}")
             print(text, flush=True)
     except KeyboardInterrupt:
         return 130
@@ -71,12 +73,13 @@ def generate(arguments: argparse.Namespace) -> list[str]:
     from runner.config import set_threads
     from runner.experiment import load_trained
 
-    set_threads(config.hardware.threads)
+    set_threads(0)  # the run may have been made where there are more
     network, task, step = load_trained(config, folder)
     if not folder.is_finished():
         status = (folder.summary() or {}).get("status")
         print(f"the run is '{status}': these are its weights after step {step:,}", file=sys.stderr)
-    prompt = _ids_of(arguments.prompt, task.data)
+    words = _words_of(arguments.prompt, task.data)
+    prompt = _ids_of(words, task.data)
     begin = time.perf_counter()
     draw = _drawing_by(arguments.by, network, config, arguments.seed)
     sample_tokens(network, prompt, draw, texts=arguments.texts, words=1)  # compiles
@@ -89,15 +92,21 @@ def generate(arguments: argparse.Namespace) -> list[str]:
         file=sys.stderr,
     )
     vocabulary = task.data.vocabulary
-    return [_written([*arguments.prompt.split(), *(vocabulary[token] for token in row)]) for row in drawn]
+    return [_written([*words, *(vocabulary[token] for token in row)]) for row in drawn]
 
 
-def _ids_of(prompt: str, data: "TextDataset") -> list[int]:
+def _words_of(prompt: str, data: "TextDataset") -> list[str]:
+    """The prompt's words, and an end of sentence for each line end where the text has them."""
+    from runner.data.text import EOS
+
+    return prompt.replace("\n", f" {EOS} ").split() if EOS in data.vocabulary else prompt.split()
+
+
+def _ids_of(words: list[str], data: "TextDataset") -> list[int]:
     """Ids to start from, never none: the end of a sentence (without sentences, the most frequent word) if need be."""
     from runner.data.text import EOS, UNK
 
     id_of = {word: number for number, word in enumerate(data.vocabulary)}
-    words = prompt.split()
     unknown = sorted({word for word in words if word not in id_of})
     if unknown:
         print(f"not in the vocabulary, read as {UNK}: {', '.join(unknown)}", file=sys.stderr)
@@ -110,7 +119,13 @@ def _ids_of(prompt: str, data: "TextDataset") -> list[int]:
 def _written(words: list[str]) -> str:
     from runner.data.text import EOS
 
-    return " ".join("\n" if word == EOS else word for word in words).replace(" \n ", "\n").strip()
+    lines: list[list[str]] = [[]]
+    for word in words:
+        if word == EOS:
+            lines.append([])
+        else:
+            lines[-1].append(word)
+    return "\n".join(map(" ".join, lines)).strip("\n")
 
 
 def _drawing_by(by: str, network: "Network", config: "RunConfig", seed: int) -> "Draw":

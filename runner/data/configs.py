@@ -3,6 +3,7 @@
 Its `family` says what is built: `rows` (XmcDataset) or `text` (TextDataset).
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -50,6 +51,9 @@ class XmcFilesConfig:
     name: str = "xmc"
     path: str | None = None  # None stands for "not given yet" in the YAML; build() refuses it
 
+    def __post_init__(self) -> None:
+        _require_plain(self.name)
+
     def build(self) -> XmcDataset:
         """Prepare the files (cached by path, size and time) and open them. Raises ConfigError, DataError."""
         from runner.data.prepare import load_files_dataset
@@ -73,6 +77,7 @@ class TextFilesConfig:
     most_types: int | None = None
 
     def __post_init__(self) -> None:
+        _require_plain(self.name)
         require(
             self.most_types is None or 3 <= self.most_types < 2**31,
             "dataset.most_types must be null (all words) or at least 3 (<eos>, <unk> and a word)",
@@ -89,9 +94,18 @@ class TextFilesConfig:
 def _folder(path: str | None, files: str) -> Path:
     if not path:
         raise ConfigError(f"dataset.path: give the folder that holds {files}")
-    if not Path(path).is_dir():
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
         raise ConfigError(f"dataset.path: {path} is no folder; give the one with {files}")
-    return Path(path)
+    return folder
+
+
+def _require_plain(name: str) -> None:
+    """Names of one's own data begin run folders' names."""
+    require(
+        re.fullmatch(r"[\w.-]+", name) is not None and name[0] not in ".-",
+        f"dataset.name must be of letters, digits, '_', '-' and '.', got {name!r}",
+    )
 
 
 KINDS: dict[str, type] = {

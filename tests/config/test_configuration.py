@@ -14,7 +14,7 @@ import yaml
 from runner import config as configuration
 from runner.config import CONF, GROUPS, PLACE_ONLY, RunConfig, compose, convert, did_you_mean, to_run_config
 from runner.data import KINDS
-from runner.errors import ConfigError
+from runner.errors import ConfigError, DataError
 from runner.losses import LOSSES
 from runner.models import MODELS
 from runner.optimizers import OPTIMIZERS
@@ -245,6 +245,8 @@ MISTAKES = [
     ("checkpoint_seconds=0", "checkpoint_seconds must be above 0", []),
     ("output.temperature=0", "output.temperature must lie in (0, 1e6]", []),
     ("output.temperature=nan", "output.temperature must lie in (0, 1e6]", []),
+    ("training.decay=0.1 epochs=1", "training.decay lowers the learning rate from epoch to epoch", ["2"]),
+    ("dataset=text dataset.name=a/b model=lstm", "dataset.name must be of letters, digits", []),
     ("output.normalise=true", "unknown key 'output.normalise'; did you mean 'normalize'?", ["temperature"]),
     ("evaluation.per_epoch=0", "evaluation.per_epoch must be at least 1", []),
     ("evaluation.rows=0", "evaluation.rows must be at least 1", []),
@@ -258,10 +260,27 @@ MISTAKES = [
 ]
 
 
+def test_a_presets_key_that_another_option_has_not() -> None:
+    with pytest.raises(ConfigError, match=r"loss=full has no key 'correct_target'; valid: name.*the preset did"):
+        compose(["preset=midx_lm", "sampler=full"])
+
+
+def test_a_home_folder_in_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="in two pairs of quotes"):
+        compose(["dataset=text", "model=lstm", "dataset.path=~/there"])
+    config = compose(["dataset=text", "model=lstm", "dataset.path='~/there'"])
+    with pytest.raises(ConfigError, match="is no folder"):
+        config.dataset.build()
+    (tmp_path / "there").mkdir()
+    with pytest.raises(DataError):  # it looks into it
+        config.dataset.build()
+
+
 @pytest.mark.parametrize(("override", "says", "offers"), MISTAKES, ids=[m[0] for m in MISTAKES])
 def test_a_mistake_is_one_line(override: str, says: str, offers: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
-        compose(["sampler=lsh_label", override])
+        compose(["sampler=lsh_label", *override.split()])
     line = configuration.explain(caught.value)
     assert "\n" not in line
     assert len(line) < 400

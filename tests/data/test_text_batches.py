@@ -146,7 +146,10 @@ def test_mistakes() -> None:
         ((100, 0, 5, "chunked"), "batch_size must be at least 1"),
         ((100, 5, 0, "chunked"), "length of a window must be at least 1"),
         ((100, 5, 5, "stream"), "must be one of contiguous, chunked"),
-        ((100, 20, 5, "contiguous"), "batch_size=20 windows of 5 tokens take 101 tokens of text and there are 100"),
+        (
+            (100, 20, 5, "contiguous"),
+            "batch_size=20 windows of 5 tokens take 101 tokens of training text and there are 100",
+        ),
     ]:
         with pytest.raises(ConfigError, match=message):
             steps_per_epoch(*arguments)  # type: ignore[arg-type]

@@ -367,6 +367,16 @@ def test_generated_text_follows_the_training_text(
         assert steps > 30
         assert right > 0.4 * steps, "by chance 1 in 30"
     assert len(texts("--texts", "2")[0]) > 3
+    assert [line for line in texts("--texts", "2")[0] if line.startswith("---")] == [
+        "--- text 1 of 2",
+        "--- text 2 of 2",
+    ]
+    assert texts("--prompt", "w5\nw38")[0][0] == "w5"
+    assert texts("--prompt", "w5\nw38")[0][1].startswith("w38")
+
+
+def test_ends_of_sentences_are_line_ends() -> None:
+    assert generate._written(["a", "<eos>", "<eos>", "b", "c", "<eos>"]) == "a\n\nb c"
 
 
 def test_what_can_not_be_generated_from(
