@@ -1,4 +1,4 @@
-"""Write tests/golden/loss_curves.json anew: ``python tests/golden/regenerate.py``."""
+"""Write tests/golden/loss_curves.json and metrics.json anew: ``python tests/golden/regenerate.py``."""
 
 import itertools
 import json
@@ -6,61 +6,164 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from runner.batches import epoch_batches
 from runner.clock import StageClock
 from runner.config import compose
-from runner.experiment import Network
-from runner.samplers import TrainingFacts
+from runner.experiment import Network, run
+from runner.tasks import task_of
 
 CURVES = Path(__file__).with_name("loss_curves.json")
+METRICS = Path(__file__).with_name("metrics.json")
 STEPS = 20
 # Every setting that a default might change is written out: curves follow the code, not the defaults.
-COMMON = [
-    "dataset=synthetic_xc", "dataset.num_classes=300", "dataset.num_features=400", "dataset.num_train=600",
-    "dataset.num_test=50", "dataset.labels_per_row=2", "dataset.features_per_row=12", "dataset.branching=8",
-    "dataset.label_frequency=power_law", "dataset.exponent=1.1", "dataset.seed=0", "model=mlp",
-    "model.hidden=24", "batch_size=64", "seed=1", "optimizer=adam", "optimizer.lr=0.01",
-    "optimizer.beta1=0.9", "optimizer.beta2=0.999", "optimizer.epsilon=1e-8", "optimizer.rows=catch_up",
+ADAM = [
+    "optimizer=adam", "optimizer.lr=0.01", "optimizer.beta1=0.9", "optimizer.beta2=0.999", "optimizer.epsilon=1e-8",
+    "optimizer.rows=catch_up", "seed=1",
 ]  # fmt: skip
-SAMPLERS = {
+_ROWS_ALONE = [
+    "seed=1", "dataset=synthetic_xc", "dataset.num_classes=300", "dataset.num_features=400", "dataset.num_train=600",
+    "dataset.num_test=50", "dataset.labels_per_row=2", "dataset.features_per_row=12", "dataset.branching=8",
+    "dataset.label_frequency=power_law", "dataset.exponent=1.1", "dataset.seed=0", "model.hidden=24",
+    "batch_size=64",
+]  # fmt: skip
+ROWS = [*ADAM, *_ROWS_ALONE, "model=mlp"]
+TEXT = [*ADAM, "dataset=text", "model.layers=1", "model.embedding=16", "model.init=null", "batch_size=4",
+        "windows.length=8"]  # fmt: skip
+LSTM = [*TEXT, "model=lstm", "model.hidden=16", "model.dropout=0.2", "windows.cut=contiguous"]
+TRANSFORMER = [
+    *TEXT, "model=transformer", "model.heads=2", "model.feed_forward=32", "model.dropout=0.0", "windows.cut=chunked",
+]  # fmt: skip
+
+SOFTMAX = ["loss=sampled_softmax", "loss.correct_target=false"]
+_STATIC = [*SOFTMAX, "sampler.num_samples=60", "sampler.shared=true", "sampler.unique=true"]
+_LNS = [
+    "sampler.bucket_cap=16", "sampler.sparsity_budget=0.2", "sampler.min_candidates=40", "sampler.tail_candidates=5",
+    "sampler.max_hits=null", "sampler.tail=uniform", "sampler.shared=false", "sampler.refresh_period=4",
+    "sampler.center=false", "sampler.refresh_growth=1.2",
+]  # fmt: skip
+_TABLES = ["sampler.hash=simhash", "sampler.center=true", "sampler.refresh_period=4", "sampler.refresh_growth=1.2"]
+_DRAWS = [*SOFTMAX, "sampler.num_samples=30"]
+_MIDX = [
+    *_DRAWS, "sampler.codewords=8", "sampler.refresh_period=6", "sampler.kmeans_rows=200",
+    "sampler.kmeans_iterations=5",
+]  # fmt: skip
+_LEARN = [
+    *_MIDX, "sampler.within=uniform", "sampler.learn_assignment=hard", "sampler.learn_classes=100",
+    "sampler.learn_steps=5", "sampler.learn_lr=0.01",
+]  # fmt: skip
+# One curve for every sampler; test_loss_curves.py fails where one is missing.
+SAMPLERS: dict[str, list[str]] = {
     "full": ["sampler=full", "loss=full"],
-    "uniform": [
-        "sampler=uniform", "loss=sampled_softmax", "loss.correct_target=false", "sampler.num_samples=60",
-        "sampler.shared=true", "sampler.unique=true",
+    "uniform": ["sampler=uniform", *_STATIC],
+    "log_uniform": ["sampler=log_uniform", *_STATIC],
+    "unigram": ["sampler=unigram", *_STATIC, "sampler.exponent=1.0"],
+    "topk": ["sampler=topk", "loss=active_set", "sampler.k=40"],
+    "exact": ["sampler=exact", *_DRAWS],
+    "quadratic": [
+        "sampler=quadratic", "loss=absolute_softmax", "loss.correct_target=false", "sampler.num_samples=30",
+        "sampler.alpha=0.5",
     ],
-    "lsh_label": [
-        "sampler=lsh_label", "loss=active_set", "sampler.hash=simhash", "sampler.K=5", "sampler.L=8",
-        "sampler.bucket_cap=16", "sampler.sparsity_budget=0.2", "sampler.min_candidates=40",
-        "sampler.tail_candidates=5", "sampler.refresh_period=4", "sampler.center=false", "sampler.refresh_growth=1.2",
+    "sphere": ["sampler=sphere", *_DRAWS, "sampler.alpha=100"],
+    "in_batch": ["sampler=in_batch", *SOFTMAX],
+    "lsh": ["sampler=lsh", *_DRAWS, *_TABLES, "sampler.K=4", "sampler.L=8", "sampler.uniform_share=0.1"],
+    "lsh_topk": [
+        "sampler=lsh_topk", "loss=partition_estimate", *_TABLES, "sampler.K=4", "sampler.L=8", "sampler.k=30",
+        "sampler.tail_candidates=20", "sampler.bucket_cap=64",
     ],
+    "lsh_label": ["sampler=lsh_label", "loss=active_set", "sampler.hash=simhash", "sampler.K=5", "sampler.L=8", *_LNS],
     "lsh_embedding": [
-        "sampler=lsh_embedding", "loss=sampled_softmax", "loss.correct_target=false", "sampler.hash=dwta",
-        "sampler.bin_size=4", "sampler.K=3", "sampler.L=8", "sampler.bucket_cap=16",
-        "sampler.sparsity_budget=0.2", "sampler.min_candidates=40", "sampler.tail_candidates=5",
-        "sampler.refresh_period=4", "sampler.center=false", "sampler.refresh_growth=1.2",
+        "sampler=lsh_embedding", *SOFTMAX, "sampler.hash=dwta", "sampler.bin_size=4", "sampler.K=3", "sampler.L=8",
+        *_LNS,
+    ],
+    "rff": [
+        "sampler=rff", *_DRAWS, "sampler.D=64", "sampler.nu=4.0", "sampler.features=plain", "sampler.tree=true",
+        "sampler.shared=false", "sampler.refresh_period=3",
+    ],
+    "midx_pq": ["sampler=midx_pq", *_MIDX, "sampler.within=uniform"],
+    "midx_rq": ["sampler=midx_rq", *_MIDX, "sampler.within=popularity", "sampler.exponent=0.75", "sampler.beam=4"],
+    "midx_exact": ["sampler=midx_exact", *_MIDX, "sampler.quantizer=rq"],
+    "midx_learn_pq": ["sampler=midx_learn_pq", *_LEARN],
+    "midx_learn_rq": ["sampler=midx_learn_rq", *_LEARN, "sampler.beam=4"],
+}  # fmt: skip
+_UNIFORM = ["sampler=uniform", "sampler.num_samples=60", "sampler.shared=true", "sampler.unique=true"]
+_PER_ROW = ["sampler=uniform", "sampler.num_samples=60", "sampler.shared=false", "sampler.unique=false"]
+CASES: dict[str, list[str]] = {
+    **{name: [*ROWS, *overrides] for name, overrides in SAMPLERS.items()},
+    "loss nce": [*ROWS, *_UNIFORM, "loss=nce"],
+    "loss negative_sampling": [*ROWS, *_PER_ROW, "loss=negative_sampling"],
+    "loss gbce": [*ROWS, *_UNIFORM, "loss=gbce", "loss.t=0.75"],
+    "loss blackout": [*ROWS, *_PER_ROW, "loss=blackout"],
+    "loss partition_estimate": [*ROWS, *_PER_ROW, "loss=partition_estimate"],
+    "loss absolute_softmax": [*ROWS, *_PER_ROW, "loss=absolute_softmax", "loss.correct_target=true"],
+    "normalised layer": [*ROWS, *_PER_ROW, *SOFTMAX, "output.normalize=true", "output.temperature=0.3"],
+    "linear by sgd": [*_ROWS_ALONE, *_UNIFORM, *SOFTMAX, "model=linear", "optimizer=sgd", "optimizer.lr=0.5"],
+    "dense rows": [*ROWS, *_PER_ROW, *SOFTMAX, "optimizer.rows=dense"],
+    "touched rows": [*ROWS, *_PER_ROW, *SOFTMAX, "optimizer.rows=touched"],
+    "lstm full": [*LSTM, "model.tied=true", "sampler=full", "loss=full", "training.clip=1.0"],
+    "lstm midx_rq": [
+        *LSTM, "model.tied=false", "sampler=midx_rq", *_MIDX, "loss.correct_target=true", "output.bias=false",
+        "sampler.within=uniform", "sampler.beam=4",
+    ],
+    "transformer lsh_topk": [
+        *TRANSFORMER, "model.tied=true", "sampler=lsh_topk", "loss=partition_estimate", *_TABLES, "sampler.K=4",
+        "sampler.L=8", "sampler.k=20", "sampler.tail_candidates=10", "sampler.bucket_cap=64", "output.bias=false",
     ],
 }  # fmt: skip
+# Whole runs through the entry of a run: what the summary says at the end.
+RUNS: dict[str, list[str]] = {
+    "classification": [*ROWS, *SAMPLERS["lsh_label"], "epochs=6", "evaluation.per_epoch=2", "evaluation.rows=50"],
+    "language": [*LSTM, *_UNIFORM, *SOFTMAX, "epochs=2", "evaluation.per_epoch=1", "training.decay=0.5"],
+}
 
 
-def curve(name: str) -> list[float]:
+def write_text(folder: Path) -> None:
+    """Train, validation and test text over 60 words in which a word tells much of the next."""
+    for split, words, seed in (("train", 900, 0), ("valid", 150, 1), ("test", 150, 2)):
+        word, line, lines = 0, [], []
+        state = 12345 + seed
+        for _ in range(words):
+            state = (1103515245 * state + 12345) % 2**31
+            word = (2 * word + 1) % 60 if (state >> 16) % 4 else (state >> 8) % 60
+            line.append(f"w{word}")
+            if len(line) == 12:
+                lines.append(" ".join(line))
+                line = []
+        (folder / f"{split}.txt").write_text("\n".join(lines) + "\n")
+
+
+def composed(overrides: list[str], folder: Path) -> Any:
+    """The configuration of a case; texts are in ``folder``."""
+    at = [f"dataset.path={folder}"] if "dataset=text" in overrides else []
+    return compose([*overrides, *at])
+
+
+def curve(name: str, folder: Path) -> list[float]:
     """Loss of each of the first steps."""
-    config = compose([*COMMON, *SAMPLERS[name]])
-    data = config.dataset.build()
-    counts = np.bincount(data.train.labels, minlength=data.num_classes)
-    network = Network(config, num_features=data.num_features, training=TrainingFacts.one_label_a_row(counts))
-    epochs = (epoch_batches(data.train, config.batch_size, config.seed, epoch) for epoch in itertools.count())
+    config = composed(CASES[name], folder)
+    task = task_of(config, config.dataset.build())
+    network = Network(config, num_features=task.num_features, training=task.training)
+    epochs = (task.batches(epoch) for epoch in itertools.count())
     batches = itertools.islice(itertools.chain.from_iterable(epochs), STEPS)
     return [network.train_step(batch, step, StageClock())[0] for step, batch in enumerate(batches, start=1)]
 
 
+def metrics(name: str, folder: Path) -> dict[str, Any]:
+    """Metrics of a whole run at its end."""
+    path = run(composed([*RUNS[name], f"results_dir={folder / 'results'}", "hardware.threads=1"], folder))
+    found: dict[str, Any] = json.loads((path / "summary.json").read_text())["metrics"]
+    return found
+
+
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["DATASETS_DIR"] = folder
-        curves = {name: [round(loss, 6) for loss in curve(name)] for name in SAMPLERS}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ["DATASETS_DIR"] = str(folder)
+        write_text(folder)
+        curves = {case: [round(loss, 6) for loss in curve(case, folder)] for case in CASES}
+        measured = {case: metrics(case, folder) for case in RUNS}
     CURVES.write_text(json.dumps(curves, indent=1) + "\n")
-    print(f"wrote {CURVES}")
+    METRICS.write_text(json.dumps(measured, indent=1) + "\n")
+    print(f"wrote {CURVES} and {METRICS}")
