@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 __version__ = "0.1.0"
+REPOSITORY = Path(__file__).resolve().parents[1]
 
 # torch and Numba each keep a pool of OpenMP threads, and by default an idle pool spins for milliseconds: on a busy
 # machine the two starve each other (a step of LSH Embedding twice as slow beside one other process). This short spin

@@ -7,7 +7,7 @@ import hydra
 from omegaconf import DictConfig
 
 from runner.config import explain, register_failure, to_run_config
-from runner.run_folder import RunFolder
+from runner.training.run_folder import RunFolder
 
 os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing, so that one line can be printed here
 
@@ -17,8 +17,8 @@ def main(cfg: DictConfig) -> None:
     try:
         config = to_run_config(cfg)
         config.check_model_reads_dataset()
-        from runner.compilation import compile_first
-        from runner.experiment import run  # heavy imports come after the configuration is known to be right
+        from runner.machine.compilation import compile_first
+        from runner.training.experiment import run  # heavy imports come after the configuration is known to be right
 
         if not RunFolder(config.run_dir).is_finished() or config.force:
             compile_first(config)

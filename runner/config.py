@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from runner import REPOSITORY
 from runner.errors import ConfigError, RunnerError, require
 
-CONF = Path(__file__).resolve().parents[1] / "conf"
+CONF = REPOSITORY / "conf"
 GROUPS = ("dataset", "model", "loss", "optimizer", "sampler", "hardware")
 PLACE_ONLY = (
     "hardware",
@@ -39,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class HardwareConfig:
-    """Where a run executes. ``name``: cpu, or gpu for what can run on one (see ``runner.hardware``).
+    """Where a run executes. ``name``: cpu, or gpu for what can run on one (see ``runner.machine.device``).
 
     ``threads``: compute threads of Numba and torch; 0 means all cores of this process.
     """
@@ -96,7 +97,7 @@ class OutputConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnosticsConfig:
-    """How far the sampler is from the softmax, measured at the ends of epochs (see ``runner.diagnostics``).
+    """How far the sampler is from the softmax, measured at the ends of epochs (see ``runner.diagnosis.measures``).
 
     ``every_epochs``: after every so many epochs and at the end; None: never. ``rows``: test rows of the probe.
     ``draws``: proposals that gradients are averaged over.
@@ -123,7 +124,7 @@ class DiagnosticsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class WindowsConfig:
-    """How a text becomes rows of batches (see ``runner.text_batches``); data of rows have none.
+    """How a text becomes rows of batches (see ``runner.data.text_batches``); data of rows have none.
 
     ``length``: tokens of a window. ``cut``: contiguous (streams whose state is carried from batch to batch) or chunked
     (independent windows, shuffled).

@@ -27,12 +27,12 @@ from runner.errors import ConfigError, RunnerError, require
 
 if TYPE_CHECKING:
     from runner.config import RunConfig
-    from runner.diagnostics import Tick, Truth
-    from runner.experiment import Network
+    from runner.diagnosis.figures import Entry
+    from runner.diagnosis.measures import Tick, Truth
     from runner.losses import LossConfig
-    from runner.report.diagnosis import Entry
-    from runner.run_folder import RunFolder
     from runner.samplers import Query, SamplerConfig
+    from runner.training.experiment import Network
+    from runner.training.run_folder import RunFolder
 
 _LEARNING_ROWS = 256
 _IS_THE_BATCH = "sampler {name}: the batch is the draw, and there is but one probe; name another by --sampler"
@@ -91,7 +91,7 @@ def diagnose(arguments: argparse.Namespace) -> Path:
     require(arguments.rows >= 1, "--rows must be at least 1")
     require(bool(re.fullmatch(r"[\w-]*", arguments.name)), "--name: letters, digits, - and _ only")
     require(arguments.draws >= 2, "--draws must be at least 2: one has no variance")
-    from runner.run_folder import config_of, run_with_weights
+    from runner.training.run_folder import config_of, run_with_weights
 
     changes = parse(arguments.overrides)
     folder = run_with_weights(arguments.run_folder)
@@ -99,8 +99,8 @@ def diagnose(arguments: argparse.Namespace) -> Path:
     chosen = choose(config, arguments.sampler, changes)
 
     from runner.config import HardwareConfig, convert, set_threads
-    from runner.report import diagnosis
-    from runner.run_folder import provenance
+    from runner.diagnosis import figures
+    from runner.training.run_folder import provenance
 
     hardware = {**dataclasses.asdict(config.hardware), **changes.get("hardware", {})}
     threads = set_threads(convert(HardwareConfig, hardware, "hardware.").threads)
@@ -108,12 +108,12 @@ def diagnose(arguments: argparse.Namespace) -> Path:
         made, entries = _measure(folder, config, chosen, arguments.rows, arguments.draws)
         origin = provenance(config, threads, str(folder.provenance().get("data_checksum")))
         command = " ".join(["python -m runner.diagnose", *sys.argv[1:]])
-        done = diagnosis.Diagnosis(
+        done = figures.Diagnosis(
             made={**origin, **made, "run_id": folder.path.name, "command": command, "asked": asked(arguments)},
             entries=tuple(entries),
         )
-        diagnosis.write(done, folder.diagnostics_path(arguments.name))
-    print(diagnosis.to_markdown(done))
+        figures.write(done, folder.diagnostics_path(arguments.name))
+    print(figures.to_markdown(done))
     return folder.diagnostics_path(arguments.name)
 
 
@@ -225,9 +225,9 @@ def _measure(
     """What was measured on which probe, and an entry for each sampler."""
     from tqdm import tqdm
 
-    from runner.diagnostics import Truth, query_of
-    from runner.experiment import load_trained
+    from runner.diagnosis.measures import Truth, query_of
     from runner.tasks.base import PROGRESS_BAR
+    from runner.training.experiment import load_trained
 
     network, task, step = load_trained(config, folder)
     probe = task.probe(rows)
@@ -282,8 +282,8 @@ def _entry(
 ) -> "Entry":
     """Measure one sampler, the network's own where the settings are the same. ``learning``: training rows for those
     that learn from hidden states."""
-    from runner.diagnostics import fresh_samplers, measure, proposal_against_truth
-    from runner.report.diagnosis import Entry
+    from runner.diagnosis.figures import Entry
+    from runner.diagnosis.measures import fresh_samplers, measure, proposal_against_truth
 
     config, layer, training = choice.sampler, network.layer, network.training
     seed = network.config.seed

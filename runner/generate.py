@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from runner.config import RunConfig
     from runner.data import TextDataset
-    from runner.experiment import Network
+    from runner.training.experiment import Network
 
     Draw = Callable[[np.ndarray, int], np.ndarray]  # hidden states (B, D) and a step to B classes
 
@@ -61,7 +61,7 @@ def generate(arguments: argparse.Namespace) -> list[str]:
     require(arguments.words >= 1, "--words must be at least 1")
     require(arguments.texts >= 1, "--texts must be at least 1")
     require(0 <= arguments.seed < 2**31, "--seed must lie in [0, 2147483647]")
-    from runner.run_folder import config_of, run_with_weights
+    from runner.training.run_folder import config_of, run_with_weights
 
     folder = run_with_weights(arguments.run_folder)
     config = config_of(folder)
@@ -71,7 +71,7 @@ def generate(arguments: argparse.Namespace) -> list[str]:
         raise RunnerError(f"loss={config.loss.name} trains the softmax of magnitudes, which nothing here draws from")
 
     from runner.config import set_threads
-    from runner.experiment import load_trained
+    from runner.training.experiment import load_trained
 
     set_threads(0)  # the run may have been made where there are more
     network, task, step = load_trained(config, folder)
@@ -131,7 +131,7 @@ def _written(words: list[str]) -> str:
 def _drawing_by(by: str, network: "Network", config: "RunConfig", seed: int) -> "Draw":
     """The way to draw one class for each hidden state."""
     from runner.config import compose
-    from runner.inference import sample_by_gumbel, sample_exactly
+    from runner.heads.inference import sample_by_gumbel, sample_exactly
     from runner.samplers.lsh_topk import LshTopK
 
     if by == "exact":
@@ -148,8 +148,8 @@ def sample_tokens(network: "Network", prompt: list[int], draw: "Draw", *, texts:
 
     A model without a state sees as many tokens back as it was trained on.
     """
+    from runner.data.text_batches import TextBatch
     from runner.models.recurrent import TextEncoder
-    from runner.text_batches import TextBatch
 
     encoder, length = network.encoder, network.config.windows.length
     assert isinstance(encoder, TextEncoder)

@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
 from runner.errors import RunnerError
-from runner.tables import PROFILES, TABLES, load_table, table_names
+from runner.report.tables import PROFILES, TABLES, load_table, table_names
 
 
 def main() -> int:
@@ -41,7 +41,7 @@ def draw(arguments: argparse.Namespace, results_dir: Path) -> list[Path]:
     from runner.report.figure_style import save
     from runner.report.frontier import frontier, settings_of_records
     from runner.report.records import all_records
-    from runner.tables import expand
+    from runner.report.tables import expand
 
     if arguments.frontier:
         of_set = [

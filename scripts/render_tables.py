@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
 from runner.errors import RunnerError
-from runner.tables import PROFILES, TABLES, load_table, table_names
+from runner.report.tables import PROFILES, TABLES, load_table, table_names
 
 
 def main() -> int:
@@ -45,7 +45,7 @@ def sweep(results_dir: Path, arguments: argparse.Namespace) -> int:
     from runner.report.layout import markdown_table
     from runner.report.records import all_records
     from runner.report.sweep import as_text, differing_keys, families, pivots, sweep_table
-    from runner.run_folder import write_atomically
+    from runner.training.run_folder import write_atomically
 
     found = {
         family: records

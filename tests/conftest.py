@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 import torch
 
+from runner.heads.output_layer import OutputLayer
 from runner.optimizers import AdamConfig, RowTable
-from runner.output_layer import OutputLayer
 from runner.samplers import Query
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from runner.bench.methods import METHODS
-from runner.clock import StageClock
 from runner.config import RunConfig, compose
 from runner.errors import ConfigError
+from runner.heads.output_layer import OutputLayer
+from runner.machine.clock import StageClock
 from runner.optimizers import RowTable
-from runner.output_layer import OutputLayer
 from runner.samplers import Query, TrainingFacts
 from runner.samplers.hashed import HashedConfig
 from runner.samplers.lsh import Lsh, LshConfig

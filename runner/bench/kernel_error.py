@@ -22,8 +22,8 @@ import pandas as pd
 from runner import rng
 from runner.bench.report import origin_of
 from runner.config import RunConfig
-from runner.features import ONE, RandomFourier
-from runner.run_folder import write_atomically
+from runner.structures.features import ONE, RandomFourier
+from runner.training.run_folder import write_atomically
 
 NUM_PAIRS = 20_000
 FEATURES = (256**2, 1000, 100)
@@ -142,7 +142,7 @@ def methods() -> list[tuple[str, int]]:
 
 def published() -> dict[tuple[str, str], float]:
     """(method, D as printed) -> mean squared error on USPS."""
-    from runner.tables import PUBLISHED
+    from runner.report.tables import PUBLISHED
 
     frame = pd.read_csv(PUBLISHED / "rf_softmax.csv")
     names = {"quadratic": "quadratic, best", "rff": "random fourier", "random_maclaurin": "random maclaurin"}

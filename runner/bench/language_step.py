@@ -1,6 +1,6 @@
 """Whole training steps of a language model, sampler by sampler: what drawing costs inside a real step.
 
-Each method trains a network of its own (``runner.experiment.Network``) from the same weights on the same batches. By
+Each method trains a network of its own (``runner.network.Network``) from the same weights on the same batches. By
 default those are the MIDX paper's language model and its samplers at 20 draws a token; LSH Softmax Table 2 (speed-up of
 the softmax layer, CPU, batch 1) is this measurement at its sizes.
 
@@ -31,18 +31,18 @@ from runner.bench.measure import BAR, say
 from runner.bench.methods import LANGUAGE_METHODS
 from runner.bench.output_layer import add_times_full, limits_before_and_after
 from runner.bench.render import title_of
-from runner.clock import STAGES, StageClock
 from runner.config import OutputConfig, RunConfig, compose
 from runner.data.text import TextDataset
+from runner.data.text_batches import TextBatch
 from runner.errors import Diverged, require
-from runner.experiment import Network
+from runner.heads.output_layer import OutputLayer
 from runner.losses import LossConfig
+from runner.machine.clock import STAGES, StageClock
 from runner.optimizers import AdamConfig, RowGradient, RowTable, SgdConfig
-from runner.output_layer import OutputLayer
 from runner.samplers import Query, TrainingFacts
 from runner.samplers.lsh_topk import usual_sizes
 from runner.tasks import LanguageModelling
-from runner.text_batches import TextBatch
+from runner.training.experiment import Network
 
 NOTES = (
     "Milliseconds of whole training steps as `python -m runner` takes them, batch assembly and evaluation left out. "
@@ -428,7 +428,7 @@ def published_speedups(text: str) -> dict[str, float]:
     """Method -> printed speed-up of the softmax layer, LSH Softmax Table 2."""
     import pandas as pd
 
-    from runner.tables import PUBLISHED
+    from runner.report.tables import PUBLISHED
 
     frame = pd.read_csv(PUBLISHED / "lsh_softmax.csv")
     here = frame[(frame["table"] == "table2") & (frame["dataset"] == text) & (frame["metric"] == "speedup")]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from runner import memory
+from runner.machine import memory
 
 _CACHE_SIZE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 _CLEAR_PEAK = Path("/proc/self/clear_refs")

@@ -12,8 +12,8 @@ from runner.bench.arithmetic import Spread, amortised_refresh, least_work, refre
 from runner.bench.contenders import Contender
 from runner.bench.machine import Limits, growth_bytes
 from runner.bench.workload import Workload, matrix_bytes
-from runner.clock import StageClock
 from runner.errors import require
+from runner.machine.clock import StageClock
 
 STAGES = ("sample", "score", "loss", "update")
 BAR: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.1 if sys.stderr.isatty() else 10}

@@ -5,7 +5,7 @@ from typing import Any
 
 from runner.bench.measure import STAGES
 from runner.bench.output_layer import flatness
-from runner.clock import STAGES as TRAINING_STAGES
+from runner.machine.clock import STAGES as TRAINING_STAGES
 
 _MEASURED = "measured"
 _WHY_TOGETHER = "words are tied to classes or gradients are clipped, so that all weights take their step together"

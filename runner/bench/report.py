@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from runner.bench.render import render
 from runner.config import RunConfig
-from runner.run_folder import provenance, write_atomically
+from runner.training.run_folder import provenance, write_atomically
 
 Size = TypeVar("Size")
 

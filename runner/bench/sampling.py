@@ -12,7 +12,6 @@ from typing import Any
 
 from tqdm import tqdm
 
-from runner import memory
 from runner.bench.arithmetic import Spread
 from runner.bench.contenders import make_layer, sampler_bytes
 from runner.bench.machine import shortage
@@ -21,6 +20,7 @@ from runner.bench.methods import SAMPLERS
 from runner.bench.output_layer import limits_before_and_after
 from runner.bench.workload import Workload, matrix_bytes
 from runner.config import RunConfig, compose
+from runner.machine import memory
 from runner.samplers import Query, Sampler, TrainingFacts
 
 NOTES = (
@@ -158,7 +158,7 @@ def _published_ms(num_classes: int) -> dict[str, float]:
     """Method -> printed milliseconds of RF-softmax Table 2."""
     import pandas as pd
 
-    from runner.tables import PUBLISHED
+    from runner.report.tables import PUBLISHED
 
     frame = pd.read_csv(PUBLISHED / "rf_softmax.csv")
     here = frame[(frame["table"] == "table2") & (frame["dataset"] == f"n={num_classes}")]

@@ -3,7 +3,9 @@
 import os
 from pathlib import Path
 
-CARDS_ROOT = Path(__file__).resolve().parents[2] / "datasets"
+from runner import REPOSITORY
+
+CARDS_ROOT = REPOSITORY / "datasets"
 
 
 def data_root() -> Path:

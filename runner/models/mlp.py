@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit, prange
 
 from runner import rng
-from runner.batches import Batch
+from runner.data.batches import Batch
 from runner.errors import require
 from runner.kernels.groups import group_by_id
 from runner.kernels.rows import FAST

@@ -31,7 +31,7 @@ from runner.models.language import LanguageModelConfig, LstmConfig, TransformerC
 from runner.optimizers import Gradient, OptimizerConfig, RowGradient, RowTable
 
 if TYPE_CHECKING:
-    from runner.text_batches import TextBatch
+    from runner.data.text_batches import TextBatch
 
 _COLUMNS = 256  # of the table that holds a module's parameters
 State = tuple[Tensor, ...]  # hidden and cell states of an LSTM, (L, B, D) each; nothing for a transformer

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from runner.clock import STAGES
+from runner.machine.clock import STAGES
 from runner.report.records import FINISHED, NOT_RUN, RunRecord, record_of, status_of
-from runner.tables import PUBLISHED, Column, Grid, Method, PlannedRun, Point, Published, TableSpec
+from runner.report.tables import PUBLISHED, Column, Grid, Method, PlannedRun, Point, Published, TableSpec
 
 FAIL = "Fail"
 

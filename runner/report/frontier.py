@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from runner.report.figure_style import COLOURS, MARKERS, OTHER, STYLE, new_figure, plain_log_ticks
 from runner.report.records import RunRecord, record_of
 from runner.report.sweep import differing_keys, families, flat
-from runner.tables import PlannedRun, point_text
+from runner.report.tables import PlannedRun, point_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ import pandas as pd
 
 from runner.report.cells import Metric, Panel, panels_of, runs_table
 from runner.report.records import FINISHED, NOT_RUN, RunRecord, record_of
-from runner.tables import PlannedRun, TableSpec
+from runner.report.tables import PlannedRun, TableSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from runner import REPOSITORY
 from runner.data import CardConfig, SyntheticXcConfig
 from runner.data.card import Expected, ExpectedText, RowsCard, TextCard, load_card
 from runner.data.synthetic_xc import Shape
@@ -30,10 +31,9 @@ from runner.report.records import (
     how_to_prepare,
     record_of,
 )
-from runner.run_folder import RunFolder
-from runner.tables import PlannedRun, TableSpec, expand, point_text
+from runner.report.tables import PlannedRun, TableSpec, expand, point_text
+from runner.training.run_folder import RunFolder
 
-_REPOSITORY = Path(__file__).resolve().parents[2]
 SKIPPED = "skipped: data not prepared"
 TO_RUN, RESUME, AGAIN = "to run", "resume", "failed, run again"
 
@@ -304,7 +304,7 @@ def _run_process(step: Step, stopper: _Stopper) -> int:
     # A group of its own keeps the terminal's Ctrl-C from the child: it gets exactly the one passed on.
     child = subprocess.Popen(
         [sys.executable, "-m", "runner", *step.run.overrides],
-        cwd=_REPOSITORY,
+        cwd=REPOSITORY,
         env={**os.environ, "PYTHONPATH": python_path()},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -318,7 +318,7 @@ def _run_process(step: Step, stopper: _Stopper) -> int:
 
 def python_path() -> str:
     """The repository first, so that the runs are this checkout's whatever is installed."""
-    return os.pathsep.join(filter(None, [str(_REPOSITORY), os.environ.get("PYTHONPATH")]))
+    return os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
 
 
 def _record_failure(run: PlannedRun, code: int) -> str:

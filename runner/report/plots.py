@@ -10,7 +10,7 @@ import numpy as np
 from runner.report.figure_style import COLOURS, MARKERS, OTHER, STYLE, Marker, new_figure, plain_log_ticks, save
 from runner.report.frontier import frontier, settings_of_plan
 from runner.report.records import RunRecord, record_of
-from runner.tables import Column, Grid, PlannedRun, TableSpec, point_text
+from runner.report.tables import Column, Grid, PlannedRun, TableSpec, point_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,8 +10,8 @@ from runner.data import CardConfig
 from runner.data.card import load_card
 from runner.data.places import prepared_dir
 from runner.data.store import read_manifest
-from runner.run_folder import RunFolder, read_json
-from runner.tables import PlannedRun
+from runner.report.tables import PlannedRun
+from runner.training.run_folder import RunFolder, read_json
 
 FINISHED = "finished"
 NOT_RUN = "not run"

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.report import diagnosis_tables, layout, plots
+from runner.diagnosis import tables as diagnosis_tables
+from runner.report import layout, plots
 from runner.report.cells import cells
 from runner.report.records import record_of
-from runner.run_folder import write_atomically
-from runner.tables import PROFILES, Grid, PlannedRun, TableSpec, expand
+from runner.report.tables import PROFILES, Grid, PlannedRun, TableSpec, expand
+from runner.training.run_folder import write_atomically
 
 PAPER = PROFILES[-1]
 

@@ -17,7 +17,7 @@ import numpy as np
 from runner.errors import ConfigError
 
 if TYPE_CHECKING:
-    from runner.output_layer import OutputLayer
+    from runner.heads.output_layer import OutputLayer
 
 
 @dataclass(frozen=True, kw_only=True)

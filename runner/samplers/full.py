@@ -9,7 +9,7 @@ from runner.errors import require
 from runner.samplers.base import Everything, Query, Sampler, SamplerConfig, TrainingFacts
 
 if TYPE_CHECKING:
-    from runner.output_layer import OutputLayer
+    from runner.heads.output_layer import OutputLayer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,12 +15,12 @@ from numba import njit
 
 from runner import rng
 from runner.errors import require
-from runner.hashing import HASH_FAMILIES, BucketTables, Dwta, SimHash
 from runner.kernels.dense import column_sums
 from runner.samplers.base import Query, Sampler, SamplerConfig
+from runner.structures import HASH_FAMILIES, BucketTables, Dwta, SimHash
 
 if TYPE_CHECKING:
-    from runner.output_layer import OutputLayer
+    from runner.heads.output_layer import OutputLayer
 
 _CENTER_TOLERANCE = 0.1  # how far the mean may leave the hashing's centre, as a share of the vectors' distance from it
 

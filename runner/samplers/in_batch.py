@@ -20,7 +20,7 @@ import numpy as np
 from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig, TrainingFacts
 
 if TYPE_CHECKING:
-    from runner.output_layer import OutputLayer
+    from runner.heads.output_layer import OutputLayer
 
 _CERTAIN = 1 - 1e-15
 

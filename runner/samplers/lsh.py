@@ -29,7 +29,7 @@ from runner.samplers.hashed import Hashed, HashedConfig, draw_outside, window_of
 from runner.samplers.static import LogUniformConfig, Static, UnigramConfig
 
 if TYPE_CHECKING:
-    from runner.output_layer import OutputLayer
+    from runner.heads.output_layer import OutputLayer
 
 
 @njit(cache=True)

@@ -27,7 +27,7 @@ from runner.samplers.base import Proposal, Query, Sampler, TrainingFacts
 from runner.samplers.hashed import Hashed, HashedConfig
 
 if TYPE_CHECKING:
-    from runner.output_layer import OutputLayer
+    from runner.heads.output_layer import OutputLayer
 
 
 @njit(cache=True, inline="always")

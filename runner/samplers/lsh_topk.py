@@ -28,7 +28,7 @@ from runner.samplers.base import Proposal, Query, Sampler, TrainingFacts
 from runner.samplers.hashed import Hashed, HashedConfig, draw_outside, window_of_bucket
 
 if TYPE_CHECKING:
-    from runner.output_layer import OutputLayer
+    from runner.heads.output_layer import OutputLayer
 
 
 def usual_sizes(num_classes: int) -> tuple[int, int]:

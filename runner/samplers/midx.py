@@ -1,8 +1,8 @@
 """MIDX: classes drawn through an inverted multi-index of their quantised vectors.
 
-Two codebooks of C codewords (``runner.quantizers``) write the vector of class i as first[k1] + second[k2] plus a
-residual; Omega(k1, k2), a cell, holds the classes with these codes. With the query's scores s1, s2 of the codewords, a
-class is drawn in three steps (Theorem 2):
+Two codebooks of C codewords (``runner.structures.quantizers``) write the vector of class i as first[k1] + second[k2]
+plus a residual; Omega(k1, k2), a cell, holds the classes with these codes. With the query's scores s1, s2 of the
+codewords, a class is drawn in three steps (Theorem 2):
 
     P(k1)      ~ exp(s1[k1]) psi(k1),    psi(k1) = sum over k2 of |Omega(k1, k2)| exp(s2[k2])
     P(k2 | k1) ~ |Omega(k1, k2)| exp(s2[k2])
@@ -46,11 +46,11 @@ from runner.kernels.groups import CHUNKS, group_by_id
 from runner.kernels.math import fast_exp
 from runner.kernels.products import ROWS, round_up
 from runner.kernels.rows import FAST
-from runner.quantizers import Learning, Quantizer, check_usable
 from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig, TrainingFacts
+from runner.structures.quantizers import Learning, Quantizer, check_usable
 
 if TYPE_CHECKING:
-    from runner.output_layer import OutputLayer
+    from runner.heads.output_layer import OutputLayer
 
 # ---------------------------------------------------------------- kernels
 

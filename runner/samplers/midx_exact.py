@@ -33,7 +33,7 @@ from runner.samplers.base import Proposal, Query, Sampler, TrainingFacts
 from runner.samplers.midx import IndexConfig, MultiIndex, draw_cell, fold_cells
 
 if TYPE_CHECKING:
-    from runner.output_layer import OutputLayer
+    from runner.heads.output_layer import OutputLayer
 
 # ---------------------------------------------------------------- kernels
 

@@ -1,8 +1,8 @@
 """RF-softmax: classes drawn by a Gaussian kernel of directions, estimated by random Fourier features.
 
-q_i is proportional to phi(w_i) . phi(h), phi the features (``runner.features``) of class vector and hidden state, both
-l2-normalised here: about exp(nu cos(w_i, h)), the softmax of normalised vectors at inverse temperature nu. Biases have
-no part in it. A draw costs O(D log n) by a tree of sums of phi (``runner.sum_tree``).
+q_i is proportional to phi(w_i) . phi(h), phi the features (``runner.structures.features``) of class vector and hidden
+state, both l2-normalised here: about exp(nu cos(w_i, h)), the softmax of normalised vectors at inverse temperature nu.
+Biases have no part in it. A draw costs O(D log n) by a tree of sums of phi (``runner.structures.sum_tree``).
 
 The estimate phi . phi can be negative: with D = 256 and nu = 4 it is for a third of the classes in random directions,
 its noise of (2 D)^-1/2 = 0.044 being more than the kernel at right angles, e^-nu = 0.018. The paper does not say what
@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from runner.errors import require
-from runner.features import ONE, RandomFourier
 from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig, TrainingFacts
-from runner.sum_tree import MOST_CLASSES, SumTree
+from runner.structures.features import ONE, RandomFourier
+from runner.structures.sum_tree import MOST_CLASSES, SumTree
 
 if TYPE_CHECKING:
-    from runner.output_layer import OutputLayer
+    from runner.heads.output_layer import OutputLayer
 
 _BLOCK = 16  # classes of a leaf: with fewer, sums take more memory than features; with more, a draw reads more
 

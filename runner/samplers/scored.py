@@ -33,7 +33,7 @@ from runner.kernels.rows import FAST
 from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig, TrainingFacts
 
 if TYPE_CHECKING:
-    from runner.output_layer import OutputLayer
+    from runner.heads.output_layer import OutputLayer
 
 _CHUNK = 64  # classes whose weights are summed before it is known whether a draw falls among them
 

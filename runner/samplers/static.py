@@ -21,7 +21,7 @@ from runner.errors import require
 from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig, TrainingFacts
 
 if TYPE_CHECKING:
-    from runner.output_layer import OutputLayer
+    from runner.heads.output_layer import OutputLayer
 
 
 @njit(cache=True)

@@ -14,7 +14,7 @@ from runner.config import RunConfig
 from runner.samplers import TrainingFacts
 
 if TYPE_CHECKING:
-    from runner.experiment import Network
+    from runner.training.experiment import Network
 
 PROGRESS_BAR: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.1 if sys.stderr.isatty() else 10}
 

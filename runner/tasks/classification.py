@@ -7,15 +7,15 @@ import numpy as np
 from tqdm import tqdm
 
 from runner import rng
-from runner.batches import Batch, epoch_batches, steps_per_epoch, take
 from runner.config import RunConfig
 from runner.data import LabelledRows, XmcDataset
+from runner.data.batches import Batch, epoch_batches, steps_per_epoch, take
 from runner.metrics import RANKS, inverse_propensity, ranking_metrics
 from runner.samplers import TrainingFacts
 from runner.tasks.base import PROGRESS_BAR, Task, label_frequency
 
 if TYPE_CHECKING:
-    from runner.experiment import Network
+    from runner.training.experiment import Network
 
 _EVALUATION_ROWS = 1024  # rows encoded and ranked at a time
 _GLANCE_ROWS = 32

@@ -19,15 +19,15 @@ from tqdm import tqdm
 from runner import rng
 from runner.config import RunConfig
 from runner.data import TextDataset
+from runner.data.text_batches import TextBatch, epoch_batches, evaluation_batches, steps_per_epoch
 from runner.errors import DataError, Diverged
 from runner.metrics import perplexity
 from runner.models.recurrent import TextEncoder
 from runner.samplers import TrainingFacts
 from runner.tasks.base import PROGRESS_BAR, Task, label_frequency
-from runner.text_batches import TextBatch, epoch_batches, evaluation_batches, steps_per_epoch
 
 if TYPE_CHECKING:
-    from runner.experiment import Network
+    from runner.training.experiment import Network
 
 # Rows of evaluation: streams each of whose first targets has little before it, or independent sequences.
 _EVALUATION_ROWS = {"contiguous": 10, "chunked": 32}

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from runner.errors import RunnerError
-from runner.output_layer import OutputLayer
+from runner.heads.output_layer import OutputLayer
 from runner.samplers import SAMPLERS, Everything, Proposal, Query, Sampler, TrainingFacts
 
 N, DIM, ROWS = 120, 16, 6

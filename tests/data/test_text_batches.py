@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runner.data.text_batches import Cut, TextBatch, epoch_batches, evaluation_batches, steps_per_epoch
 from runner.errors import ConfigError
-from runner.text_batches import Cut, TextBatch, epoch_batches, evaluation_batches, steps_per_epoch
 
 CUTS: tuple[Cut, ...] = ("contiguous", "chunked")
 shapes = st.tuples(st.integers(2, 300), st.integers(1, 9), st.integers(1, 11))

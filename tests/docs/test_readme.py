@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.config import compose
-from runner.run_folder import read_json
+from runner.training.run_folder import read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from runner.clock import StageClock
 from runner.config import compose
-from runner.experiment import Network, run
+from runner.machine.clock import StageClock
 from runner.tasks import task_of
+from runner.training.experiment import Network, run
 
 CURVES = Path(__file__).with_name("loss_curves.json")
 METRICS = Path(__file__).with_name("metrics.json")

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from runner.batches import Batch
-from runner.clock import StageClock
 from runner.config import compose
-from runner.experiment import Network
-from runner.output_layer import OutputLayer
+from runner.data.batches import Batch
+from runner.heads.output_layer import OutputLayer
+from runner.machine.clock import StageClock
 from runner.samplers import Everything, Proposal, Query, TrainingFacts
+from runner.training.experiment import Network
 
 F, D, B = 30, 12, 8
 

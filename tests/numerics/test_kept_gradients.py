@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from runner.errors import ConfigError
+from runner.heads.output_layer import OutputLayer
 from runner.losses import FullLoss, SampledSoftmaxLoss
 from runner.optimizers import AdamConfig, OptimizerConfig, RowGradient, RowTable, SgdConfig, clipping_factor
-from runner.output_layer import OutputLayer
 from runner.samplers import Everything, Proposal, Query
 
 N, D, B, STEPS = 150, 19, 24, 7

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from runner.clock import StageClock
 from runner.config import RunConfig, compose
+from runner.data.text_batches import TextBatch, epoch_batches
 from runner.errors import ConfigError
-from runner.experiment import Network
-from runner.hardware import device_of, settled
+from runner.machine.clock import StageClock
+from runner.machine.device import device_of, settled
 from runner.models.recurrent import TextEncoder, positions
 from runner.samplers import TrainingFacts
-from runner.text_batches import TextBatch, epoch_batches
+from runner.training.experiment import Network
 
 N, B, T = 40, 4, 6
 SMALL = {

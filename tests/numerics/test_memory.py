@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runner.output_layer import OutputLayer
+from runner.heads.output_layer import OutputLayer
 from runner.samplers import SAMPLERS, TrainingFacts
 
 # A process of its own: a page that an earlier test freed would be taken again without the peak rising.
@@ -17,9 +17,9 @@ STEP = """
 import sys
 import numba, numpy as np
 from runner.losses import FullLoss
-from runner.memory import peak_mb, reset_peak
+from runner.machine.memory import peak_mb, reset_peak
 from runner.optimizers import AdamConfig, RowTable
-from runner.output_layer import OutputLayer
+from runner.heads.output_layer import OutputLayer
 from runner.samplers import Everything, Query
 
 numba.set_num_threads(2)

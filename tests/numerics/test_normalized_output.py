@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from runner.config import compose
-from runner.experiment import Network
+from runner.heads.output_layer import OutputLayer
 from runner.kernels.products import HAS_BF16
 from runner.losses import LOSSES
-from runner.output_layer import OutputLayer
 from runner.samplers import Everything, Proposal, Query, TrainingFacts
+from runner.training.experiment import Network
 
 B, D, N = 40, 12, 1300
 SCALE = 0.3**-2

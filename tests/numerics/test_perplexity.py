@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from runner import output_layer
+from runner.heads import output_layer
+from runner.heads.output_layer import OutputLayer
 from runner.metrics import perplexity
 from runner.optimizers import AdamConfig, RowTable
-from runner.output_layer import OutputLayer
 
 
 def layer_of(weights: np.ndarray, scale: float | None = None) -> OutputLayer:

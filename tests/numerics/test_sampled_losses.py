@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from runner.batches import Batch
 from runner.config import compose
-from runner.experiment import Network
+from runner.data.batches import Batch
+from runner.heads.output_layer import OutputLayer
 from runner.losses import LOSSES, GbceLoss, LossConfig
-from runner.output_layer import OutputLayer
 from runner.samplers import Everything, Proposal, Query, TrainingFacts
+from runner.training.experiment import Network
 
 B, D, N = 7, 12, 60
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from runner.heads.output_layer import OutputLayer
 from runner.kernels.products import HAS_BF16
 from runner.losses import LOSSES
-from runner.output_layer import OutputLayer
 from runner.samplers import SAMPLERS, Query, TrainingFacts
 
 B, D, N, STEPS = 90, 24, 3000, 4

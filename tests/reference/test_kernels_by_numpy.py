@@ -14,18 +14,19 @@ from hypothesis import strategies as st
 from numba import njit
 from scipy.linalg import hadamard
 
-from runner import output_layer, rng
-from runner.batches import epoch_batches, steps_per_epoch, take
+from runner import rng
 from runner.data import LabelledRows
-from runner.hashing import BucketTables, Dwta, SimHash
+from runner.data.batches import epoch_batches, steps_per_epoch, take
+from runner.heads import output_layer
+from runner.heads.output_layer import OutputLayer
 from runner.kernels.groups import group_by_id
 from runner.kernels.hadamard import LANES
 from runner.kernels.hadamard import hadamard as walsh_hadamard
 from runner.kernels.math import fast_exp
 from runner.optimizers import AdamConfig, RowTable
-from runner.output_layer import OutputLayer
 from runner.samplers import SAMPLERS
 from runner.samplers.static import StaticConfig, alias_table
+from runner.structures import BucketTables, Dwta, SimHash
 
 few = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 seeds = st.integers(0, 2**32 - 1)

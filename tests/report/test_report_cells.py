@@ -8,7 +8,7 @@ import pytest
 
 from runner.report.cells import cells, runs_table
 from runner.report.render import runs_shown
-from runner.tables import PlannedRun, TableSpec
+from runner.report.tables import PlannedRun, TableSpec
 
 Specs = dict[str, TableSpec]
 Plan = Callable[..., list[PlannedRun]]

@@ -11,7 +11,7 @@ from runner.report import layout, plots
 from runner.report.cells import cells
 from runner.report.records import record_of
 from runner.report.render import render, runs_shown
-from runner.tables import PlannedRun, TableSpec
+from runner.report.tables import PlannedRun, TableSpec
 
 Specs = dict[str, TableSpec]
 

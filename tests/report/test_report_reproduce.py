@@ -16,8 +16,8 @@ from runner.config import CONF
 from runner.report import plan as planning
 from runner.report.plan import AGAIN, RESUME, TO_RUN, execute, plan, plan_total
 from runner.report.records import RunRecord, record_of
-from runner.run_folder import RunFolder
-from runner.tables import PlannedRun, TableSpec, load_table
+from runner.report.tables import PlannedRun, TableSpec, load_table
+from runner.training.run_folder import RunFolder
 
 SCRIPT = CONF.parent / "scripts" / "reproduce.py"
 GRID = """

@@ -11,7 +11,7 @@ from runner.config import CONF, compose
 from runner.errors import ConfigError
 from runner.report.cells import published_numbers
 from runner.report.plan import plan
-from runner.tables import PROFILES, PUBLISHED, Grid, bench_names, expand, load_bench, load_table, table_names
+from runner.report.tables import PROFILES, PUBLISHED, Grid, bench_names, expand, load_bench, load_table, table_names
 
 DATASETS = ("amazon670k", "wiki325k", "odp", "amazon_uniform")
 METHODS = ("full", "lsh_embedding", "lsh_label", "topk", "unigram", "log_uniform", "nce")

@@ -15,7 +15,7 @@ from runner.report.frontier import pareto, settings_of_plan
 from runner.report.plan import estimate
 from runner.report.records import record_of
 from runner.report.sweep import sweep_table
-from runner.tables import PlannedRun, TableSpec, expand, load_table
+from runner.report.tables import PlannedRun, TableSpec, expand, load_table
 
 GRID = """
 paper: midx

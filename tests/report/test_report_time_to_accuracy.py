@@ -11,7 +11,7 @@ from runner.errors import ConfigError
 from runner.report import layout, plots
 from runner.report.cells import cells
 from runner.report.render import has_runs
-from runner.tables import PROFILES, PUBLISHED, PlannedRun, expand, load_table, point_text
+from runner.report.tables import PROFILES, PUBLISHED, PlannedRun, expand, load_table, point_text
 
 Plan = Callable[..., list[PlannedRun]]
 Write = Callable[..., Path]

@@ -18,8 +18,8 @@ from runner.bench.methods import ALL_METHODS
 from runner.bench.render import render
 from runner.bench.torch_baselines import TorchFull, TorchSampled, block_rows
 from runner.bench.workload import Workload
-from runner.clock import StageClock
 from runner.config import CONF
+from runner.machine.clock import StageClock
 from runner.optimizers import AdamConfig
 from runner.samplers import Query
 

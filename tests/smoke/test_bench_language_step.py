@@ -15,8 +15,8 @@ from runner.bench import language_step, machine, methods
 from runner.bench.language_step import LanguagePlan, Repetition
 from runner.bench.output_layer import add_times_full
 from runner.bench.render import render
-from runner.clock import STAGES, StageClock
 from runner.config import compose
+from runner.machine.clock import STAGES, StageClock
 from runner.samplers import TrainingFacts
 
 TINY = [

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 import yaml
 
-from runner import diagnose, experiment
+from runner import diagnose
 from runner.config import CONF, RunConfig, compose
 from runner.errors import RunnerError
-from runner.experiment import load_trained, run
-from runner.run_folder import RunFolder
 from runner.samplers import SAMPLERS
 from runner.tasks import Classification, classification
+from runner.training import experiment
+from runner.training.experiment import load_trained, run
+from runner.training.run_folder import RunFolder
 
 ROOT = CONF.parent
 SMALL = [
@@ -351,7 +352,7 @@ def test_a_failure_leaves_the_earlier_diagnostics(
     def fail(*arguments: Any) -> None:
         raise RunnerError("no ink")
 
-    monkeypatch.setattr("runner.report.diagnosis.draw", fail)
+    monkeypatch.setattr("runner.diagnosis.figures.draw", fail)
     assert command(folder, "--rows", "4", "--draws", "2")[0] == 2
     assert (folder / "diagnostics" / "diagnostics.json").read_bytes() == before
     assert not list(folder.glob(".*partial"))

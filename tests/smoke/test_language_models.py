@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from test_runs import OPTIONS, numbers, observations, summary_of
 
-from runner import diagnose, experiment, generate
+from runner import diagnose, generate
 from runner.config import RunConfig, compose
 from runner.errors import ConfigError, DataError, Diverged, RunnerError
-from runner.experiment import load_trained, run
 from runner.models import MODELS
-from runner.run_folder import RunFolder
 from runner.tasks import LanguageModelling
+from runner.training import experiment
+from runner.training.experiment import load_trained, run
+from runner.training.run_folder import RunFolder
 
 MODEL = {
     "lstm": ["model=lstm", "model.hidden=16", "model.embedding=16"],

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runner import experiment
 from runner.config import RunConfig, compose
 from runner.errors import ConfigError, RunnerError
-from runner.experiment import Network
 from runner.samplers import TrainingFacts
 from runner.tasks import classification
+from runner.training import experiment
+from runner.training.experiment import Network
 
 SMALL = [
     "model.hidden=16", "batch_size=32", "optimizer.lr=0.02", "evaluation.rows=20", "evaluation.per_epoch=1",
@@ -68,8 +68,8 @@ def test_a_target_that_can_not_be_drawn_is_trained_or_the_pair_is_refused(choice
         config = compose(["model.hidden=16", *choice])
     except ConfigError:
         return
-    from runner.batches import Batch
-    from runner.clock import StageClock
+    from runner.data.batches import Batch
+    from runner.machine.clock import StageClock
 
     rows, classes = 20, 200
     targets = np.arange(rows, dtype=np.int32) * 9

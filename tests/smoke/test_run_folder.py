@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runner.run_folder import RunFolder
+from runner.training.run_folder import RunFolder
 
 
 def test_observations_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import yaml
 
-from runner.clock import STAGES
 from runner.config import CONF, RunConfig, compose
 from runner.errors import DataNotPrepared, RunLocked, RunnerError
-from runner.experiment import run
+from runner.machine.clock import STAGES
 from runner.models import MODELS
-from runner.run_folder import RunFolder
 from runner.samplers import SAMPLERS
+from runner.training.experiment import run
+from runner.training.run_folder import RunFolder
 
 ROOT = CONF.parent
 SMALL = [

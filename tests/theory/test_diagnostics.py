@@ -10,9 +10,17 @@ import numpy as np
 import pytest
 
 from runner import rng
-from runner.diagnostics import BELOW_NOISE, INFINITE, Measures, Truth, fresh_samplers, measure, proposal_against_truth
+from runner.diagnosis.measures import (
+    BELOW_NOISE,
+    INFINITE,
+    Measures,
+    Truth,
+    fresh_samplers,
+    measure,
+    proposal_against_truth,
+)
+from runner.heads.output_layer import OutputLayer
 from runner.losses import LOSSES
-from runner.output_layer import OutputLayer
 from runner.samplers import SAMPLERS, Everything, Proposal, Query, Sampler, TrainingFacts
 
 N, DIM, ROWS = 90, 8, 5

@@ -7,9 +7,9 @@ Legend: R vectors, D dimension, K hashes a table, L tables. Seeds are fixed; bou
 import numpy as np
 import pytest
 
-from runner.hashing import Dwta, SimHash
 from runner.rng import mix
 from runner.samplers import SAMPLERS, Query, TrainingFacts
+from runner.structures import Dwta, SimHash
 
 
 def at_angle(theta: float, dim: int, kind: str, seed: int = 0) -> np.ndarray:

@@ -11,8 +11,8 @@ import pytest
 from scipy.stats import chi2
 
 from runner.errors import Diverged
-from runner.inference import most_likely, sample_by_gumbel, sample_exactly
-from runner.output_layer import OutputLayer
+from runner.heads.inference import most_likely, sample_by_gumbel, sample_exactly
+from runner.heads.output_layer import OutputLayer
 from runner.samplers import SAMPLERS, TrainingFacts
 from runner.samplers.lsh_topk import LshTopK
 

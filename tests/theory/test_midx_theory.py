@@ -15,10 +15,10 @@ from scipy.stats import chi2
 
 from runner import rng
 from runner.errors import ConfigError, Diverged
+from runner.heads.output_layer import OutputLayer
 from runner.losses import LOSSES
-from runner.output_layer import OutputLayer
-from runner.quantizers import Learning, Quantizer
 from runner.samplers import SAMPLERS, Proposal, Query, TrainingFacts
+from runner.structures.quantizers import Learning, Quantizer
 
 FAST = ["midx_pq", "midx_rq"]
 Layers = Callable[..., OutputLayer]

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runner.features import ONE, RandomFourier
+from runner.heads.output_layer import OutputLayer
 from runner.kernels.groups import group_by_id
 from runner.kernels.math import cos_of_turns
-from runner.output_layer import OutputLayer
 from runner.samplers import SAMPLERS, Query, TrainingFacts
-from runner.sum_tree import SumTree
+from runner.structures.features import ONE, RandomFourier
+from runner.structures.sum_tree import SumTree
 
 KINDS = ["plain", "orthogonal"]
 N, DIM, ROWS = 300, 16, 5

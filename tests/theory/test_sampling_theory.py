@@ -6,9 +6,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from runner.heads.output_layer import OutputLayer
 from runner.losses import LOSSES
 from runner.optimizers import AdamConfig, RowTable
-from runner.output_layer import OutputLayer
 from runner.samplers import SAMPLERS, Everything, Proposal, Query, TrainingFacts
 
 N, DIM = 200, 8

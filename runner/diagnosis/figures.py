@@ -1,4 +1,4 @@
-"""``diagnostics/`` of a run folder: tables and figures of what ``runner.diagnostics`` measured.
+"""``diagnostics/`` of a run folder: tables and figures of what ``runner.diagnosis.measures`` measured.
 
 Legend: G groups of ranks.
 """
@@ -17,7 +17,7 @@ import pandas as pd
 from runner.report.figure_style import STYLE, Marker, looks_of, new_figure, plain_log_ticks, save
 from runner.report.layout import markdown_table
 from runner.report.plots import distribution_panel
-from runner.run_folder import read_json
+from runner.training.run_folder import read_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -30,10 +30,9 @@ from typing import Any
 import numpy as np
 import yaml
 
+from runner import REPOSITORY
 from runner.config import RunConfig, to_run_config
 from runner.errors import RunLocked, RunnerError
-
-_REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -241,7 +240,7 @@ def config_of(folder: RunFolder) -> RunConfig:
 def _git(*arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "-C", str(_REPOSITORY), *arguments],
+            ["git", "-C", str(REPOSITORY), *arguments],
             capture_output=True,
             text=True,
             check=True,

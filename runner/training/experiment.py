@@ -20,18 +20,18 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from runner import memory
-from runner.clock import StageClock
 from runner.config import RunConfig, set_threads
-from runner.diagnostics import measures_of, proposal_of
+from runner.diagnosis.measures import measures_of, proposal_of
 from runner.errors import ConfigError, DataError, DataNotPrepared, Diverged, RunnerError
-from runner.hardware import device_of, settled
+from runner.heads.output_layer import OutputLayer
+from runner.machine import memory
+from runner.machine.clock import StageClock
+from runner.machine.device import device_of, settled
 from runner.optimizers import STATE_OF_TRAINING, Gradient, RowGradient, RowTable, clipping_factor
-from runner.output_layer import OutputLayer
-from runner.run_folder import RunFolder, provenance
 from runner.samplers import Query, TrainingFacts
 from runner.tasks import Task, rehearsal_of, task_of
 from runner.tasks.base import PROGRESS_BAR, AnyBatch
+from runner.training.run_folder import RunFolder, provenance
 
 _KEPT_BYTES = 64 * 2**20  # weights that are kept unless the configuration says something
 

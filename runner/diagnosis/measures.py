@@ -42,9 +42,9 @@ from runner.losses import LossConfig
 from runner.samplers import Everything, Proposal, Query, Sampler, SamplerConfig, TrainingFacts
 
 if TYPE_CHECKING:
-    from runner.experiment import Network
-    from runner.output_layer import OutputLayer
+    from runner.heads.output_layer import OutputLayer
     from runner.tasks.base import AnyBatch
+    from runner.training.experiment import Network
 
 Tick = Callable[[], object]  # called once for each draw and each row: a progress bar's ``update``
 

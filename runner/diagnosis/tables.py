@@ -8,25 +8,24 @@ from pathlib import Path
 
 import pandas as pd
 
+from runner import REPOSITORY
 from runner.diagnose import asked, read_arguments
-from runner.report import diagnosis
+from runner.diagnosis import figures
 from runner.report.figure_style import STYLE, save
 from runner.report.layout import html_table, html_text, markdown_table, picture_html
 from runner.report.plan import python_path
 from runner.report.records import record_of
-from runner.run_folder import RunFolder, write_atomically
-from runner.tables import CONF, PlannedRun, TableSpec, expand
-
-_REPOSITORY = CONF.parent
+from runner.report.tables import PlannedRun, TableSpec, expand
+from runner.training.run_folder import RunFolder, write_atomically
 
 
 def _arguments(spec: TableSpec, folder: str) -> list[str]:
     return [folder, *spec.diagnose, "--name", spec.name]
 
 
-def measured(spec: TableSpec, run: PlannedRun) -> diagnosis.Diagnosis | None:
+def measured(spec: TableSpec, run: PlannedRun) -> figures.Diagnosis | None:
     """What was measured on the run as ``spec`` has it, or None."""
-    found = diagnosis.read(RunFolder(record_of(run).path).diagnostics_path(spec.name))
+    found = figures.read(RunFolder(record_of(run).path).diagnostics_path(spec.name))
     wanted = asked(read_arguments(_arguments(spec, "RUN")))
     return found if found is not None and found.made["asked"] == wanted else None
 
@@ -41,11 +40,11 @@ def diagnose_runs(specs: Sequence[TableSpec], profile: str, results_dir: Path) -
             record = record_of(run)
             if not record.finished or measured(spec, run):
                 continue
-            place = os.path.relpath(record.path, _REPOSITORY)
+            place = os.path.relpath(record.path, REPOSITORY)
             print(f"diagnosing {spec.grid.label(run)} on {run.dataset}", file=sys.stderr, flush=True)
             child = subprocess.run(
                 [sys.executable, "-m", "runner.diagnose", *_arguments(spec, place)],
-                cwd=_REPOSITORY,
+                cwd=REPOSITORY,
                 env={**os.environ, "PYTHONPATH": python_path()},
                 stdout=subprocess.DEVNULL,
                 check=False,
@@ -76,25 +75,25 @@ def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: s
     if not shown:
         return [], f'<section id="{spec.name}"><h2>{title}</h2><p>{html_text("; ".join(missing))}</p></section>'
     with matplotlib.rc_context(STYLE):
-        together = diagnosis.cumulative_of({title: found for title, _, found in shown})
+        together = figures.cumulative_of({title: found for title, _, found in shown})
         pictures = [save(together, folder / spec.name)]
         for _, run, found in shown:
-            if (by_rank := diagnosis.by_rank(found)) is not None:
+            if (by_rank := figures.by_rank(found)) is not None:
                 pictures.append(save(by_rank, folder / "_".join(_place(spec, run, many))))
     parts = [f"# {spec.title}", f"Made by `{command}`", *missing]
     frames: list[pd.DataFrame] = []
     html = [f"<p>{html_text(line)}</p>" for line in missing]
     for heading, run, found in shown:
-        tables = diagnosis.tables(found)
-        parts += [f"## {heading}", diagnosis.made_line(found)]
-        html += [f"<h3>{html_text(heading)}</h3><p>{html_text(diagnosis.made_line(found))}</p>"]
+        tables = figures.tables(found)
+        parts += [f"## {heading}", figures.made_line(found)]
+        html += [f"<h3>{html_text(heading)}</h3><p>{html_text(figures.made_line(found))}</p>"]
         for caption, frame in tables.items():
             parts += [f"### {caption}", markdown_table(frame)]
             html += [f"<h4>{html_text(caption)}</h4>{html_table(frame)}"]
-        parts += ["### Settings", diagnosis.settings(found)]
-        html += [f"<details><summary>Settings</summary><pre>{html_text(diagnosis.settings(found))}</pre></details>"]
-        frames.append(diagnosis.as_frame(found.entries).assign(dataset=run.dataset, run=run.method, run_id=run.run_id))
-    notes = [*spec.notes, *dict.fromkeys(note for _, _, found in shown for note in diagnosis.notes(found))]
+        parts += ["### Settings", figures.settings(found)]
+        html += [f"<details><summary>Settings</summary><pre>{html_text(figures.settings(found))}</pre></details>"]
+        frames.append(figures.as_frame(found.entries).assign(dataset=run.dataset, run=run.method, run_id=run.run_id))
+    notes = [*spec.notes, *dict.fromkeys(note for _, _, found in shown for note in figures.notes(found))]
     parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
     markdown, csv = folder / f"{spec.name}.md", folder / f"{spec.name}.csv"
     write_atomically(markdown, "\n\n".join(parts) + "\n")

@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from runner import REPOSITORY
 from runner.config import PLACE_ONLY, RunConfig, to_run_config
-
-_REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def _kind(value: Any) -> Any:
@@ -44,10 +43,10 @@ def compile_first(config: RunConfig) -> None:
         return
     print("compiling kernels, once for settings of this kind", file=sys.stderr, flush=True)
     child = subprocess.run(
-        [sys.executable, "-m", "runner.compilation"],
+        [sys.executable, "-m", "runner.machine.compilation"],
         input=json.dumps(config.as_dict()),
         text=True,
-        cwd=_REPOSITORY,
+        cwd=REPOSITORY,
         stdout=subprocess.DEVNULL,
         check=False,
     )
@@ -59,7 +58,7 @@ def compile_first(config: RunConfig) -> None:
 def main() -> int:
     """Compile for the configuration on standard input."""
     from runner.config import set_threads
-    from runner.experiment import warm_up
+    from runner.training.experiment import warm_up
 
     config = to_run_config({**json.load(sys.stdin), "hardware": {"name": "cpu"}})  # kernels are the CPU's
     set_threads(config.hardware.threads)

@@ -1,0 +1,1 @@
+"""How far a sampler is from the softmax it stands for: measures, tables and figures."""

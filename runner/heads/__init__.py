@@ -1,0 +1,1 @@
+"""What stands on an encoder: a matrix of classes, scored and trained through proposals."""

@@ -1,0 +1,1 @@
+"""What depends on the machine: clocks, memory, threads, devices, compiled kernels."""

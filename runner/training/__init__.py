@@ -1,0 +1,1 @@
+"""The training run: its loop, its state and its folder."""
