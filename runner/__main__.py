@@ -18,7 +18,7 @@ def main(cfg: DictConfig) -> None:
         config = to_run_config(cfg)
         config.check_model_reads_dataset()
         from runner.machine.compilation import compile_first
-        from runner.training.experiment import run  # heavy imports come after the configuration is known to be right
+        from runner.training.run import run  # heavy imports come after the configuration is known to be right
 
         if not RunFolder(config.run_dir).is_finished() or config.force:
             compile_first(config)

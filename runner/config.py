@@ -24,7 +24,8 @@ from runner import REPOSITORY
 from runner.errors import ConfigError, RunnerError, require
 
 CONF = REPOSITORY / "conf"
-GROUPS = ("dataset", "model", "loss", "optimizer", "sampler", "hardware")
+GROUPS = ("dataset", "model", "loss", "optimizer", "batch_sampler", "sampler", "hardware")
+_EVERY_EXAMPLE_ONCE = {"name": "epoch"}  # the sampler of examples that config.yaml leaves out
 PLACE_ONLY = (
     "hardware",
     "results_dir",
@@ -168,6 +169,7 @@ class RunConfig:
     loss: Any
     optimizer: Any
     sampler: Any
+    batch_sampler: Any
     hardware: HardwareConfig
     evaluation: EvaluationConfig
     seed: int
@@ -217,6 +219,8 @@ class RunConfig:
             del out["windows"]
         if self.training == TrainingConfig():
             del out["training"]
+        if out["batch_sampler"] == _EVERY_EXAMPLE_ONCE:
+            del out["batch_sampler"]
         return out
 
     def check_model_reads_dataset(self) -> None:
@@ -257,6 +261,7 @@ class RunConfig:
 
 def _registries() -> dict[str, tuple[str, Mapping[str, type]]]:
     """Group -> (key that selects the class, name -> config dataclass)."""
+    from runner.batch_samplers import BATCH_SAMPLERS
     from runner.data import KINDS
     from runner.losses import LOSSES
     from runner.models import MODELS
@@ -268,6 +273,7 @@ def _registries() -> dict[str, tuple[str, Mapping[str, type]]]:
         "model": ("name", MODELS),
         "loss": ("name", LOSSES),
         "optimizer": ("name", OPTIMIZERS),
+        "batch_sampler": ("name", BATCH_SAMPLERS),
         "sampler": ("name", SAMPLERS),
         "hardware": ("name", {"cpu": HardwareConfig, "gpu": HardwareConfig}),
     }
@@ -355,6 +361,7 @@ def to_run_config(cfg: Any) -> RunConfig:
     if "table" in cfg:
         raise ConfigError(_TABLE_HINT)
     values = {key: value for key, value in cfg.items() if key not in ("preset", "hydra")}
+    values.setdefault("batch_sampler", _EVERY_EXAMPLE_ONCE)
     for group, (selector, registry) in _registries().items():
         section = values.get(group)
         if not isinstance(section, Mapping):

@@ -27,11 +27,12 @@ from runner.errors import ConfigError, RunnerError, require
 
 if TYPE_CHECKING:
     from runner.config import RunConfig
+    from runner.contracts import Query
     from runner.diagnosis.figures import Entry
     from runner.diagnosis.measures import Tick, Truth
     from runner.losses import LossConfig
-    from runner.samplers import Query, SamplerConfig
-    from runner.training.experiment import Network
+    from runner.network import ClassNetwork
+    from runner.samplers import SamplerConfig
     from runner.training.run_folder import RunFolder
 
 _LEARNING_ROWS = 256
@@ -227,11 +228,11 @@ def _measure(
 
     from runner.diagnosis.measures import Truth, query_of
     from runner.tasks.base import PROGRESS_BAR
-    from runner.training.experiment import load_trained
+    from runner.training.run import load_trained
 
     network, task, step = load_trained(config, folder)
     probe = task.probe(rows)
-    rows, num_classes = probe.num_rows, network.layer.num_classes
+    rows, num_classes = probe.num_rows, network.head.layer.num_classes
     print(
         f"{folder.path.name}: {rows} test {task.unit}s, {num_classes:,} classes, "
         f"{len(chosen)} sampler{'s' if len(chosen) > 1 else ''} of {draws} draws",
@@ -241,7 +242,7 @@ def _measure(
     learning = query_of(network, task.probe(_LEARNING_ROWS, split="train"))
     # The gradient that a loss estimates is that of the softmax it stands for: of the logits or of their magnitudes.
     truths = {
-        by_magnitude: Truth.of(network.layer, query, by_magnitude=by_magnitude)
+        by_magnitude: Truth.of(network.head.layer, query, by_magnitude=by_magnitude)
         for by_magnitude in {choice.loss.by_magnitude for choice in chosen}
     }
     lengths = [rows + draws * (2 if choice.sampler.random_tables else 1) for choice in chosen]
@@ -271,7 +272,7 @@ def _measure(
 
 
 def _entry(
-    network: "Network",
+    network: "ClassNetwork",
     truth: "Truth",
     choice: Choice,
     learning: "Query",
@@ -285,11 +286,11 @@ def _entry(
     from runner.diagnosis.figures import Entry
     from runner.diagnosis.measures import fresh_samplers, measure, proposal_against_truth
 
-    config, layer, training = choice.sampler, network.layer, network.training
-    seed = network.config.seed
-    is_own = config == network.config.sampler
+    config, layer, training = choice.sampler, network.head.layer, network.head.training
+    seed = network.head.seed
+    is_own = config == network.head.sampler_config
     with layer.table.frozen():
-        sampler = network.sampler if is_own else config.build(layer=layer, training=training, seed=seed)
+        sampler = network.head.sampler if is_own else config.build(layer=layer, training=training, seed=seed)
         if not is_own:
             sampler.learn(learning, first_step - 1)
     tables = "without tables"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from runner.config import RunConfig
     from runner.data import TextDataset
-    from runner.training.experiment import Network
+    from runner.network import ClassNetwork
 
     Draw = Callable[[np.ndarray, int], np.ndarray]  # hidden states (B, D) and a step to B classes
 
@@ -71,7 +71,7 @@ def generate(arguments: argparse.Namespace) -> list[str]:
         raise RunnerError(f"loss={config.loss.name} trains the softmax of magnitudes, which nothing here draws from")
 
     from runner.config import set_threads
-    from runner.training.experiment import load_trained
+    from runner.training.run import load_trained
 
     set_threads(0)  # the run may have been made where there are more
     network, task, step = load_trained(config, folder)
@@ -82,9 +82,10 @@ def generate(arguments: argparse.Namespace) -> list[str]:
     prompt = _ids_of(words, task.data)
     begin = time.perf_counter()
     draw = _drawing_by(arguments.by, network, config, arguments.seed)
-    sample_tokens(network, prompt, draw, texts=arguments.texts, words=1)  # compiles
+    length = config.windows.length
+    sample_tokens(network, prompt, draw, length=length, texts=arguments.texts, words=1)  # compiles
     prepared = time.perf_counter()
-    drawn = sample_tokens(network, prompt, draw, texts=arguments.texts, words=arguments.words)
+    drawn = sample_tokens(network, prompt, draw, length=length, texts=arguments.texts, words=arguments.words)
     seconds = time.perf_counter() - prepared
     print(
         f"{drawn.size:,} words in {seconds:.2f} s: {drawn.size / seconds:,.0f} a second"
@@ -128,30 +129,32 @@ def _written(words: list[str]) -> str:
     return "\n".join(map(" ".join, lines)).strip("\n")
 
 
-def _drawing_by(by: str, network: "Network", config: "RunConfig", seed: int) -> "Draw":
+def _drawing_by(by: str, network: "ClassNetwork", config: "RunConfig", seed: int) -> "Draw":
     """The way to draw one class for each hidden state."""
     from runner.config import compose
     from runner.heads.inference import sample_by_gumbel, sample_exactly
     from runner.samplers.lsh_topk import LshTopK
 
     if by == "exact":
-        return lambda hidden_BD, step: sample_exactly(network.layer, hidden_BD, seed=seed, step=step)
+        return lambda hidden_BD, step: sample_exactly(network.head.layer, hidden_BD, seed=seed, step=step)
     own = config.sampler.name == "lsh_topk"
     settings = config.sampler if own else compose(["sampler=lsh_topk"]).sampler
-    sampler = settings.build(layer=network.layer, training=network.training, seed=seed)
+    sampler = settings.build(layer=network.head.layer, training=network.head.training, seed=seed)
     assert isinstance(sampler, LshTopK)
     return lambda hidden_BD, step: sample_by_gumbel(sampler, hidden_BD, step=step)
 
 
-def sample_tokens(network: "Network", prompt: list[int], draw: "Draw", *, texts: int, words: int) -> np.ndarray:
+def sample_tokens(
+    network: "ClassNetwork", prompt: list[int], draw: "Draw", *, length: int, texts: int, words: int
+) -> np.ndarray:
     """(texts, words) int32: what follows the prompt, each token drawn given all before it.
 
-    A model without a state sees as many tokens back as it was trained on.
+    A model without a state sees ``length`` tokens back, as many as it was trained on.
     """
     from runner.data.text_batches import TextBatch
     from runner.models.recurrent import TextEncoder
 
-    encoder, length = network.encoder, network.config.windows.length
+    encoder = network.encoder
     assert isinstance(encoder, TextEncoder)
     tokens_BT = np.tile(np.array(prompt, dtype=np.int32), (texts, 1))
     seen, state = 0, encoder.start(texts)

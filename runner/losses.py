@@ -72,13 +72,15 @@ class LossConfig:
         begin_B: np.ndarray,
         end_B: np.ndarray,
         candidate_N: np.ndarray,
+        weight_B: np.ndarray,
         num_classes: int,
     ) -> np.ndarray:
         """Per-row losses (B,); logits (already corrected, masked with -inf) are replaced by their gradients.
 
-        Row b's candidates are ``candidate_N[begin_B[b] : end_B[b]]``, out of ``num_classes``.
+        Row b's candidates are ``candidate_N[begin_B[b] : end_B[b]]``, out of ``num_classes``. Gradients are those of
+        the sum of ``weight_B`` (B,) float32 times the losses returned.
         """
-        return self.kernel(target_indptr_B1, target_P, begin_B, end_B, candidate_N)
+        return self.kernel(target_indptr_B1, target_P, begin_B, end_B, candidate_N, weight_B)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,11 +171,12 @@ class LogisticLoss(LossConfig):
         begin_B: np.ndarray,
         end_B: np.ndarray,
         candidate_N: np.ndarray,
+        weight_B: np.ndarray,
         num_classes: int,
     ) -> np.ndarray:
         num_candidates_B = kernels.count_unmasked(begin_B, end_B, candidate_N)
         power_B = self.power(num_candidates_B, num_classes).astype(np.float32)
-        return self.kernel(target_indptr_B1, target_P, begin_B, end_B, candidate_N, power_B)
+        return self.kernel(target_indptr_B1, target_P, begin_B, end_B, candidate_N, weight_B, power_B)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 import torch
 
+from runner.contracts import Query
 from runner.heads.output_layer import OutputLayer
 from runner.optimizers import AdamConfig, RowTable
-from runner.samplers import Query
 
 
 @pytest.fixture(autouse=True)

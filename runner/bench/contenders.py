@@ -8,11 +8,11 @@ import numpy as np
 
 from runner.bench.methods import METHODS
 from runner.config import RunConfig, compose
+from runner.contracts import Query, TrainingFacts
 from runner.errors import ConfigError
 from runner.heads.output_layer import OutputLayer
 from runner.machine.clock import StageClock
 from runner.optimizers import RowTable
-from runner.samplers import Query, TrainingFacts
 from runner.samplers.hashed import HashedConfig
 from runner.samplers.lsh import Lsh, LshConfig
 from runner.samplers.rff import RffConfig

@@ -11,7 +11,6 @@ Legend: n classes, T tokens of a text.
 """
 
 import gc
-import itertools
 import math
 import statistics
 import time
@@ -32,17 +31,18 @@ from runner.bench.methods import LANGUAGE_METHODS
 from runner.bench.output_layer import add_times_full, limits_before_and_after
 from runner.bench.render import title_of
 from runner.config import OutputConfig, RunConfig, compose
+from runner.contracts import Query, TrainingFacts
 from runner.data.text import TextDataset
 from runner.data.text_batches import TextBatch
 from runner.errors import Diverged, require
+from runner.heads.classes import ClassesHead
 from runner.heads.output_layer import OutputLayer
 from runner.losses import LossConfig
 from runner.machine.clock import STAGES, StageClock
+from runner.network import Network
 from runner.optimizers import AdamConfig, RowGradient, RowTable, SgdConfig
-from runner.samplers import Query, TrainingFacts
 from runner.samplers.lsh_topk import usual_sizes
 from runner.tasks import LanguageModelling
-from runner.training.experiment import Network
 
 NOTES = (
     "Milliseconds of whole training steps as `python -m runner` takes them, batch assembly and evaluation left out. "
@@ -147,8 +147,9 @@ def configuration(method: str, text: Text, plan: LanguagePlan) -> RunConfig:
 
 def batches_of(task: LanguageModelling, count: int) -> list[TextBatch]:
     """The first ``count`` training batches, epoch after epoch."""
-    epochs = (task.batches(epoch) for epoch in itertools.count())
-    return list(itertools.islice(itertools.chain.from_iterable(epochs), count))
+    config = task.config
+    sampler = config.batch_sampler.build(examples=task.examples, batch_size=config.batch_size, seed=config.seed)
+    return [task.batch(sampler.draw(step)) for step in range(1, count + 1)]
 
 
 # ---------------------------------------------------------------- refreshes and memory
@@ -219,7 +220,9 @@ class _StoredLogits:
     def touched_U(self) -> np.ndarray:
         return np.arange(len(self.weights_ND), dtype=np.int32)
 
-    def loss(self, config: LossConfig, log_count_P: np.ndarray | None = None) -> np.ndarray:
+    def loss(
+        self, config: LossConfig, log_count_P: np.ndarray | None = None, weight_B: np.ndarray | None = None
+    ) -> np.ndarray:
         """(B,); logits become their gradients."""
         log_p_BN = torch.log_softmax(self.logits_BN, dim=1)
         rows_B = torch.arange(len(self.target_B))
@@ -252,13 +255,12 @@ class _TorchLayer(OutputLayer):
         return _StoredLogits(self.table, query, step)
 
 
-class TorchFullNetwork(Network):
-    """Full softmax by torch's products. ConfigError where the layer has biases or is normalised."""
-
-    def __init__(self, config: RunConfig, *, num_features: int, training: TrainingFacts) -> None:
-        require(config.output == OutputConfig(bias=False), "torch_full needs output.bias=false output.normalize=false")
-        super().__init__(config, num_features=num_features, training=training)
-        self.layer = _TorchLayer(self.layer.table)
+def torch_full_head(config: RunConfig, training: TrainingFacts) -> ClassesHead:
+    """Full softmax by torch's products. Raises ConfigError where the layer has biases or is normalised."""
+    require(config.output == OutputConfig(bias=False), "torch_full needs output.bias=false output.normalize=false")
+    head = ClassesHead.of(config, training)
+    head.layer = _TorchLayer(head.layer.table)
+    return head
 
 
 # ---------------------------------------------------------------- measuring
@@ -294,8 +296,8 @@ class _Entrant:
         self.schedule = refresh_schedule(config.sampler, task.training)
         self.refreshes_a_step = refreshes_a_step(self.schedule, plan.schedule_steps)
         often = replace(config, sampler=refreshed_within(config.sampler, task.training, plan.steps))
-        kind = TorchFullNetwork if name == "torch_full" else Network
-        self.network = kind(often, num_features=task.num_features, training=task.training)
+        head = (torch_full_head if name == "torch_full" else ClassesHead.of)(often, task.training)
+        self.network = Network.of(often, head, num_features=task.num_features)
         self.steps = plan.steps  # of a repetition
         self.step = 0
         self.candidates = 0.0  # of the latest step
@@ -322,16 +324,19 @@ class _Entrant:
             self.step += 1
             refreshes, refreshing = self._refreshes(), clock.seconds["refresh"]
             begin = time.perf_counter()
-            loss, self.candidates = self.network.train_step(batch, self.step, clock)
+            scores = self.network.train_step(batch, self.step, clock)
+            self.candidates = scores.candidates_per_row
             clock.total += time.perf_counter() - begin
-            if not math.isfinite(loss):
-                raise Diverged(f"{self.name}: the loss became {loss} at step {self.step}; try a smaller optimizer.lr")
+            if not math.isfinite(scores.loss):
+                raise Diverged(
+                    f"{self.name}: the loss became {scores.loss} at step {self.step}; try a smaller optimizer.lr"
+                )
             if self._refreshes() > refreshes:
                 due.append(clock.seconds["refresh"] - refreshing)
         return Repetition(steps=len(batches), clock=clock, due=due)
 
     def _refreshes(self) -> float:
-        return self.network.sampler.statistics.get("refreshes", 0)
+        return self.network.head.sampler.statistics.get("refreshes", 0)
 
     def summary(self) -> dict[str, Any]:
         """The method's row of the report. Milliseconds are of a step unless the key says otherwise."""

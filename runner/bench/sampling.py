@@ -20,8 +20,9 @@ from runner.bench.methods import SAMPLERS
 from runner.bench.output_layer import limits_before_and_after
 from runner.bench.workload import Workload, matrix_bytes
 from runner.config import RunConfig, compose
+from runner.contracts import Query, TrainingFacts
 from runner.machine import memory
-from runner.samplers import Query, Sampler, TrainingFacts
+from runner.samplers import Sampler
 
 NOTES = (
     "Draws: milliseconds to draw every row's candidates of a batch and state their expected counts. Loss: the same, "

@@ -15,8 +15,8 @@ from torch.nn import functional
 from runner.bench.contenders import Contender, Drawn
 from runner.bench.methods import NUM_SAMPLES
 from runner.bench.workload import Workload, matrix_bytes
+from runner.contracts import Query
 from runner.machine.clock import StageClock
-from runner.samplers import Query
 
 # Rows of a batch in one block of logits. Of 32 to 1,024 rows, 128 and 256 were fastest (20,000 classes, batch 1,024,
 # two threads); torch's own choice, blocks of a few rows, took six times as long.

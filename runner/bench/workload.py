@@ -5,8 +5,8 @@ Legend: N classes, D hidden size, B rows of a batch, P targets (one a row).
 
 import numpy as np
 
+from runner.contracts import Query
 from runner.optimizers import AdamConfig, RowTable
-from runner.samplers import Query
 
 _SPREAD = np.float32(0.1)
 

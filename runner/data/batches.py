@@ -3,13 +3,11 @@
 Legend: B rows, N features of all rows, P targets of all rows.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numba import njit, prange
 
-from runner import rng
 from runner.data import LabelledRows
 
 
@@ -22,7 +20,7 @@ def _gather(indptr, values, rows, out_indptr, out):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class RowBatch:
     """CSR slices: features (``indptr`` B+1, ``indices`` N, ``values`` N) and targets (``target_indptr``, P)."""
 
     indptr: np.ndarray
@@ -30,14 +28,16 @@ class Batch:
     values: np.ndarray
     target_indptr: np.ndarray
     targets: np.ndarray
+    weight_B: np.ndarray | None = None
 
     @property
     def num_rows(self) -> int:
+        """B."""
         return len(self.indptr) - 1
 
 
-def take(data: LabelledRows, rows_B: np.ndarray) -> Batch:
-    """The given rows, in the given order."""
+def take(data: LabelledRows, rows_B: np.ndarray, weight_B: np.ndarray | None = None) -> RowBatch:
+    """The given rows, in the given order, with ``weight_B`` (B,) float32 as factors of their losses; None: 1 / B."""
 
     def gather(indptr: np.ndarray, values: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
         lengths = indptr[rows_B + 1] - indptr[rows_B]
@@ -52,15 +52,11 @@ def take(data: LabelledRows, rows_B: np.ndarray) -> Batch:
 
     indptr, (indices, values) = gather(data.indptr, [data.indices, data.values])
     target_indptr, (targets,) = gather(data.label_indptr, [data.labels])
-    return Batch(indptr=indptr, indices=indices, values=values, target_indptr=target_indptr, targets=targets)
-
-
-def steps_per_epoch(num_rows: int, batch_size: int) -> int:
-    return -(-num_rows // batch_size)
-
-
-def epoch_batches(data: LabelledRows, batch_size: int, seed: int, epoch: int, first: int = 0) -> Iterator[Batch]:
-    """Batches of one epoch (0-based) from the ``first`` on; the order is a function of (seed, epoch) alone."""
-    order = rng.generator(seed, rng.SHUFFLE, epoch).permutation(data.num_rows)
-    for begin in range(first * batch_size, data.num_rows, batch_size):
-        yield take(data, order[begin : begin + batch_size])
+    return RowBatch(
+        indptr=indptr,
+        indices=indices,
+        values=values,
+        target_indptr=target_indptr,
+        targets=targets,
+        weight_B=weight_B,
+    )

@@ -1,4 +1,4 @@
-"""Batches of windows of a token stream, as pure functions of (tokens, batch size, length, seed, epoch, first step).
+"""Windows of a token stream as training examples and as batches of an evaluation.
 
 Legend: B rows of a batch, T tokens of a window, n tokens of the stream. A stream of n tokens has n - 1 targets: every
 token but the first, each to be predicted from those before it. ``cut`` says how the stream becomes rows:
@@ -30,7 +30,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from runner import rng
+from runner.contracts import Examples
 from runner.data.rows import Int32s
 from runner.errors import require
 
@@ -44,6 +44,7 @@ class TextBatch:
     tokens_BT: Int32s
     targets_BT: Int32s  # targets_BT[b, t] follows tokens_BT[b, t] in the text
     starts_anew: bool  # no row continues a row of the batch before: a recurrent state is zero
+    weight_B: np.ndarray | None = None  # float32 factors of the tokens' losses; None: all the same, summing to 1
 
     @property
     def num_targets(self) -> int:
@@ -64,43 +65,57 @@ class TextBatch:
         return np.arange(self.num_targets + 1, dtype=np.int64)
 
 
-def steps_per_epoch(num_tokens: int, batch_size: int, length: int, cut: Cut) -> int:
-    """Training batches of an epoch. Raises ConfigError where the text is too short for one."""
-    _check(batch_size, length, cut)
-    least = (batch_size if cut == "contiguous" else 1) * length + 1
-    if cut == "contiguous":
-        what, way_out = f"batch_size={batch_size} windows of {length} tokens take", "batch_size or windows.length"
-    else:
-        what, way_out = f"one window of {length} tokens takes", "windows.length"
-    require(
-        num_tokens >= least,
-        f"{what} {least:,} tokens of training text and there are {num_tokens:,}; make {way_out} smaller",
-    )
-    if cut == "contiguous":
-        return (num_tokens - 1) // (batch_size * length)
-    return -(-((num_tokens - 1) // length) // batch_size)
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """The training examples of a text: windows of ``length`` tokens and what follows each of their tokens.
 
-
-def epoch_batches(
-    tokens_n: Int32s, batch_size: int, length: int, cut: Cut, *, seed: int, epoch: int, first: int = 0
-) -> Iterator[TextBatch]:
-    """Training batches of one epoch (0-based) from the ``first`` on.
-
-    A resumed ``contiguous`` epoch needs the recurrent state after batch ``first`` - 1: that batch does not start anew.
+    Under ``contiguous`` window e is part e // batch_size of stream e % batch_size, so that batches in order carry the
+    streams on. Raises ConfigError where the text is too short for one step.
     """
-    steps = steps_per_epoch(len(tokens_n), batch_size, length, cut)
-    if cut == "contiguous":
-        size = steps * length  # of each stream
-        streams = _windows(tokens_n, size, batch_size)
-        for step in range(first, steps):
-            yield _batch(*(part[:, step * length : (step + 1) * length] for part in streams), starts_anew=step == 0)
-        return
-    count = (len(tokens_n) - 1) // length
-    sequences = _windows(tokens_n, length, count)
-    order = rng.generator(seed, rng.SHUFFLE, epoch).permutation(count)
-    for step in range(first, steps):
-        rows = order[step * batch_size : (step + 1) * batch_size]
-        yield _batch(*(part[rows] for part in sequences), starts_anew=True)
+
+    tokens_n: Int32s
+    batch_size: int
+    length: int
+    cut: Cut
+
+    def __post_init__(self) -> None:
+        _check(self.batch_size, self.length, self.cut)
+        least = (self.batch_size if self.cut == "contiguous" else 1) * self.length + 1
+        if self.cut == "contiguous":
+            what = f"batch_size={self.batch_size} windows of {self.length} tokens take"
+            way_out = "batch_size or windows.length"
+        else:
+            what, way_out = f"one window of {self.length} tokens takes", "windows.length"
+        require(
+            len(self.tokens_n) >= least,
+            f"{what} {least:,} tokens of training text and there are {len(self.tokens_n):,}; make {way_out} smaller",
+        )
+
+    @property
+    def examples(self) -> Examples:
+        """The windows; those of streams must come in their order."""
+        targets = len(self.tokens_n) - 1
+        if self.cut == "chunked":
+            return Examples(count=targets // self.length)
+        return Examples(count=self._parts * self.batch_size, exchangeable=False)
+
+    @property
+    def _parts(self) -> int:
+        """Windows of each stream."""
+        return (len(self.tokens_n) - 1) // (self.batch_size * self.length)
+
+    def batch(self, rows_B: np.ndarray, weight_B: np.ndarray | None = None) -> TextBatch:
+        """The given windows; ``weight_B``: factors of the windows' mean losses."""
+        first = rows_B
+        if self.cut == "contiguous":
+            part, stream = np.divmod(rows_B, self.batch_size)
+            first = stream * self._parts + part
+        place_BT = first[:, None] * self.length + np.arange(self.length)
+        starts_anew = self.cut == "chunked" or bool(rows_B[0] < self.batch_size)
+        if weight_B is not None:  # each token's part of its window's mean
+            weight_B = np.repeat(weight_B / np.float32(self.length), self.length)
+        tokens_n = self.tokens_n
+        return _batch(tokens_n[place_BT], tokens_n[place_BT + 1], starts_anew=starts_anew, weight_B=weight_B)
 
 
 def evaluation_batches(tokens_n: Int32s, batch_size: int, length: int, cut: Cut) -> Iterator[TextBatch]:
@@ -139,10 +154,13 @@ def _windows(tokens_n: Int32s, size: int, count: int) -> tuple[Int32s, Int32s]:
     return tokens_n[:total].reshape(count, size), tokens_n[1 : total + 1].reshape(count, size)
 
 
-def _batch(tokens_BT: Int32s, targets_BT: Int32s, *, starts_anew: bool) -> TextBatch:
+def _batch(
+    tokens_BT: Int32s, targets_BT: Int32s, *, starts_anew: bool, weight_B: np.ndarray | None = None
+) -> TextBatch:
     # Always copies: a view of the mapped file here and an array of its own there are two types to compiled kernels.
     return TextBatch(
         tokens_BT=np.array(tokens_BT, dtype=np.int32, order="C"),
         targets_BT=np.array(targets_BT, dtype=np.int32, order="C"),
         starts_anew=starts_anew,
+        weight_B=weight_B,
     )

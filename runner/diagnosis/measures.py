@@ -37,34 +37,23 @@ import numpy as np
 import torch
 from numba import njit
 
+from runner.contracts import Batch, CandidateScores, Everything, Proposal, Query, TrainingFacts
 from runner.errors import require
+from runner.heads.classes import estimate
 from runner.losses import LossConfig
-from runner.samplers import Everything, Proposal, Query, Sampler, SamplerConfig, TrainingFacts
+from runner.machine.clock import StageClock
+from runner.samplers import Sampler, SamplerConfig
 
 if TYPE_CHECKING:
     from runner.heads.output_layer import OutputLayer
-    from runner.tasks.base import AnyBatch
-    from runner.training.experiment import Network
+    from runner.network import ClassNetwork
 
 Tick = Callable[[], object]  # called once for each draw and each row: a progress bar's ``update``
 
 
-def query_of(network: "Network", batch: "AnyBatch") -> Query:
-    """What a sampler sees of a batch; rows of the input matrix must be current."""
-    hidden = network.encoder.encode(batch)
-    return Query(hidden_BD=hidden, target_indptr_B1=batch.target_indptr, targets_P=batch.targets)
-
-
-def _row_of(proposal: Proposal, row: int) -> tuple[np.ndarray, np.ndarray]:
-    """A row's candidates and their log expected counts."""
-    if proposal.indptr_B1 is None:
-        return proposal.ids_N, proposal.log_expected_count_N
-    here = slice(proposal.indptr_B1[row], proposal.indptr_B1[row + 1])
-    return proposal.ids_N[here], proposal.log_expected_count_N[here]
-
-
-def _targets_of(query: Query, row: int) -> np.ndarray:
-    return query.targets_P[query.target_indptr_B1[row] : query.target_indptr_B1[row + 1]]
+def query_of(network: "ClassNetwork", batch: Batch) -> Query:
+    """Return what a sampler sees of a batch; rows of the input matrix must be current."""
+    return Query.of(network.encoder.encode(batch), batch)
 
 
 # ---------------------------------------------------------------- the softmax itself
@@ -120,7 +109,7 @@ class Truth:
         log_p_BC = (np.abs(logits_BC) if self.by_magnitude else logits_BC) - self.log_partition_B[rows_B, None]
         grad_BC = np.exp(log_p_BC)
         for place, row in enumerate(rows_B):
-            targets = _targets_of(self.query, row)
+            targets = self.query.targets_of(row)
             grad_BC[place, targets[(targets >= lo) & (targets < hi)] - lo] -= 1 / len(targets)
         if self.by_magnitude:
             grad_BC *= np.sign(logits_BC)
@@ -168,19 +157,17 @@ class _Draw:
 def _draw(sampler: Sampler, truth: Truth, loss: LossConfig, step: int) -> _Draw | None:
     """A draw at ``step``; None when the sampler takes every class. Nothing is updated."""
     layer, query = truth.layer, truth.query
-    proposal = sampler.sample(query, step)
-    if isinstance(proposal, Everything):
+    made = estimate(layer, sampler, loss, query, step, StageClock())
+    if not isinstance(made.scores, CandidateScores):
         return None
-    log_count_P = sampler.log_expected_count_of_targets(query, proposal, step) if loss.corrects_targets else None
-    scores = layer.score(query, proposal, step)
-    scores.loss(loss, log_count_P)
-    row_N, ids_N, grad_N = scores.logit_gradients()
+    assert isinstance(made.proposal, Proposal)
+    row_N, ids_N, grad_N = made.scores.logit_gradients()
     order = np.argsort(row_N, kind="stable")
     row_N, ids_N, grad_N = row_N[order], ids_N[order], grad_N[order] * np.float32(query.num_rows)  # not the batch mean
     hidden_BD = np.zeros((query.num_rows, layer.dim))
     _add_weighted_rows(row_N, ids_N, grad_N, layer.class_vectors(), hidden_BD)
     indptr = np.searchsorted(row_N, np.arange(query.num_rows + 1))
-    return _Draw(proposal=proposal, hidden_gradient_BD=hidden_BD, indptr_B1=indptr, ids_N=ids_N, grad_N=grad_N)
+    return _Draw(proposal=made.proposal, hidden_gradient_BD=hidden_BD, indptr_B1=indptr, ids_N=ids_N, grad_N=grad_N)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,7 +339,7 @@ def measure(
     for row in range(rows):
         log_p_N, exact_N = truth.softmax(row)
         p_N = np.exp(log_p_N)
-        targets = _targets_of(query, row)
+        targets = query.targets_of(row)
         log_q_N = log_count_BN[row].astype(np.float64)
         log_q_N -= _log_sum_exp(log_q_N)
         if sampler.avoids_targets and len(targets) < n:
@@ -365,7 +352,8 @@ def measure(
         of_row["renyi2"][row] = np.maximum(0.0, _log_sum_exp(log_p_N[possible] + log_ratio))
         of_row["reachable_mass"][row] = aim_N[log_q_N > -np.inf].sum()
         for draw in own:
-            ids, log_count = _row_of(draw.proposal, row)
+            candidates = draw.proposal.row(row)
+            ids, log_count = candidates.ids_M, candidates.log_expected_count_M
             of_row["ess"][row] += _effective_sample_size(log_p_N[ids] - log_count) / draws
             of_row["covered_mass"][row] += p_N[np.union1d(ids, targets)].sum() / draws
             candidates_B[row] += len(ids) / draws
@@ -436,12 +424,12 @@ def fresh_samplers(
         yield config.build(layer=layer, training=training, seed=other)
 
 
-def measures_of(network: "Network", batch: "AnyBatch", *, first_step: int, draws: int) -> Measures:
+def measures_of(network: "ClassNetwork", batch: Batch, *, first_step: int, draws: int) -> Measures:
     """Measures of a network's own sampler and loss on a batch. All rows must be current."""
-    config = network.config
-    truth = Truth.of(network.layer, query_of(network, batch), by_magnitude=network.loss.by_magnitude)
-    fresh = fresh_samplers(config.sampler, network.layer, network.training, config.seed, draws)
-    return measure(network.sampler, truth, network.loss, first_step=first_step, draws=draws, fresh=fresh)
+    head = network.head
+    truth = Truth.of(network.head.layer, query_of(network, batch), by_magnitude=network.head.loss.by_magnitude)
+    fresh = fresh_samplers(head.sampler_config, head.layer, head.training, head.seed, draws)
+    return measure(network.head.sampler, truth, network.head.loss, first_step=first_step, draws=draws, fresh=fresh)
 
 
 # ---------------------------------------------------------------- drawn share by rank
@@ -465,13 +453,13 @@ def proposal_against_truth(
         logits = _logits(layer, query.hidden_BD[row : row + 1], 0, n)[0]
         if by_magnitude:
             np.abs(logits, out=logits)
-        targets = _targets_of(query, row)
+        targets = query.targets_of(row)
         weight = np.exp((logits - logits.max()).astype(np.float64))
         weight[targets] = 0
         order = np.argsort(-weight, kind="stable")
         group_of_rank = np.searchsorted(ends, np.arange(n), side="right").clip(max=len(ends) - 1)
         truth += np.bincount(group_of_rank, weights=weight[order] / max(weight.sum(), 1e-300), minlength=len(ends))
-        ids = np.arange(n) if isinstance(proposal, Everything) else _row_of(proposal, row)[0]
+        ids = np.arange(n) if isinstance(proposal, Everything) else proposal.row(row).ids_M
         ids = ids[~np.isin(ids, targets)]
         rank = np.empty(n, dtype=np.int64)
         rank[order] = np.arange(n)
@@ -483,7 +471,7 @@ def proposal_against_truth(
     }
 
 
-def proposal_of(network: "Network", batch: "AnyBatch", step: int) -> dict[str, Any]:
+def proposal_of(network: "ClassNetwork", batch: Batch, step: int) -> dict[str, Any]:
     """``proposal_against_truth`` of a network's own sampler on a batch."""
-    query = query_of(network, batch)
-    return proposal_against_truth(network.sampler, network.layer, query, step, by_magnitude=network.loss.by_magnitude)
+    head, query = network.head, query_of(network, batch)
+    return proposal_against_truth(head.sampler, head.layer, query, step, by_magnitude=head.loss.by_magnitude)

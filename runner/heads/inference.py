@@ -15,10 +15,10 @@ import numpy as np
 from numba import njit, prange
 
 from runner import rng
+from runner.contracts import Query
 from runner.errors import Diverged
 from runner.heads.output_layer import OutputLayer
 from runner.kernels.rows import LEAST_NORM
-from runner.samplers.base import Query
 from runner.samplers.lsh_topk import LshTopK
 from runner.samplers.scored import ExactConfig, Scored
 

@@ -1,77 +1,22 @@
-"""The class matrix: scores of proposals, gradients, updates, and exact ranking over all classes.
+"""The class matrix: scores of proposals, exact ranking over all classes, exact cross-entropy.
 
-Legend: B rows of a batch, D hidden size, P targets of the batch, M shared candidates, N candidates of all rows,
-C classes of a block, R classes.
-
-Three kinds of proposal, one interface (score -> loss -> update, each on its own clock; ``gradients`` instead of
-``update`` where somebody adds to them, or wants their norm, before they are applied):
-
-- everything: blocks of classes that never leave the cache (``kernels.full_softmax``);
-- shared candidates: dense products for the batch;
-- candidates of each row: (row, class) pairs grouped by class, so that a class row is read once to score and once
-  to update, in ascending order, whatever the number of rows that want it.
-
-A normalised layer (RF-softmax) has logits scale * (h / |h|) . (w / |w|): the hidden states' part is done here, before
-scores and after gradients; the class rows' part in the kernels that read them (``least_norm``). Its biases are
-constants.
-
-@inproceedings{rawat2019sampled, title={Sampled Softmax with Random Fourier Features}, author={Rawat, Ankit Singh and
-Chen, Jiecao and Yu, Felix X. and Suresh, Ananda Theertha and Kumar, Sanjiv}, booktitle={NeurIPS}, year={2019}}
+Legend: B rows of a batch, D hidden size, N classes, C classes of a block.
 """
-
-import math
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 
-from runner.kernels import dense, full_softmax, full_softmax_bf16
-from runner.kernels import losses as loss_kernels
+from runner.contracts import Everything, Proposal, Query, Scores
+from runner.heads.scores import Directions, Scratch, score
 from runner.kernels import topk as topk_kernels
-from runner.kernels.groups import group_by_id
 from runner.kernels.rows import LEAST_NORM
-from runner.losses import LossConfig
-from runner.optimizers import RowGradient, RowTable
-from runner.samplers.base import Everything, Proposal, Query
+from runner.optimizers import RowTable
 
 _BLOCK_ELEMENTS = 2**22  # logits ranked at a time: 16 MB, about the size of a last-level cache
 
 
 def _as_tensor(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(array)
-
-
-class Scratch:
-    """Named float32 buffers that live on from step to step: fresh memory costs more than what is computed in it."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, np.ndarray] = {}
-
-    def take(self, name: str, *shape: int) -> np.ndarray:
-        """An array of undefined contents; whatever was taken under this name before is overwritten."""
-        size = math.prod(shape)
-        if name not in self._held or len(self._held[name]) < size:
-            self._held[name] = np.empty(size, dtype=np.float32)
-        return self._held[name][:size].reshape(shape)
-
-
-class Directions:
-    """scale * h / |h| for the hidden states of a batch, and the way back for gradients."""
-
-    def __init__(self, hidden_BD: np.ndarray, scale: float) -> None:
-        norm_B1 = np.linalg.norm(hidden_BD, axis=1, keepdims=True)
-        # A row of zeros has no direction: it scores 0 everywhere and learns nothing.
-        self._inverse_B1 = np.where(norm_B1 > LEAST_NORM, 1 / np.maximum(norm_B1, LEAST_NORM), np.float32(0))
-        self._unit_BD = hidden_BD * self._inverse_B1
-        self._scale = np.float32(scale)
-        self.scaled_BD = self._scale * self._unit_BD
-
-    def back(self, grad_BD: np.ndarray) -> np.ndarray:
-        """Gradient of the hidden states from that of ``scaled_BD``: scale (G - u (u . G)) / |h|."""
-        along_B1 = (self._unit_BD * grad_BD).sum(axis=1, keepdims=True)
-        return self._scale * self._inverse_B1 * (grad_BD - along_B1 * self._unit_BD)
 
 
 class OutputLayer:
@@ -90,18 +35,9 @@ class OutputLayer:
 
     # ------------------------------------------------------------ training
 
-    def score(self, query: Query, proposal: Proposal | Everything, step: int) -> Any:
+    def score(self, query: Query, proposal: Proposal | Everything, step: int) -> Scores:
         """Logits of the batch's targets and candidates; the result is passed to ``loss`` and then to ``update``."""
-        self.table.before_step(step)
-        if self.scale is None:
-            return self._score(query, proposal, step)
-        directions = Directions(query.hidden_BD, self.scale)
-        return _DirectionScores(directions, self._score(replace(query, hidden_BD=directions.scaled_BD), proposal, step))
-
-    def _score(self, query: Query, proposal: Proposal | Everything, step: int) -> Any:
-        if isinstance(proposal, Everything):
-            return _EverythingScores(self, query, proposal, step)
-        return (_SharedScores if proposal.is_shared else _PairScores)(self, query, proposal, step)
+        return score(self, query, proposal, step)
 
     # ------------------------------------------------------------ ranking
 
@@ -179,241 +115,3 @@ class OutputLayer:
         out = np.empty((rows, k), dtype=np.int32)
         topk_kernels.finish(values, ids, count, k, ranked, out)
         return out
-
-
-class _DirectionScores:
-    """Scores of scale * h / |h|; only the gradient that leaves is that of h."""
-
-    def __init__(self, directions: Directions, scores: Any) -> None:
-        self.directions, self.scores = directions, scores
-
-    @property
-    def touched_U(self) -> np.ndarray:
-        """As of the scores inside."""
-        return self.scores.touched_U
-
-    def loss(self, loss: LossConfig, target_log_count_P: np.ndarray | None = None) -> np.ndarray:
-        """As of the scores inside."""
-        return self.scores.loss(loss, target_log_count_P)
-
-    def logit_gradients(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As of what it holds."""
-        return self.scores.logit_gradients()
-
-    def update(self) -> np.ndarray:
-        """Apply gradients; returns the gradient of the hidden states (B, D)."""
-        return self.directions.back(self.scores.update())
-
-    def gradients(self) -> tuple[RowGradient, np.ndarray]:
-        """As of what it holds."""
-        rows, grad_hidden_BD = self.scores.gradients()
-        return rows, self.directions.back(grad_hidden_BD)
-
-
-class _EverythingScores:
-    """Full softmax: log partition in a first pass over blocks of classes, gradients and update in a second."""
-
-    def __init__(self, layer: OutputLayer, query: Query, proposal: Everything, step: int) -> None:
-        self.layer, self.query, self.step = layer, query, step
-        self.kernels = full_softmax_bf16 if proposal.products == "bf16" else full_softmax
-        table = layer.table
-        table.read(None, step)
-        rows = query.num_rows
-        self.padded_BD, self.panels = full_softmax.padded(query.hidden_BD)
-        log_partition = self.kernels.log_partition(table.weights, table.bias, self.panels, layer.least_norm)
-        # Rows that only pad the batch get no gradient, nor do rows without a target.
-        log_partition[rows:] = np.inf
-        log_partition[:rows][np.diff(query.target_indptr_B1) == 0] = np.inf
-        self.log_partition_B = log_partition
-        self.groups = group_by_id(query.targets_P, layer.num_classes)
-        self.target_logit_P = np.empty(len(query.targets_P), dtype=np.float32)
-        table.score(self.groups, query.hidden_BD, query.row_P, self.target_logit_P, layer.least_norm)
-
-    @property
-    def touched_U(self) -> np.ndarray:
-        """Classes that the update touches: all."""
-        return np.arange(self.layer.num_classes, dtype=np.int32)
-
-    def loss(self, loss: LossConfig, target_log_count_P: np.ndarray | None = None) -> np.ndarray:
-        """Cross-entropy of each row (B,); with every count 1 there is nothing to correct."""
-        rows = self.query.num_rows
-        counts = np.diff(self.query.target_indptr_B1)
-        sums = np.bincount(self.query.row_P, weights=self.target_logit_P, minlength=rows)
-        losses = self.log_partition_B[:rows] - (sums / np.maximum(counts, 1)).astype(np.float32)
-        return np.where(counts > 0, losses, np.float32(0))
-
-    def update(self) -> np.ndarray:
-        """Apply gradients to every class; returns the gradient of the hidden states (B, D)."""
-        return self._back(self.layer.table.update_all)[1]
-
-    def gradients(self) -> tuple[RowGradient, np.ndarray]:
-        """As ``update``, but the gradient of the classes is returned, not applied."""
-        return self._back(self.layer.table.gradients_of_all)
-
-    def _back(self, act: Callable[..., Any]) -> tuple[Any, np.ndarray]:
-        query = self.query
-        rows = query.num_rows
-        grad_hidden_BD = np.zeros_like(query.hidden_BD)
-        order = self.groups[0]
-        row_P = query.row_P[order]
-        share_P = (1 / (rows * np.diff(query.target_indptr_B1)[row_P])).astype(np.float32)
-        done = act(
-            self.kernels.gradients_and_adam, self.step,
-            self.padded_BD, self.panels, self.log_partition_B, np.float32(1 / rows),
-            query.targets_P[order], row_P, share_P, grad_hidden_BD, self.layer.least_norm,
-        )  # fmt: skip
-        return done, grad_hidden_BD
-
-
-class _PairScores:
-    """Targets and each row's own candidates as (row, class) pairs."""
-
-    def __init__(self, layer: OutputLayer, query: Query, proposal: Proposal, step: int) -> None:
-        self.layer, self.query, self.proposal, self.step = layer, query, proposal, step
-        assert proposal.indptr_B1 is not None
-        self.begin_B, self.end_B = proposal.indptr_B1[:-1], proposal.indptr_B1[1:]
-        candidate_row_N = np.repeat(np.arange(query.num_rows, dtype=np.int32), self.end_B - self.begin_B)
-        self.row_N = np.concatenate([query.row_P, candidate_row_N])
-        self.groups = group_by_id(np.concatenate([query.targets_P, proposal.ids_N]), layer.num_classes)
-        self.logits_N = layer.scratch.take("logits", len(self.row_N))
-        layer.table.score_for_update(self.groups, query.hidden_BD, self.row_N, self.logits_N, step, layer.least_norm)
-
-    @property
-    def touched_U(self) -> np.ndarray:
-        """Classes that the update touches, ascending."""
-        return self.groups[1]
-
-    def loss(self, loss: LossConfig, target_log_count_P: np.ndarray | None = None) -> np.ndarray:
-        """Loss of each row (B,); logits become gradients. ``target_log_count_P`` where the loss corrects targets."""
-        query, proposal = self.query, self.proposal
-        negative_N = loss_kernels.magnitudes(self.logits_N) if loss.by_magnitude else None
-        target, candidate = np.split(self.logits_N, [len(query.targets_P)])  # views
-        if loss.corrects_candidates:
-            candidate -= proposal.log_expected_count_N
-        if target_log_count_P is not None:
-            target -= target_log_count_P
-        target_indptr_B1 = query.target_indptr_B1
-        if loss.masks_hits_where(distinct=proposal.distinct):
-            own = (self.begin_B, self.end_B)
-            loss_kernels.mask_pairs(candidate, proposal.ids_N, *own, target_indptr_B1, query.targets_P)
-        losses = loss.apply(target_indptr_B1, target, self.begin_B, self.end_B, candidate, self.layer.num_classes)
-        if negative_N is not None:
-            loss_kernels.restore_signs(self.logits_N, negative_N)
-        return losses
-
-    def logit_gradients(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """After ``loss``: (N,) row, class and gradient of each logit of targets and candidates; a class may repeat."""
-        ids_N = np.concatenate([self.query.targets_P, self.proposal.ids_N])
-        return self.row_N, ids_N, self.logits_N.copy()
-
-    def update(self) -> np.ndarray:
-        """Apply gradients to the touched classes; returns the gradient of the hidden states (B, D)."""
-        return self._back(self.layer.table.update_groups)[1]
-
-    def gradients(self) -> tuple[RowGradient, np.ndarray]:
-        """As ``update``, but the gradient of the touched classes is returned, not applied."""
-        return self._back(self.layer.table.gradients_of_groups)
-
-    def _back(self, act: Callable[..., Any]) -> tuple[Any, np.ndarray]:
-        query = self.query
-        grad_hidden_BD = np.zeros_like(query.hidden_BD)
-        done = act(
-            self.groups, query.hidden_BD, self.row_N, self.logits_N, grad_hidden_BD, self.step,
-            least_norm=self.layer.least_norm,
-        )  # fmt: skip
-        return done, grad_hidden_BD
-
-
-class _SharedScores:
-    """Targets as (row, class) pairs, candidates of the whole batch by dense products."""
-
-    def __init__(self, layer: OutputLayer, query: Query, proposal: Proposal, step: int) -> None:
-        self.layer, self.query, self.proposal, self.step = layer, query, proposal, step
-        table, take, ids_M = layer.table, layer.scratch.take, proposal.ids_N
-        # For the update, shared candidates are pairs with sources B, B+1, ...: the rows of their dense gradient.
-        self.groups = group_by_id(np.concatenate([query.targets_P, ids_M]), layer.num_classes)
-        table.read_for_update(self.groups[1], step)
-        self.target_P = np.empty(len(query.targets_P), dtype=np.float32)
-        target_groups = group_by_id(query.targets_P, layer.num_classes)
-        table.score(target_groups, query.hidden_BD, query.row_P, self.target_P, layer.least_norm)
-
-        self.hidden_BD = dense.padded_rows(query.hidden_BD)
-        batch, dim = self.hidden_BD.shape
-        candidates = dense.padded_size(len(ids_M))
-        self.candidate_MD = take("candidates", candidates, dim)
-        panels = take("panels", candidates // dense.COLUMNS, dim, dense.COLUMNS)
-        dense.gather_candidates(table.weights, ids_M, self.candidate_MD, panels, layer.least_norm)
-        self.logits_BM = take("logits", batch, dense.pitch(len(ids_M)))
-        dense.logits(self.hidden_BD, panels, table.bias_view[ids_M], self.logits_BM)
-
-    @property
-    def touched_U(self) -> np.ndarray:
-        """As ``_PairScores.touched_U``."""
-        return self.groups[1]
-
-    def loss(self, loss: LossConfig, target_log_count_P: np.ndarray | None = None) -> np.ndarray:
-        """As ``_PairScores.loss``."""
-        query, proposal = self.query, self.proposal
-        logits_BM = self.logits_BM[: query.num_rows]
-        logits_N = logits_BM.reshape(-1)  # a view
-        signed = (self.target_P, logits_N) if loss.by_magnitude else ()
-        negative = [loss_kernels.magnitudes(logits) for logits in signed]
-        log_count_M = proposal.log_expected_count_N if loss.corrects_candidates else None
-        target_indptr_B1 = query.target_indptr_B1
-        # Rows without targets have no hits.
-        hits_B1 = (
-            target_indptr_B1 if loss.masks_hits_where(distinct=proposal.distinct) else np.zeros_like(target_indptr_B1)
-        )
-        loss_kernels.correct_and_mask_shared(logits_BM, log_count_M, proposal.ids_N, hits_B1, query.targets_P)
-        if target_log_count_P is not None:
-            self.target_P -= target_log_count_P
-        begin_B = np.arange(query.num_rows, dtype=np.int64) * logits_BM.shape[1]
-        end_B = begin_B + len(proposal.ids_N)
-        losses = loss.apply(target_indptr_B1, self.target_P, begin_B, end_B, logits_N, self.layer.num_classes)
-        for grad, was_negative in zip(signed, negative, strict=True):
-            loss_kernels.restore_signs(grad, was_negative)
-        return losses
-
-    def logit_gradients(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As ``_PairScores.logit_gradients``."""
-        query, ids_M = self.query, self.proposal.ids_N
-        rows, shared = query.num_rows, len(ids_M)
-        return (
-            np.concatenate([query.row_P, np.repeat(np.arange(rows, dtype=np.int32), shared)]),
-            np.concatenate([query.targets_P, np.tile(ids_M, rows)]),
-            np.concatenate([self.target_P, self.logits_BM[:rows, :shared].reshape(-1)]),
-        )
-
-    def update(self) -> np.ndarray:
-        """As ``_PairScores.update``."""
-        return self._back(self.layer.table.update_groups)[1]
-
-    def gradients(self) -> tuple[RowGradient, np.ndarray]:
-        """As ``_PairScores.gradients``."""
-        return self._back(self.layer.table.gradients_of_groups)
-
-    def _back(self, act: Callable[..., Any]) -> tuple[Any, np.ndarray]:
-        query, take = self.query, self.layer.scratch.take
-        rows, dim = query.hidden_BD.shape
-        shared = len(self.proposal.ids_N)
-        grad_BM = self.logits_BM
-        dense.clear_padding(grad_BM, rows, shared, len(self.candidate_MD))
-        grad_MD = take("grad_candidates", *self.candidate_MD.shape)
-        dense.grad_candidates(grad_BM, self.hidden_BD, grad_MD)
-        grad_BD = take("grad_hidden", *self.hidden_BD.shape)
-        dense.grad_hidden(grad_BM, self.candidate_MD, grad_BD)
-        bias_grad_M = np.empty(shared, dtype=np.float32)
-        dense.column_sums(grad_BM[:rows], bias_grad_M)
-
-        grad_hidden_BD = np.ascontiguousarray(grad_BD[:rows, :dim])
-        done = act(
-            self.groups,
-            np.concatenate([query.hidden_BD, grad_MD[:shared, :dim]]),
-            np.concatenate([query.row_P, np.arange(rows, rows + shared, dtype=np.int32)]),
-            np.concatenate([self.target_P, np.ones(shared, dtype=np.float32)]),
-            grad_hidden_BD,
-            self.step,
-            np.concatenate([self.target_P, bias_grad_M]),
-            self.layer.least_norm,
-        )
-        return done, grad_hidden_BD

@@ -2,8 +2,8 @@
 
 Legend: B rows, P targets of all rows, N candidates of all rows. Logits come corrected by the caller; a masked
 candidate has logit -inf and gets gradient 0. A row without targets has loss 0 and no gradient. The loss of a row is
-averaged over its targets (uniform target distribution); gradients carry the factor 1 / B of the batch mean. Returned:
-(B,) float32 losses.
+averaged over its targets (uniform target distribution); gradients carry the row's factor ``weight_B`` (float32, 1 / B
+for a batch mean). Returned: (B,) float32 losses, without that factor.
 """
 
 import numpy as np
@@ -51,12 +51,12 @@ def _scale(values, factor):
 
 
 @njit(cache=True, parallel=True, fastmath=FAST)
-def softmax_loss(target_indptr, target_P, begin_B, end_B, candidate_N):
+def softmax_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B):
     """-mean over targets of log softmax, over the row's active set {targets} + {candidates}."""
     rows = target_indptr.shape[0] - 1
     losses = np.zeros(rows, dtype=np.float32)
-    scale = np.float32(1.0 / rows)
     for row in prange(rows):
+        scale = weight_B[row]
         t0, t1 = target_indptr[row], target_indptr[row + 1]
         c0, c1 = begin_B[row], end_B[row]
         if t0 == t1:  # no target: no loss, no gradient
@@ -84,15 +84,15 @@ def softmax_loss(target_indptr, target_P, begin_B, end_B, candidate_N):
 
 
 @njit(cache=True, parallel=True, fastmath=FAST)
-def partition_loss(target_indptr, target_P, begin_B, end_B, candidate_N):
+def partition_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B):
     """-mean over targets of the logit + log of sum over candidates of exp(logit): targets are not in the sum.
 
     A row whose sum is empty has loss 0 and no gradient, as has a row without targets.
     """
     rows = target_indptr.shape[0] - 1
     losses = np.zeros(rows, dtype=np.float32)
-    scale = np.float32(1.0 / rows)
     for row in prange(rows):
+        scale = weight_B[row]
         t0, t1 = target_indptr[row], target_indptr[row + 1]
         c0, c1 = begin_B[row], end_B[row]
         top = _largest(candidate_N, c0, c1)
@@ -112,13 +112,13 @@ def partition_loss(target_indptr, target_P, begin_B, end_B, candidate_N):
 
 
 @njit(cache=True, parallel=True, fastmath=FAST)
-def logistic_loss(target_indptr, target_P, begin_B, end_B, candidate_N, power_B):
+def logistic_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B, power_B):
     """mean over targets of power * softplus(-logit) + sum over candidates of softplus(logit): binary problems."""
     rows = target_indptr.shape[0] - 1
     losses = np.zeros(rows, dtype=np.float32)
-    scale = np.float32(1.0 / rows)
     one = np.float32(1.0)
     for row in prange(rows):
+        scale = weight_B[row]
         t0, t1 = target_indptr[row], target_indptr[row + 1]
         loss = np.float32(0.0)
         share = power_B[row] / np.float32(max(t1 - t0, 1))
@@ -176,7 +176,7 @@ def _blackout_gradients(values, of_others, left, common, scale):
 
 
 @njit(cache=True, parallel=True, fastmath=FAST)
-def blackout_loss(target_indptr, target_P, begin_B, end_B, candidate_N):
+def blackout_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B):
     """-mean over targets of log p - sum over candidates of log(1 - p), p the softmax over {targets} + {candidates}.
 
     With r_c = p_c / (1 - p_c) and R their sum over candidates, the gradient of logit i is p_i (1 - R), plus r_i of a
@@ -189,9 +189,9 @@ def blackout_loss(target_indptr, target_P, begin_B, end_B, candidate_N):
     """
     rows = target_indptr.shape[0] - 1
     losses = np.zeros(rows, dtype=np.float32)
-    scale = np.float32(1.0 / rows)
     zero, one, two = np.float32(0.0), np.float32(1.0), np.float32(2.0)
     for row in prange(rows):
+        scale = weight_B[row]
         t0, t1 = target_indptr[row], target_indptr[row + 1]
         c0, c1 = begin_B[row], end_B[row]
         if t0 == t1:  # no target: no loss, no gradient

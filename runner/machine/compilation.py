@@ -58,7 +58,7 @@ def compile_first(config: RunConfig) -> None:
 def main() -> int:
     """Compile for the configuration on standard input."""
     from runner.config import set_threads
-    from runner.training.experiment import warm_up
+    from runner.training.warm_up import warm_up
 
     config = to_run_config({**json.load(sys.stdin), "hardware": {"name": "cpu"}})  # kernels are the CPU's
     set_threads(config.hardware.threads)

@@ -14,7 +14,7 @@ def settled(config: RunConfig) -> RunConfig:
     """The configuration as it can run here: ``hardware=gpu`` falls back to the CPU with a line on standard error."""
     if config.hardware.name != "gpu":
         return config
-    if config.model.reads != "text":
+    if not config.model.runs_on_gpu:
         why = f"model={config.model.name} has no part that runs on one"
     elif not torch.cuda.is_available():
         why = "there is none that torch can use"
@@ -25,5 +25,5 @@ def settled(config: RunConfig) -> RunConfig:
 
 
 def device_of(hardware: HardwareConfig) -> torch.device:
-    """Of encoders, of a settled configuration."""
+    """Return the device of the encoder under a settled configuration."""
     return torch.device("cuda") if hardware.name == "gpu" else CPU

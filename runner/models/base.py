@@ -45,9 +45,14 @@ class Encoder(Protocol):
 
 
 class ModelConfig(ABC):
-    """Base of model configs. ``reads``: family of data, as a data set's configuration names it."""
+    """Base of model configs.
+
+    ``reads``: family of data, as a data set's configuration names it. ``runs_on_gpu``: whether the encoder has a part
+    that ``hardware=gpu`` can move.
+    """
 
     reads: ClassVar[str]
+    runs_on_gpu: ClassVar[bool] = False
     tied: bool = False
     """Whether the class vectors are the input embedding too."""
 

@@ -14,6 +14,7 @@ Wolf, Lior}, booktitle={EACL}, year={2017}}
 Legend: N classes, D hidden size.
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -25,7 +26,7 @@ from runner.models.base import ModelConfig
 from runner.optimizers import OptimizerConfig, RowTable
 
 if TYPE_CHECKING:
-    from runner.models.recurrent import TextEncoder
+    from runner.models.recurrent import Module, TextEncoder
 
 _LARGEST = 8192
 
@@ -46,6 +47,7 @@ class LanguageModelConfig(ModelConfig):
     """
 
     reads: ClassVar[str] = "text"
+    runs_on_gpu: ClassVar[bool] = True
 
     name: str
     layers: int = 2
@@ -76,7 +78,19 @@ class LanguageModelConfig(ModelConfig):
         from runner.models.recurrent import TextEncoder
 
         words = classes if self.tied else RowTable(optimizer, self.word_vectors(num_features, seed), bias=False)
-        return TextEncoder(self, words, optimizer, seed, owns_words=not self.tied)
+        return TextEncoder(
+            self.make_module,
+            dim=self.dim,
+            init=self.init,
+            words=words,
+            owns_words=not self.tied,
+            optimizer=optimizer,
+            seed=seed,
+        )
+
+    @abstractmethod
+    def make_module(self) -> "Module":
+        """Make the network between words and hidden states."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +111,11 @@ class LstmConfig(LanguageModelConfig):
     @property
     def dim(self) -> int:
         return self.hidden
+
+    def make_module(self) -> "Module":
+        from runner.models.recurrent import Lstm
+
+        return Lstm(embedding=self.embedding, hidden=self.hidden, layers=self.layers, dropout=self.dropout)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,3 +138,14 @@ class TransformerConfig(LanguageModelConfig):
     @property
     def dim(self) -> int:
         return self.embedding
+
+    def make_module(self) -> "Module":
+        from runner.models.recurrent import Transformer
+
+        return Transformer(
+            embedding=self.embedding,
+            heads=self.heads,
+            feed_forward=self.feed_forward,
+            layers=self.layers,
+            dropout=self.dropout,
+        )

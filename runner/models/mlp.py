@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit, prange
 
 from runner import rng
-from runner.data.batches import Batch
+from runner.data.batches import RowBatch
 from runner.errors import require
 from runner.kernels.groups import group_by_id
 from runner.kernels.rows import FAST
@@ -85,13 +85,13 @@ class Mlp:
         self.tables = (self.table,)
         self.dense = (self.bias,)
 
-    def encode(self, batch: Batch) -> np.ndarray:
+    def encode(self, batch: RowBatch) -> np.ndarray:
         """Hidden states (B, D) float32, nothing remembered; rows of the input matrix must be current."""
         hidden = np.empty((batch.num_rows, self.dim), dtype=np.float32)
         _bag_forward(batch.indptr, batch.indices, batch.values, self.table.weights, self.bias, self.least, hidden)
         return hidden
 
-    def forward(self, batch: Batch, step: int) -> np.ndarray:
+    def forward(self, batch: RowBatch, step: int) -> np.ndarray:
         self.table.before_step(step)
         self._batch = batch
         self._groups = group_by_id(batch.indices, self.table.weights.shape[0])

@@ -17,7 +17,7 @@ Legend: B rows of a batch, T tokens of a row, E size of a word's vector, D hidde
 P parameters.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,6 @@ from torch import Tensor, nn
 
 from runner import rng
 from runner.kernels.groups import group_by_id
-from runner.models.language import LanguageModelConfig, LstmConfig, TransformerConfig
 from runner.optimizers import Gradient, OptimizerConfig, RowGradient, RowTable
 
 if TYPE_CHECKING:
@@ -43,11 +42,11 @@ State = tuple[Tensor, ...]  # hidden and cell states of an LSTM, (L, B, D) each;
 class Lstm(nn.Module):
     """(B, T, E) -> (B, T, D)."""
 
-    def __init__(self, config: LstmConfig) -> None:
+    def __init__(self, *, embedding: int, hidden: int, layers: int, dropout: float) -> None:
         super().__init__()
-        self.drop = nn.Dropout(config.dropout)
-        between = config.dropout if config.layers > 1 else 0.0
-        self.lstm = nn.LSTM(config.embedding, config.hidden, config.layers, batch_first=True, dropout=between)
+        self.drop = nn.Dropout(dropout)
+        between = dropout if layers > 1 else 0.0
+        self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True, dropout=between)
 
     def start(self, rows: int) -> State:
         shape = (self.lstm.num_layers, rows, self.lstm.hidden_size)
@@ -62,15 +61,13 @@ class Lstm(nn.Module):
 class Transformer(nn.Module):
     """(B, T, E) -> (B, T, E); each place sees those up to itself in its own row, nothing of other batches."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, *, embedding: int, heads: int, feed_forward: int, layers: int, dropout: float) -> None:
         super().__init__()
-        self.scale = config.embedding**0.5  # word vectors have norm 1, positions sqrt(E / 2)
-        self.drop = nn.Dropout(config.dropout)
+        self.scale = embedding**0.5  # word vectors have norm 1, positions sqrt(E / 2)
+        self.drop = nn.Dropout(dropout)
         self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(
-                config.embedding, config.heads, config.feed_forward, config.dropout, activation="gelu", batch_first=True
-            )
-            for _ in range(config.layers)
+            nn.TransformerEncoderLayer(embedding, heads, feed_forward, dropout, activation="gelu", batch_first=True)
+            for _ in range(layers)
         )
 
     def start(self, rows: int) -> State:
@@ -93,11 +90,7 @@ def positions(length: int, size: int) -> Tensor:
     return torch.cat([angle.sin(), angle.cos()], dim=1)[:, :size]
 
 
-def make_module(config: LanguageModelConfig) -> Lstm | Transformer:
-    if isinstance(config, LstmConfig):
-        return Lstm(config)
-    assert isinstance(config, TransformerConfig)
-    return Transformer(config)
+Module = Lstm | Transformer
 
 
 def _draws_of(seed: int, purpose: int, step: int = 0) -> AbstractContextManager[Any]:
@@ -140,22 +133,35 @@ class _Parameters:
 
 
 class TextEncoder:
-    """``words``: vectors of the words, which the encoder owns or (tied) shares with the output layer."""
+    """A module between words and hidden states of size ``dim``.
+
+    ``make_module``: makes it, with torch's random numbers. ``init``: all its weights but those of norms start uniform
+    in [-init, init]; None: by torch's rules. ``words``: vectors of the words, which the encoder owns or (tied) shares
+    with the output layer.
+    """
 
     def __init__(
-        self, config: LanguageModelConfig, words: RowTable, optimizer: OptimizerConfig, seed: int, *, owns_words: bool
+        self,
+        make_module: Callable[[], Module],
+        *,
+        dim: int,
+        init: float | None,
+        words: RowTable,
+        owns_words: bool,
+        optimizer: OptimizerConfig,
+        seed: int,
     ) -> None:
-        self.config = config
-        self.dim = config.dim
+        self.make_module = make_module
+        self.dim = dim
         self.seed = seed
         self.words, self.owns_words = words, owns_words
         with _draws_of(seed, rng.MODULE_INIT):
-            self.module = make_module(config)
-            if config.init is not None:
+            self.module = make_module()
+            if init is not None:
                 for part in self.module.modules():
                     if not isinstance(part, nn.LayerNorm):  # which has to start as the identity
                         for parameter in part.parameters(recurse=False):
-                            nn.init.uniform_(parameter, -config.init, config.init)
+                            nn.init.uniform_(parameter, -init, init)
         self.parameters = _Parameters(self.module, optimizer)
         self.working = self.module  # what computes: the module, or its copy on another device
         self.tables: Sequence[RowTable] = (self.parameters.table, *((words,) if owns_words else ()))
@@ -166,7 +172,7 @@ class TextEncoder:
 
     def move_to(self, device: torch.device) -> None:
         """Compute on ``device`` from now on, by a copy of the module."""
-        self.working = make_module(self.config).to(device)
+        self.working = self.make_module().to(device)
         self.carried = self.working.start(0)
 
     @property

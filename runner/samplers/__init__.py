@@ -1,6 +1,6 @@
 """All samplers by name. A new sampler is one module, one YAML in conf/sampler, one line here."""
 
-from runner.samplers.base import Everything, Proposal, Query, Sampler, SamplerConfig, TrainingFacts
+from runner.samplers.base import Sampler, SamplerConfig
 from runner.samplers.full import FullConfig
 from runner.samplers.in_batch import InBatchConfig
 from runner.samplers.lsh import LshEmbeddingConfig, LshLabelConfig
@@ -35,4 +35,4 @@ SAMPLERS: dict[str, type[SamplerConfig]] = {
     "midx_learn_rq": MidxLearnRqConfig,
 }
 
-__all__ = ["SAMPLERS", "Everything", "Proposal", "Query", "Sampler", "SamplerConfig", "TrainingFacts"]
+__all__ = ["SAMPLERS", "Sampler", "SamplerConfig"]

@@ -1,109 +1,34 @@
 """The sampler contract: what is drawn, and the expected count of everything that could be drawn.
 
-Legend: B batch rows, D hidden size, P all targets of the batch, M shared candidates, N candidates of all rows.
-
-The one number that unifies samplers is the *expected count* of a candidate: how many times it is expected to
-stand in the row's proposal. Weighting by exp(logit - log expected count) estimates the partition without bias.
+Legend: B batch rows, P all targets of the batch, M ids that are asked for, U distinct classes.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from runner.contracts import Everything, Proposal, Query, TrainingFacts
 from runner.errors import ConfigError
 
 if TYPE_CHECKING:
     from runner.heads.output_layer import OutputLayer
 
 
-@dataclass(frozen=True, kw_only=True)
-class Query:
-    """What a sampler may look at: ``hidden_BD`` float32 and the true classes of each row.
-
-    Row b's targets are ``targets_P[target_indptr_B1[b] : target_indptr_B1[b + 1]]``, ascending.
-    """
-
-    hidden_BD: np.ndarray
-    target_indptr_B1: np.ndarray
-    targets_P: np.ndarray
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.target_indptr_B1) - 1
-
-    @cached_property
-    def row_P(self) -> np.ndarray:
-        """(P,) int32: the row of each target."""
-        return np.repeat(np.arange(self.num_rows, dtype=np.int32), np.diff(self.target_indptr_B1))
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingFacts:
-    """What a sampler may know of the training set: positives per class, rows, and how many steps make an epoch."""
-
-    label_counts_N: np.ndarray
-    num_rows: int
-    steps_per_epoch: int
-
-    @classmethod
-    def one_label_a_row(cls, label_counts_N: np.ndarray, steps_per_epoch: int = 1) -> "TrainingFacts":
-        return cls(label_counts_N=label_counts_N, num_rows=int(label_counts_N.sum()), steps_per_epoch=steps_per_epoch)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Proposal:
-    """Candidates and the log of their expected counts (float32).
-
-    ``indptr`` None: all rows share ``ids_N`` (N = M), which must ascend. Otherwise row b has
-    ``ids_N[indptr[b] : indptr[b + 1]]``.
-    True classes of a row may be among its candidates (accidental hits); the loss says what becomes of them.
-
-    ``distinct`` False: draws with replacement, where a row has a class as often as it was drawn.
-    """
-
-    ids_N: np.ndarray
-    log_expected_count_N: np.ndarray
-    indptr_B1: np.ndarray | None = None
-    distinct: bool = True
-
-    @property
-    def is_shared(self) -> bool:
-        return self.indptr_B1 is None
-
-    def candidates_per_row(self, num_rows: int) -> float:
-        return float(len(self.ids_N)) if self.is_shared else len(self.ids_N) / max(1, num_rows)
-
-
-@dataclass(frozen=True)
-class Everything:
-    """The proposal of full softmax: every class once, so nothing needs to be listed.
-
-    ``products``: precision of the operands of its products.
-    """
-
-    num_classes: int
-    products: Literal["float32", "bf16"] = "float32"
-
-    def candidates_per_row(self, num_rows: int) -> float:
-        return float(self.num_classes)
-
-
 class Sampler(ABC):
     """Draws candidates. Pure given (seed, step, tables): only ``refresh`` changes anything."""
 
     @abstractmethod
-    def sample(self, query: Query, step: int) -> "Proposal | Everything":
+    def sample(self, query: Query, step: int) -> Proposal | Everything:
         """Candidates for a batch at a training step (1-based)."""
 
     @abstractmethod
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
         """(B, M) log expected counts of arbitrary class ids; -inf for what can not be drawn."""
 
-    def log_expected_count_of_targets(self, query: Query, proposal: "Proposal | Everything", step: int) -> np.ndarray:
+    def log_expected_count_of_targets(self, query: Query, proposal: Proposal | Everything, step: int) -> np.ndarray:
         """(P,) log expected counts of the batch's targets, each for its own row; ``proposal``: what the step drew."""
         unique, position = np.unique(query.targets_P, return_inverse=True)
         log_count = self.log_expected_count(query, unique, step)[query.row_P, position]

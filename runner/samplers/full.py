@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from runner.contracts import Everything, Query, TrainingFacts
 from runner.errors import require
-from runner.samplers.base import Everything, Query, Sampler, SamplerConfig, TrainingFacts
+from runner.samplers.base import Sampler, SamplerConfig
 
 if TYPE_CHECKING:
     from runner.heads.output_layer import OutputLayer

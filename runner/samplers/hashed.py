@@ -14,9 +14,10 @@ import numpy as np
 from numba import njit
 
 from runner import rng
+from runner.contracts import Query
 from runner.errors import require
 from runner.kernels.dense import column_sums
-from runner.samplers.base import Query, Sampler, SamplerConfig
+from runner.samplers.base import Sampler, SamplerConfig
 from runner.structures import HASH_FAMILIES, BucketTables, Dwta, SimHash
 
 if TYPE_CHECKING:

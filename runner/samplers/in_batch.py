@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig, TrainingFacts
+from runner.contracts import Proposal, Query, TrainingFacts
+from runner.samplers.base import Sampler, SamplerConfig
 
 if TYPE_CHECKING:
     from runner.heads.output_layer import OutputLayer

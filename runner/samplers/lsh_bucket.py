@@ -22,8 +22,9 @@ import numpy as np
 from numba import njit, prange
 
 from runner import rng
+from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import require
-from runner.samplers.base import Proposal, Query, Sampler, TrainingFacts
+from runner.samplers.base import Sampler
 from runner.samplers.hashed import Hashed, HashedConfig
 
 if TYPE_CHECKING:

@@ -22,9 +22,10 @@ import numpy as np
 from numba import get_num_threads, njit, prange
 
 from runner import rng
+from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import require
 from runner.kernels.rows import FAST, LEAST_NORM
-from runner.samplers.base import Proposal, Query, Sampler, TrainingFacts
+from runner.samplers.base import Sampler
 from runner.samplers.hashed import Hashed, HashedConfig, draw_outside, window_of_bucket
 
 if TYPE_CHECKING:

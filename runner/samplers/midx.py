@@ -39,6 +39,7 @@ import numpy as np
 from numba import njit, prange
 
 from runner import rng
+from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import require
 from runner.kernels import dense
 from runner.kernels.codewords import panels_of, squared_norms
@@ -46,7 +47,7 @@ from runner.kernels.groups import CHUNKS, group_by_id
 from runner.kernels.math import fast_exp
 from runner.kernels.products import ROWS, round_up
 from runner.kernels.rows import FAST
-from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig, TrainingFacts
+from runner.samplers.base import Sampler, SamplerConfig
 from runner.structures.quantizers import Learning, Quantizer, check_usable
 
 if TYPE_CHECKING:

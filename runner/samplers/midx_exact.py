@@ -25,11 +25,12 @@ import numpy as np
 from numba import njit, prange
 
 from runner import rng
+from runner.contracts import Proposal, Query, TrainingFacts
 from runner.kernels.groups import CHUNKS
 from runner.kernels.math import fast_exp
 from runner.kernels.products import COLUMNS, ROWS, round_up, tile_float32
 from runner.kernels.rows import FAST
-from runner.samplers.base import Proposal, Query, Sampler, TrainingFacts
+from runner.samplers.base import Sampler
 from runner.samplers.midx import IndexConfig, MultiIndex, draw_cell, fold_cells
 
 if TYPE_CHECKING:

@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import require
-from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig, TrainingFacts
+from runner.samplers.base import Sampler, SamplerConfig
 from runner.structures.features import ONE, RandomFourier
 from runner.structures.sum_tree import MOST_CLASSES, SumTree
 

@@ -27,10 +27,11 @@ import numpy as np
 from numba import njit, prange
 
 from runner import rng
+from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import Diverged, require
 from runner.kernels.math import fast_exp
 from runner.kernels.rows import FAST
-from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig, TrainingFacts
+from runner.samplers.base import Sampler, SamplerConfig
 
 if TYPE_CHECKING:
     from runner.heads.output_layer import OutputLayer

@@ -17,8 +17,9 @@ import numpy as np
 from numba import get_num_threads, njit, prange
 
 from runner import rng
+from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import require
-from runner.samplers.base import Proposal, Query, Sampler, SamplerConfig, TrainingFacts
+from runner.samplers.base import Sampler, SamplerConfig
 
 if TYPE_CHECKING:
     from runner.heads.output_layer import OutputLayer

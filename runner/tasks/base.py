@@ -1,41 +1,24 @@
-"""What differs between kinds of data: batches, probes, metrics, words for people. The loop around is ``experiment``.
+"""What differs between kinds of data: batches, heads, probes, metrics, words for people.
 
 Legend: B rows of a batch, P targets.
 """
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from runner.batch_samplers import View
 from runner.config import RunConfig
-from runner.samplers import TrainingFacts
+from runner.contracts import ExampleDraw, Examples, TrainingFacts
+from runner.heads.classes import ClassesHead
 
 if TYPE_CHECKING:
-    from runner.training.experiment import Network
+    from runner.network import ClassNetwork, Network
 
 PROGRESS_BAR: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.1 if sys.stderr.isatty() else 10}
-
-
-class AnyBatch(Protocol):
-    """What training needs of a batch; the encoder of its family knows the rest.
-
-    Row b's targets are ``targets[target_indptr[b] : target_indptr[b + 1]]``, ascending.
-    """
-
-    @property
-    def num_rows(self) -> int:
-        """B."""
-
-    @property
-    def target_indptr(self) -> np.ndarray:
-        """(B + 1,) int64."""
-
-    @property
-    def targets(self) -> np.ndarray:
-        """(P,) int32."""
 
 
 class Task(ABC):
@@ -46,13 +29,14 @@ class Task(ABC):
     headline: ClassVar[str]
     """The number that a progress bar shows."""
 
+    examples: Examples
     training: TrainingFacts
     num_features: int
-    """Of the input; words, for text."""
+    """Columns of the input; words, for text."""
     rows_per_step: int
-    """Of every batch but perhaps an epoch's last."""
+    """Rows of a batch; an epoch's last batch may be smaller."""
     rows_per_epoch: int
-    """That are trained on."""
+    """Rows that an epoch trains on."""
 
     @abstractmethod
     def __init__(self, config: RunConfig, data: Any) -> None:
@@ -66,8 +50,16 @@ class Task(ABC):
     # ------------------------------------------------------------ batches
 
     @abstractmethod
-    def batches(self, epoch: int, first: int = 0) -> Iterator[Any]:
-        """Training batches of an epoch (0-based) from the ``first`` on."""
+    def batch(self, draw: ExampleDraw) -> Any:
+        """Return the batch of drawn training examples."""
+
+    def view(self, network: "Network[Any]") -> View | None:
+        """Return what a sampler of examples may look at, None where the task offers nothing."""
+        return None
+
+    def build_head(self) -> Any:
+        """Return the head that this task puts on an encoder: by default the class matrix under sampler and loss."""
+        return ClassesHead.of(self.config, self.training)
 
     @abstractmethod
     def probe(self, rows: int, split: Literal["train", "test"] = "test") -> Any:
@@ -80,11 +72,11 @@ class Task(ABC):
     # ------------------------------------------------------------ measures
 
     @abstractmethod
-    def evaluate_subset(self, network: "Network") -> dict[str, Any]:
+    def evaluate_subset(self, network: "ClassNetwork") -> dict[str, Any]:
         """Metrics during training, named as in metrics.jsonl. Rows of all tables must be current."""
 
     @abstractmethod
-    def evaluate_final(self, network: "Network") -> dict[str, Any]:
+    def evaluate_final(self, network: "ClassNetwork") -> dict[str, Any]:
         """Metrics at the end, named as in the summary. Rows of all tables must be current."""
 
     @abstractmethod

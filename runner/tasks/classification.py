@@ -1,6 +1,6 @@
 """Extreme classification: rows of features with sets of labels, measured by the ranking of all classes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -8,14 +8,14 @@ from tqdm import tqdm
 
 from runner import rng
 from runner.config import RunConfig
+from runner.contracts import ExampleDraw, Examples, TrainingFacts
 from runner.data import LabelledRows, XmcDataset
-from runner.data.batches import Batch, epoch_batches, steps_per_epoch, take
+from runner.data.batches import RowBatch, take
 from runner.metrics import RANKS, inverse_propensity, ranking_metrics
-from runner.samplers import TrainingFacts
 from runner.tasks.base import PROGRESS_BAR, Task, label_frequency
 
 if TYPE_CHECKING:
-    from runner.training.experiment import Network
+    from runner.network import ClassNetwork
 
 _EVALUATION_ROWS = 1024  # rows encoded and ranked at a time
 _GLANCE_ROWS = 32
@@ -29,10 +29,11 @@ class Classification(Task):
         self.config, self.data = config, data
         train = data.train
         label_counts_N = np.bincount(train.labels, minlength=data.num_classes)
+        self.examples = Examples(count=train.num_rows)
         self.training = TrainingFacts(
             label_counts_N=label_counts_N,
             num_rows=train.num_rows,
-            steps_per_epoch=steps_per_epoch(train.num_rows, config.batch_size),
+            steps_per_epoch=-(-train.num_rows // config.batch_size),
         )
         self.num_features = data.num_features
         self.rows_per_step, self.rows_per_epoch = config.batch_size, train.num_rows
@@ -63,22 +64,23 @@ class Classification(Task):
         )  # fmt: skip
         return cls(replace(config, batch_size=8), data)
 
-    def batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
-        return epoch_batches(self.data.train, self.config.batch_size, self.config.seed, epoch, first)
+    def batch(self, draw: ExampleDraw) -> RowBatch:
+        """Return the drawn training rows."""
+        return take(self.data.train, draw.rows_B, draw.weight_B(self.examples.count))
 
-    def probe(self, rows: int, split: Literal["train", "test"] = "test") -> Batch:
+    def probe(self, rows: int, split: Literal["train", "test"] = "test") -> RowBatch:
         data: LabelledRows = getattr(self.data, split)
         return take(data, probe_rows(data.num_rows, rows))
 
-    def glance(self) -> Batch:
+    def glance(self) -> RowBatch:
         return take(self.data.test, self.subset[:_GLANCE_ROWS])
 
-    def evaluate_subset(self, network: "Network") -> dict[str, Any]:
+    def evaluate_subset(self, network: "ClassNetwork") -> dict[str, Any]:
         test, weights_N = self.data.test, self.inverse_propensity_N
         metrics = evaluate(network, test, self.subset, weights_N, label="evaluating")
         return {f"test_subset/{name}": value for name, value in metrics.items()}
 
-    def evaluate_final(self, network: "Network") -> dict[str, Any]:
+    def evaluate_final(self, network: "ClassNetwork") -> dict[str, Any]:
         test, weights_N = self.data.test, self.inverse_propensity_N
         metrics = evaluate(network, test, np.arange(test.num_rows), weights_N, label="final evaluation")
         return {f"test/{name}": value for name, value in metrics.items()}
@@ -112,15 +114,15 @@ def probe_rows(num_rows: int, rows: int) -> np.ndarray:
 
 
 def evaluate(
-    network: "Network", data: LabelledRows, rows: np.ndarray, inverse_propensity_N: np.ndarray, *, label: str
+    network: "ClassNetwork", data: LabelledRows, rows: np.ndarray, inverse_propensity_N: np.ndarray, *, label: str
 ) -> dict[str, float]:
     """Ranking metrics of the given rows over all classes, in blocks of rows and classes."""
-    k = min(max(RANKS), network.layer.num_classes)
+    k = min(max(RANKS), network.head.layer.num_classes)
     tops, indptrs, labels = [], [np.zeros(1, dtype=np.int64)], []
     chunks = range(0, len(rows), _EVALUATION_ROWS)
     for begin in tqdm(chunks, desc=label, leave=False, disable=len(chunks) < 8, **PROGRESS_BAR):
         batch = take(data, rows[begin : begin + _EVALUATION_ROWS])
-        tops.append(network.top(batch, k))
+        tops.append(network.head.top(network.encoder.encode(batch), k))
         indptrs.append(batch.target_indptr[1:] + indptrs[-1][-1])
         labels.append(batch.targets)
     return ranking_metrics(np.concatenate(tops), np.concatenate(indptrs), np.concatenate(labels), inverse_propensity_N)

@@ -8,7 +8,7 @@ Legend: n tokens of a split, B rows of a batch, T tokens of a window.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -18,16 +18,16 @@ from tqdm import tqdm
 
 from runner import rng
 from runner.config import RunConfig
+from runner.contracts import ExampleDraw, TrainingFacts
 from runner.data import TextDataset
-from runner.data.text_batches import TextBatch, epoch_batches, evaluation_batches, steps_per_epoch
+from runner.data.text_batches import TextBatch, Windows, evaluation_batches
 from runner.errors import DataError, Diverged
 from runner.metrics import perplexity
 from runner.models.recurrent import TextEncoder
-from runner.samplers import TrainingFacts
 from runner.tasks.base import PROGRESS_BAR, Task, label_frequency
 
 if TYPE_CHECKING:
-    from runner.training.experiment import Network
+    from runner.network import ClassNetwork
 
 # Rows of evaluation: streams each of whose first targets has little before it, or independent sequences.
 _EVALUATION_ROWS = {"contiguous": 10, "chunked": 32}
@@ -45,7 +45,9 @@ class LanguageModelling(Task):
             if len(getattr(data, f"{split}_T")) < 2:
                 raise DataError(f"the {split} text of {data.name} has a single token, which leaves nothing to predict")
         tokens = data.train_T
-        steps = steps_per_epoch(len(tokens), config.batch_size, windows.length, windows.cut)
+        self.windows = Windows(tokens_n=tokens, batch_size=config.batch_size, length=windows.length, cut=windows.cut)
+        self.examples = self.windows.examples
+        steps = -(-self.examples.count // config.batch_size)
         self.training = TrainingFacts(
             label_counts_N=np.bincount(tokens[1:], minlength=data.num_classes),
             num_rows=len(tokens) - 1,
@@ -53,10 +55,7 @@ class LanguageModelling(Task):
         )
         self.num_features = data.num_classes
         self.rows_per_step = config.batch_size * windows.length
-        if windows.cut == "chunked":
-            self.rows_per_epoch = (len(tokens) - 1) // windows.length * windows.length
-        else:
-            self.rows_per_epoch = steps * self.rows_per_step
+        self.rows_per_epoch = self.examples.count * windows.length
 
     @classmethod
     def rehearsal(cls, config: RunConfig) -> Self:
@@ -67,17 +66,9 @@ class LanguageModelling(Task):
         )  # fmt: skip
         return cls(replace(config, batch_size=4, windows=replace(config.windows, length=4)), data)
 
-    def batches(self, epoch: int, first: int = 0) -> Iterator[TextBatch]:
-        config, windows = self.config, self.config.windows
-        return epoch_batches(
-            self.data.train_T,
-            config.batch_size,
-            windows.length,
-            windows.cut,
-            seed=config.seed,
-            epoch=epoch,
-            first=first,
-        )
+    def batch(self, draw: ExampleDraw) -> TextBatch:
+        """Return the drawn windows."""
+        return self.windows.batch(draw.rows_B, draw.weight_B(self.examples.count))
 
     def probe(self, rows: int, split: Literal["train", "test"] = "test") -> TextBatch:
         """Windows of a few tokens each, none with anything before it; whole ones, though they have more rows."""
@@ -93,9 +84,10 @@ class LanguageModelling(Task):
 
     # ------------------------------------------------------------ measures
 
-    def cross_entropy(self, network: "Network", tokens_n: np.ndarray, *, name: str, label: str) -> float:
+    def cross_entropy(self, network: "ClassNetwork", tokens_n: np.ndarray, *, name: str, label: str) -> float:
         """Mean over a text's targets, in nats. Diverged where it is not a number. ``name``: of the text, for that."""
-        encoder, layer, windows = network.encoder, network.layer, self.config.windows
+        encoder, layer, windows = network.encoder, network.head.layer, self.config.windows
+        by_magnitude = network.head.loss.by_magnitude
         assert isinstance(encoder, TextEncoder)
         rows = min(_EVALUATION_ROWS[windows.cut], max(1, (len(tokens_n) - 1) // windows.length))
         total, count, state = 0.0, len(tokens_n) - 1, encoder.start(rows)
@@ -103,18 +95,18 @@ class LanguageModelling(Task):
         with bar:
             for batch in evaluation_batches(tokens_n, rows, windows.length, windows.cut):
                 hidden, state = encoder.go_on(batch, state)
-                total += float(layer.cross_entropy(hidden, batch.targets, by_magnitude=network.loss.by_magnitude).sum())
+                total += float(layer.cross_entropy(hidden, batch.targets, by_magnitude=by_magnitude).sum())
                 bar.update(batch.num_rows)
         if math.isnan(total):
             raise Diverged(f"the cross-entropy of the {name} text is not a number; try a smaller optimizer.lr")
         return total / count
 
-    def evaluate_subset(self, network: "Network") -> dict[str, Any]:
+    def evaluate_subset(self, network: "ClassNetwork") -> dict[str, Any]:
         """The whole of the validation text."""
         valid = self.cross_entropy(network, self.data.valid_T, name="valid", label="evaluating")
         return {"valid/ppl": perplexity(valid)}
 
-    def evaluate_final(self, network: "Network") -> dict[str, Any]:
+    def evaluate_final(self, network: "ClassNetwork") -> dict[str, Any]:
         """Of the test and validation texts, and of as much of the training text's beginning as there is test text.
 
         All without dropout, so that they compare. Diverged where one is beyond what a float holds.

@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,15 @@ def read_json(path: Path) -> dict[str, Any] | None:
         return json.loads(path.read_text())
     except FileNotFoundError:
         return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptWeights:
+    """Weights as of the end of ``step``. ``progress``: of the run then, where they are a checkpoint's."""
+
+    arrays: dict[str, np.ndarray]
+    step: int
+    progress: dict[str, Any] | None
 
 
 class RunFolder:
@@ -149,39 +159,39 @@ class RunFolder:
 
     # ------------------------------------------------------------ checkpoints
 
-    def save_checkpoint(self, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
+    def save_checkpoint(self, step: int, arrays: Mapping[str, np.ndarray], progress: Mapping[str, Any]) -> None:
         """Write a whole checkpoint beside the old one, rename it into place, then drop the old one."""
         target = self._checkpoints / f"step-{step:09d}"
         if target.exists():
             return
         offset = self.metrics_path.stat().st_size if self.metrics_path.exists() else 0
-        _save_arrays(target, arrays, {**state, "metrics_bytes": offset})
+        _save_arrays(target, arrays, {"step": step, "metrics_bytes": offset, "progress": progress})
         for old in self._checkpoints.iterdir():
             if old != target:
                 shutil.rmtree(old, ignore_errors=True)
 
     def load_checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-        """Arrays and state of the newest whole checkpoint; observations made after it are dropped."""
+        """Return arrays and progress of the newest whole checkpoint; observations made after it are dropped."""
         found = sorted(self._checkpoints.glob("step-*/state.json"))
         if not found:
             return None
         arrays, state = _load_arrays(found[-1].parent)
         if self.metrics_path.exists():
             os.truncate(self.metrics_path, state["metrics_bytes"])
-        return arrays, state
+        return arrays, state.get("progress", {})
 
     def save_weights(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Keep the final weights; those of an earlier attempt at finishing are replaced."""
         shutil.rmtree(self._weights, ignore_errors=True)
         _save_arrays(self._weights, arrays, {"step": step})
 
-    def load_weights(self) -> tuple[dict[str, np.ndarray], int] | None:
-        """The final weights and their step, those of the newest checkpoint before the end, or None."""
+    def load_weights(self) -> KeptWeights | None:
+        """Return the final weights, those of the newest checkpoint before the end, or None."""
         folders = [self._weights] if self.has_weights else sorted(self._checkpoints.glob("step-*"))
         if not any((folder / "state.json").exists() for folder in folders):
             return None
         arrays, state = _load_arrays(folders[-1])
-        return arrays, int(state["step"])
+        return KeptWeights(arrays=arrays, step=int(state["step"]), progress=state.get("progress"))
 
     def save_best(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Keep these weights in place of those that were the best before."""

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 import yaml
 
+from runner.contracts import Everything, Proposal, Query, TrainingFacts
 from runner.errors import RunnerError
 from runner.heads.output_layer import OutputLayer
-from runner.samplers import SAMPLERS, Everything, Proposal, Query, Sampler, TrainingFacts
+from runner.samplers import SAMPLERS, Sampler
 
 N, DIM, ROWS = 120, 16, 6
 BOUND = 5.0

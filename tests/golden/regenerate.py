@@ -1,6 +1,5 @@
 """Write tests/golden/loss_curves.json and metrics.json anew: ``python tests/golden/regenerate.py``."""
 
-import itertools
 import json
 import os
 import sys
@@ -12,8 +11,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from runner.config import compose
 from runner.machine.clock import StageClock
+from runner.network import Network
 from runner.tasks import task_of
-from runner.training.experiment import Network, run
+from runner.training.run import run
 
 CURVES = Path(__file__).with_name("loss_curves.json")
 METRICS = Path(__file__).with_name("metrics.json")
@@ -144,10 +144,10 @@ def curve(name: str, folder: Path) -> list[float]:
     """Loss of each of the first steps."""
     config = composed(CASES[name], folder)
     task = task_of(config, config.dataset.build())
-    network = Network(config, num_features=task.num_features, training=task.training)
-    epochs = (task.batches(epoch) for epoch in itertools.count())
-    batches = itertools.islice(itertools.chain.from_iterable(epochs), STEPS)
-    return [network.train_step(batch, step, StageClock())[0] for step, batch in enumerate(batches, start=1)]
+    network = Network.of(config, task.build_head(), num_features=task.num_features)
+    sampler = config.batch_sampler.build(examples=task.examples, batch_size=config.batch_size, seed=config.seed)
+    batches = (task.batch(sampler.draw(step)) for step in range(1, STEPS + 1))
+    return [network.train_step(batch, step, StageClock()).loss for step, batch in enumerate(batches, start=1)]
 
 
 def metrics(name: str, folder: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ def test_a_masked_candidate_gets_exactly_no_gradient() -> None:
     """Not 1e-38: a moment that is not zero keeps its row drifting and costs denormal arithmetic."""
     targets, candidates = np.zeros(1, np.float32), np.array([0, -np.inf], dtype=np.float32)
     begin, end = np.array([0], dtype=np.int64), np.array([2], dtype=np.int64)
-    softmax_loss(np.array([0, 1], dtype=np.int64), targets, begin, end, candidates)
+    softmax_loss(np.array([0, 1], dtype=np.int64), targets, begin, end, candidates, np.ones(1, dtype=np.float32))
     assert candidates.tolist() == [0.5, 0.0]
 
 

@@ -10,22 +10,22 @@ import pytest
 import torch
 
 from runner.config import compose
-from runner.data.batches import Batch
+from runner.contracts import Everything, Proposal, Query, TrainingFacts
+from runner.data.batches import RowBatch
 from runner.heads.output_layer import OutputLayer
 from runner.machine.clock import StageClock
-from runner.samplers import Everything, Proposal, Query, TrainingFacts
-from runner.training.experiment import Network
+from runner.network import Network
 
 F, D, B = 30, 12, 8
 
 
-def random_batch(generator: np.random.Generator, num_classes: int) -> Batch:
+def random_batch(generator: np.random.Generator, num_classes: int) -> RowBatch:
     """Rows with 0 to 6 features (repeats allowed, they add up) and 1 to 3 classes."""
     sizes = generator.integers(0, 7, B)
     sizes[0] = 0
     target_sizes = generator.integers(1, 4, B)
     targets = [np.sort(generator.choice(num_classes, size, replace=False)) for size in target_sizes]
-    return Batch(
+    return RowBatch(
         indptr=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         indices=generator.integers(0, F - 5, sizes.sum()).astype(np.int32),  # five features never occur
         values=generator.uniform(0.2, 1.0, sizes.sum()).astype(np.float32),
@@ -34,7 +34,7 @@ def random_batch(generator: np.random.Generator, num_classes: int) -> Batch:
     )
 
 
-def dense(batch: Batch, num_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
+def dense(batch: RowBatch, num_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Features (B, F) and target distribution (B, N) in double precision."""
     x = np.zeros((B, F))
     np.add.at(x, (np.repeat(np.arange(B), np.diff(batch.indptr)), batch.indices), batch.values)
@@ -47,14 +47,14 @@ def dense(batch: Batch, num_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
 class PlainModel(torch.nn.Module):
     def __init__(self, network: Network) -> None:
         super().__init__()
-        assert network.layer.table.bias is not None
+        assert network.head.layer.table.bias is not None
         start = {
             "input": network.encoder.table.weights,
             "input_bias": network.encoder.bias,
-            "output": network.layer.table.weights,
-            "output_bias": network.layer.table.bias[:, 0],
+            "output": network.head.layer.table.weights,
+            "output_bias": network.head.layer.table.bias[:, 0],
         }
-        self.scale = network.layer.scale
+        self.scale = network.head.layer.scale
         for name, value in start.items():
             self.register_parameter(name, torch.nn.Parameter(torch.from_numpy(value.copy()).double()))
 
@@ -93,12 +93,12 @@ def test_ten_steps_like_torch(rows: str, num_classes: int, normalize: str) -> No
         assert loss == pytest.approx(expected.item(), rel=1e-5)
         assert candidates == num_classes
     network.read_all(11)
-    assert network.layer.table.bias is not None
+    assert network.head.layer.table.bias is not None
     ours = {
         "input": network.encoder.table.weights,
         "input_bias": network.encoder.bias,
-        "output": network.layer.table.weights,
-        "output_bias": network.layer.table.bias[:, 0],
+        "output": network.head.layer.table.weights,
+        "output_bias": network.head.layer.table.bias[:, 0],
     }
     if normalize == "true":
         assert not ours.pop("output_bias").any()

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from runner.contracts import Everything, Proposal, Query
 from runner.errors import ConfigError
 from runner.heads.output_layer import OutputLayer
 from runner.losses import FullLoss, SampledSoftmaxLoss
 from runner.optimizers import AdamConfig, OptimizerConfig, RowGradient, RowTable, SgdConfig, clipping_factor
-from runner.samplers import Everything, Proposal, Query
 
 N, D, B, STEPS = 150, 19, 24, 7
 SAMPLED = SampledSoftmaxLoss(name="sampled_softmax")

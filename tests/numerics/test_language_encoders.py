@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from runner.config import RunConfig, compose
+from runner.contracts import TrainingFacts
 from runner.data.text_batches import TextBatch, epoch_batches
 from runner.errors import ConfigError
 from runner.machine.clock import StageClock
 from runner.machine.device import device_of, settled
 from runner.models.recurrent import TextEncoder, positions
-from runner.samplers import TrainingFacts
-from runner.training.experiment import Network
+from runner.network import Network
 
 N, B, T = 40, 4, 6
 SMALL = {
@@ -50,14 +50,14 @@ class Theirs(nn.Module):
 
     def __init__(self, network: Network, encoder: TextEncoder) -> None:
         super().__init__()
-        table = network.layer.table
+        table = network.head.layer.table
         self.words = nn.Parameter(torch.from_numpy(encoder.words.weights.copy()))
         tied = encoder.words is table
         self.classes = self.words if tied else nn.Parameter(torch.from_numpy(table.weights.copy()))
         self.bias = nn.Parameter(torch.from_numpy(table.bias_view.copy()), requires_grad=network.config.output.bias)
         self.module = type(encoder.module)(network.config.model)
         self.module.load_state_dict(encoder.module.state_dict())
-        self.scale = network.layer.scale
+        self.scale = network.head.layer.scale
 
     def logits(
         self, batch: TextBatch, state: tuple[torch.Tensor, ...]
@@ -113,14 +113,14 @@ def test_training_is_torchs(model: str, tied: bool, how: str) -> None:
     network.read_all(step + 1)
     moved = float((theirs.classes.detach() - before).abs().mean())
     assert moved > 1e-3
-    pairs = [(network.layer.table.weights, theirs.classes), (encoder.words.weights, theirs.words)]
+    pairs = [(network.head.layer.table.weights, theirs.classes), (encoder.words.weights, theirs.words)]
     for (name, ours), other in zip(encoder.module.named_parameters(), theirs.module.parameters(), strict=True):
         if name.endswith("in_proj_bias"):  # a key's bias cancels in attention: its gradient is rounding noise
             pairs += [(ours[here].detach().numpy(), other[here]) for here in (slice(0, 12), slice(24, 36))]
         else:
             pairs.append((ours.detach().numpy(), other))
     if not config.output.normalize:
-        pairs.append((network.layer.table.bias_view, theirs.bias))
+        pairs.append((network.head.layer.table.bias_view, theirs.bias))
     for ours, other in pairs:
         # Adam divides by gradients, so that an element whose gradient is rounding noise may go anywhere: quantile.
         difference = np.abs(ours - other.detach().numpy())
@@ -131,7 +131,7 @@ def test_training_is_torchs(model: str, tied: bool, how: str) -> None:
 def test_full_softmax_and_the_exact_measure_agree() -> None:
     network, encoder = network_of(compose([*PLAIN, *SMALL["lstm"]]))
     batch = batch_of(text_of(30), 0, 29, starts_anew=True)
-    exact = network.layer.cross_entropy(encoder.encode(batch), batch.targets)
+    exact = network.head.layer.cross_entropy(encoder.encode(batch), batch.targets)
     loss, _ = network.train_step(batch, 1, StageClock())
     assert exact.mean() == pytest.approx(loss, rel=1e-5)
 
@@ -223,7 +223,7 @@ def test_init_bounds_every_weight_but_norms(model: str, tied: str) -> None:
     choices = [*PLAIN, *SMALL[model], "model.init=0.1", f"model.tied={tied}"]
     network, encoder = network_of(compose(choices))
     held = [
-        network.layer.table.weights,
+        network.head.layer.table.weights,
         encoder.words.weights,
         *(p.detach().numpy() for name, p in encoder.module.named_parameters() if "norm" not in name),
     ]
@@ -234,7 +234,7 @@ def test_init_bounds_every_weight_but_norms(model: str, tied: str) -> None:
         for name, p in encoder.module.named_parameters()
         if name.endswith(("norm1.weight", "norm2.weight"))
     )
-    assert network.layer.table.weights.std() == pytest.approx(0.1 / 3**0.5, rel=0.1)
+    assert network.head.layer.table.weights.std() == pytest.approx(0.1 / 3**0.5, rel=0.1)
 
 
 # ---------------------------------------------------------------- mistakes

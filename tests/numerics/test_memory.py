@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from runner.contracts import TrainingFacts
 from runner.heads.output_layer import OutputLayer
-from runner.samplers import SAMPLERS, TrainingFacts
+from runner.samplers import SAMPLERS
 
 # A process of its own: a page that an earlier test freed would be taken again without the peak rising.
 STEP = """
@@ -20,7 +21,7 @@ from runner.losses import FullLoss
 from runner.machine.memory import peak_mb, reset_peak
 from runner.optimizers import AdamConfig, RowTable
 from runner.heads.output_layer import OutputLayer
-from runner.samplers import Everything, Query
+from runner.contracts import Everything, Query
 
 numba.set_num_threads(2)
 

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from runner.config import compose
+from runner.contracts import Everything, Proposal, Query, TrainingFacts
 from runner.heads.output_layer import OutputLayer
 from runner.kernels.products import HAS_BF16
 from runner.losses import LOSSES
-from runner.samplers import Everything, Proposal, Query, TrainingFacts
-from runner.training.experiment import Network
+from runner.network import Network
 
 B, D, N = 40, 12, 1300
 SCALE = 0.3**-2
@@ -252,5 +252,5 @@ def test_a_network_is_normalised_by_its_configuration() -> None:
     assert plain.layer.table.bias_view == pytest.approx(-np.log(50))
     choices = ["sampler=uniform", "output.normalize=true", "output.temperature=0.5"]
     network = Network(compose(choices), num_features=5, training=facts)
-    assert network.layer.scale == 4
-    assert not network.layer.table.bias_view.any()
+    assert network.head.layer.scale == 4
+    assert not network.head.layer.table.bias_view.any()

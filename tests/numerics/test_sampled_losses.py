@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from runner.config import compose
-from runner.data.batches import Batch
+from runner.contracts import Everything, Proposal, Query, TrainingFacts
+from runner.data.batches import RowBatch
 from runner.heads.output_layer import OutputLayer
 from runner.losses import LOSSES, GbceLoss, LossConfig
-from runner.samplers import Everything, Proposal, Query, TrainingFacts
-from runner.training.experiment import Network
+from runner.network import Network
 
 B, D, N = 7, 12, 60
 
@@ -279,16 +279,16 @@ def test_a_network_ranks_as_its_loss_reads_logits(loss: str) -> None:
     config = compose(["sampler=uniform", f"loss={loss}", f"model.hidden={D}"])
     network = Network(config, num_features=5, training=TrainingFacts.one_label_a_row(np.ones(N, dtype=np.int64)))
     by_magnitude = loss == "absolute_softmax"
-    assert network.layer.table.bias_view == pytest.approx(0 if by_magnitude else -np.log(N))
-    network.layer.table.bias_view[:] = 0
-    one_feature = Batch(
+    assert network.head.layer.table.bias_view == pytest.approx(0 if by_magnitude else -np.log(N))
+    network.head.layer.table.bias_view[:] = 0
+    one_feature = RowBatch(
         indptr=np.arange(4, dtype=np.int64),
         indices=np.arange(3, dtype=np.int32),
         values=np.ones(3, dtype=np.float32),
         target_indptr=np.arange(4, dtype=np.int64),
         targets=np.zeros(3, dtype=np.int32),
     )
-    logits = network.encoder.encode(one_feature) @ network.layer.table.weights.T
+    logits = network.encoder.encode(one_feature) @ network.head.layer.table.weights.T
     expected = np.argsort(-(np.abs(logits) if by_magnitude else logits), axis=1, kind="stable")[:, :9]
     np.testing.assert_array_equal(network.top(one_feature, 9), expected)
 
@@ -304,7 +304,7 @@ def test_biases_start_where_draws_and_losses_want_them(overrides: list[str], sta
         compose([*overrides, f"model.hidden={D}"]), num_features=5,
         training=TrainingFacts.one_label_a_row(np.ones(N, dtype=np.int64)),
     )  # fmt: skip
-    assert network.layer.table.bias_view == pytest.approx(start)
+    assert network.head.layer.table.bias_view == pytest.approx(start)
 
 
 @pytest.mark.parametrize("kind", ["full", "uniform", "exact"])

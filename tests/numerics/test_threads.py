@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from runner.contracts import Query, TrainingFacts
 from runner.heads.output_layer import OutputLayer
 from runner.kernels.products import HAS_BF16
 from runner.losses import LOSSES
-from runner.samplers import SAMPLERS, Query, TrainingFacts
+from runner.samplers import SAMPLERS
 
 B, D, N, STEPS = 90, 24, 3000, 4
 _LSH = {"K": 5, "L": 8, "min_candidates": 40, "tail_candidates": 20, "refresh_period": 2, "refresh_growth": 1.0}

@@ -162,7 +162,8 @@ def test_gbce_weighs_targets_by_the_sampling_rate(seed: int, rows: int, t: float
     torch.stack(expected).mean().backward()
     assert x.grad is not None
     loss = LOSSES["gbce"](name="gbce", t=t)  # type: ignore[call-arg]
-    ours = loss.apply(np.arange(rows + 1), targets, begin, end, candidates, num_classes)
+    equal = np.full(rows, 1 / rows, dtype=np.float32)
+    ours = loss.apply(np.arange(rows + 1), targets, begin, end, candidates, equal, num_classes)
     np.testing.assert_allclose(ours, torch.stack(expected).detach().numpy(), rtol=1e-5)
     np.testing.assert_allclose(targets, x.grad.numpy(), rtol=1e-5, atol=1e-8)
     np.testing.assert_allclose(candidates, 0 if c.grad is None else c.grad.numpy(), rtol=1e-5, atol=1e-8)

@@ -19,9 +19,9 @@ from runner.bench.render import render
 from runner.bench.torch_baselines import TorchFull, TorchSampled, block_rows
 from runner.bench.workload import Workload
 from runner.config import CONF
+from runner.contracts import Query
 from runner.machine.clock import StageClock
 from runner.optimizers import AdamConfig
-from runner.samplers import Query
 
 SMALL = ["--threads", "1", "--repetitions", "1", "--overrides", "model.hidden=16"]
 STEPS = ["--batch", "32", "--steps", "2"]

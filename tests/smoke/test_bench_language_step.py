@@ -16,8 +16,8 @@ from runner.bench.language_step import LanguagePlan, Repetition
 from runner.bench.output_layer import add_times_full
 from runner.bench.render import render
 from runner.config import compose
+from runner.contracts import TrainingFacts
 from runner.machine.clock import STAGES, StageClock
-from runner.samplers import TrainingFacts
 
 TINY = [
     "batch_size=2", "windows.length=4", "model.hidden=8", "model.embedding=8", "model.layers=1",

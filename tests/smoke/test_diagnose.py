@@ -20,7 +20,7 @@ from runner.errors import RunnerError
 from runner.samplers import SAMPLERS
 from runner.tasks import Classification, classification
 from runner.training import experiment
-from runner.training.experiment import load_trained, run
+from runner.training.run import load_trained, run
 from runner.training.run_folder import RunFolder
 
 ROOT = CONF.parent

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from runner.config import RunConfig, compose
+from runner.contracts import TrainingFacts
 from runner.errors import ConfigError, RunnerError
-from runner.samplers import TrainingFacts
+from runner.network import Network
 from runner.tasks import classification
 from runner.training import experiment
-from runner.training.experiment import Network
 
 SMALL = [
     "model.hidden=16", "batch_size=32", "optimizer.lr=0.02", "evaluation.rows=20", "evaluation.per_epoch=1",
@@ -68,7 +68,7 @@ def test_a_target_that_can_not_be_drawn_is_trained_or_the_pair_is_refused(choice
         config = compose(["model.hidden=16", *choice])
     except ConfigError:
         return
-    from runner.data.batches import Batch
+    from runner.data.batches import RowBatch
     from runner.machine.clock import StageClock
 
     rows, classes = 20, 200
@@ -77,9 +77,9 @@ def test_a_target_that_can_not_be_drawn_is_trained_or_the_pair_is_refused(choice
     network = Network(
         config, num_features=rows, training=TrainingFacts.one_label_a_row(np.ones(classes, dtype=np.int64))
     )
-    batch = Batch(indptr=indptr, indices=np.arange(rows, dtype=np.int32), values=np.ones(rows, np.float32),
+    batch = RowBatch(indptr=indptr, indices=np.arange(rows, dtype=np.int32), values=np.ones(rows, np.float32),
                   target_indptr=indptr, targets=targets)  # fmt: skip
     loss, _ = network.train_step(batch, 1, StageClock())
     assert np.isfinite(loss)
-    assert network.layer.table.bias_first is not None
-    assert (network.layer.table.bias_first[targets, 0] < -1e-6).all(), "every target is pulled up"
+    assert network.head.layer.table.bias_first is not None
+    assert (network.head.layer.table.bias_first[targets, 0] < -1e-6).all(), "every target is pulled up"

@@ -20,7 +20,7 @@ from runner.errors import DataNotPrepared, RunLocked, RunnerError
 from runner.machine.clock import STAGES
 from runner.models import MODELS
 from runner.samplers import SAMPLERS
-from runner.training.experiment import run
+from runner.training.run import run
 from runner.training.run_folder import RunFolder
 
 ROOT = CONF.parent

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from runner import rng
+from runner.contracts import Everything, Proposal, Query, TrainingFacts
 from runner.diagnosis.measures import (
     BELOW_NOISE,
     INFINITE,
@@ -21,7 +22,7 @@ from runner.diagnosis.measures import (
 )
 from runner.heads.output_layer import OutputLayer
 from runner.losses import LOSSES
-from runner.samplers import SAMPLERS, Everything, Proposal, Query, Sampler, TrainingFacts
+from runner.samplers import SAMPLERS, Sampler
 
 N, DIM, ROWS = 90, 8, 5
 TRAINING = TrainingFacts.one_label_a_row(1 + np.arange(N, dtype=np.int64) % 7)

@@ -7,8 +7,9 @@ Legend: R vectors, D dimension, K hashes a table, L tables. Seeds are fixed; bou
 import numpy as np
 import pytest
 
+from runner.contracts import Query, TrainingFacts
 from runner.rng import mix
-from runner.samplers import SAMPLERS, Query, TrainingFacts
+from runner.samplers import SAMPLERS
 from runner.structures import Dwta, SimHash
 
 

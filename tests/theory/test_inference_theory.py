@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+from runner.contracts import TrainingFacts
 from runner.errors import Diverged
 from runner.heads.inference import most_likely, sample_by_gumbel, sample_exactly
 from runner.heads.output_layer import OutputLayer
-from runner.samplers import SAMPLERS, TrainingFacts
+from runner.samplers import SAMPLERS
 from runner.samplers.lsh_topk import LshTopK
 
 N, DIM, DRAWS = 300, 12, 20_000

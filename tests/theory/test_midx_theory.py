@@ -14,10 +14,11 @@ import torch
 from scipy.stats import chi2
 
 from runner import rng
+from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import ConfigError, Diverged
 from runner.heads.output_layer import OutputLayer
 from runner.losses import LOSSES
-from runner.samplers import SAMPLERS, Proposal, Query, TrainingFacts
+from runner.samplers import SAMPLERS
 from runner.structures.quantizers import Learning, Quantizer
 
 FAST = ["midx_pq", "midx_rq"]

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from runner.contracts import Query, TrainingFacts
 from runner.heads.output_layer import OutputLayer
 from runner.kernels.groups import group_by_id
 from runner.kernels.math import cos_of_turns
-from runner.samplers import SAMPLERS, Query, TrainingFacts
+from runner.samplers import SAMPLERS
 from runner.structures.features import ONE, RandomFourier
 from runner.structures.sum_tree import SumTree
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from runner.contracts import Everything, Proposal, Query, TrainingFacts
 from runner.heads.output_layer import OutputLayer
 from runner.losses import LOSSES
 from runner.optimizers import AdamConfig, RowTable
-from runner.samplers import SAMPLERS, Everything, Proposal, Query, TrainingFacts
+from runner.samplers import SAMPLERS
 
 N, DIM = 200, 8
 

@@ -1,0 +1,12 @@
+"""Samplers of training examples by name. A new one is one module, one YAML in conf/batch_sampler, one line here."""
+
+from runner.batch_samplers.base import ExampleSampler, ExampleSamplerConfig, View
+from runner.batch_samplers.epoch import EpochConfig
+from runner.batch_samplers.uniform import UniformExamplesConfig
+
+BATCH_SAMPLERS: dict[str, type[ExampleSamplerConfig]] = {
+    "epoch": EpochConfig,
+    "uniform": UniformExamplesConfig,
+}
+
+__all__ = ["BATCH_SAMPLERS", "ExampleSampler", "ExampleSamplerConfig", "View"]

@@ -1,0 +1,50 @@
+"""Every example once in an epoch, in an order that is fresh in each: what training usually does."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from runner import rng
+from runner.batch_samplers.base import ExampleSampler, ExampleSamplerConfig
+from runner.contracts import ExampleDraw, Examples
+
+
+def steps_per_epoch(num_examples: int, batch_size: int) -> int:
+    """Batches of an epoch; the last may be smaller."""
+    return -(-num_examples // batch_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochConfig(ExampleSamplerConfig):
+    """Permute the examples anew in each epoch; examples that must come in their order do."""
+
+    keeps_order: ClassVar[bool] = True
+    name: str = "epoch"
+
+    def build(self, *, examples: Examples, batch_size: int, seed: int) -> "Epoch":
+        """Make the sampler."""
+        return Epoch(examples, batch_size, seed)
+
+
+class Epoch(ExampleSampler):
+    """Draws the parts of one permutation after another."""
+
+    def __init__(self, examples: Examples, batch_size: int, seed: int) -> None:
+        self.examples, self.batch_size, self.seed = examples, batch_size, seed
+        self._steps = steps_per_epoch(examples.count, batch_size)
+        self._epoch = -1
+        self._order_X = np.zeros(0, dtype=np.int64)
+
+    def draw(self, step: int, view: object = None) -> ExampleDraw:
+        """Return the next part of the epoch's permutation, which weighs all its examples the same."""
+        epoch, number = divmod(step - 1, self._steps)
+        if epoch != self._epoch:
+            self._epoch, self._order_X = epoch, self._order(epoch)
+        begin = number * self.batch_size
+        return ExampleDraw(rows_B=self._order_X[begin : begin + self.batch_size])
+
+    def _order(self, epoch: int) -> np.ndarray:
+        if not self.examples.exchangeable:
+            return np.arange(self.examples.count)
+        return rng.generator(self.seed, rng.SHUFFLE, epoch).permutation(self.examples.count)

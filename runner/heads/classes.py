@@ -1,0 +1,156 @@
+"""The head of a network with a huge output layer: class matrix, sampler and loss.
+
+Legend: B rows of a batch, D hidden size, P targets of the batch.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from runner.contracts import Batch, Everything, Proposal, Query, Scores, TrainingFacts
+from runner.heads.output_layer import OutputLayer
+from runner.losses import LossConfig
+from runner.machine.clock import StageClock
+from runner.optimizers import RowGradient, RowTable
+from runner.samplers.base import Sampler, SamplerConfig
+
+if TYPE_CHECKING:
+    from runner.config import RunConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What became of a query: candidates, their scores with gradients at hand, and losses (B,) float32."""
+
+    query: Query
+    proposal: Proposal | Everything
+    scores: Scores
+    loss_B: np.ndarray
+
+
+def estimate(
+    layer: OutputLayer,
+    sampler: Sampler,
+    loss: LossConfig,
+    query: Query,
+    step: int,
+    clock: StageClock,
+    weight_B: np.ndarray | None = None,
+) -> Estimate:
+    """Propose, correct, score and take the loss: the one way from hidden states to gradients.
+
+    Training, measurements of speed and diagnoses all come through here. Nothing is updated. ``weight_B``: factors of
+    the rows' losses in the sum whose gradients are made; None: 1 / B each.
+    """
+    with clock.stage("sample"):
+        proposal = sampler.sample(query, step)
+        log_count_P = None
+        if loss.corrects_targets:
+            log_count_P = sampler.log_expected_count_of_targets(query, proposal, step)
+    with clock.stage("score"):
+        scores = layer.score(query, proposal, step)
+    with clock.stage("loss"):
+        loss_B = scores.loss(loss, log_count_P, weight_B)
+    return Estimate(query=query, proposal=proposal, scores=scores, loss_B=loss_B)
+
+
+class ClassScores:
+    """A batch scored by the head of classes."""
+
+    def __init__(self, estimate: Estimate, weight_B: np.ndarray | None) -> None:
+        self.estimate = estimate
+        self._weight_B = weight_B
+
+    @property
+    def loss(self) -> float:
+        """The weighted sum of the rows' losses; their mean where all weigh the same."""
+        loss_B = self.estimate.loss_B
+        if self._weight_B is None:
+            return float(loss_B.mean(dtype=np.float64))
+        return float(np.dot(self._weight_B.astype(np.float64), loss_B.astype(np.float64)))
+
+    @property
+    def candidates_per_row(self) -> float:
+        """Classes that a row was compared with, on average."""
+        return self.estimate.proposal.candidates_per_row(self.estimate.query.num_rows)
+
+    def update(self) -> np.ndarray:
+        """Apply gradients to the touched classes; return that of the hidden states (B, D)."""
+        return self.estimate.scores.update()
+
+    def gradients(self) -> tuple[RowGradient, np.ndarray]:
+        """Return the gradient of the touched classes, not applied, and that of the hidden states (B, D)."""
+        return self.estimate.scores.gradients()
+
+
+class ClassesHead:
+    """The class matrix under a sampler, which is built on it, and a loss."""
+
+    def __init__(
+        self, layer: OutputLayer, sampler: SamplerConfig, loss: LossConfig, training: TrainingFacts, seed: int
+    ) -> None:
+        self.layer, self.loss, self.training, self.seed = layer, loss, training, seed
+        self.sampler_config = sampler
+        self.sampler = sampler.build(layer=layer, training=training, seed=seed)
+
+    @classmethod
+    def of(cls, config: "RunConfig", training: TrainingFacts) -> "ClassesHead":
+        """The head of a run's configuration, as it is before training."""
+        num_classes, output = len(training.label_counts_N), config.output
+        vectors = config.model.class_vectors(num_classes, config.seed)
+        table = RowTable(config.optimizer, vectors, bias=True, bias_moves=output.bias)
+        # Softmax does not see a common shift; losses that treat logits as log probabilities (NCE) start at uniform.
+        # Magnitudes are symmetric around 0 and start there; a normalised layer has no biases.
+        if output.bias and not (config.loss.by_magnitude or config.sampler.by_magnitude or output.normalize):
+            table.bias_view[:] = -np.float32(math.log(num_classes))
+        return cls(OutputLayer(table, output.scale), config.sampler, config.loss, training, config.seed)
+
+    @property
+    def tables(self) -> Sequence[RowTable]:
+        """The class matrix."""
+        return (self.layer.table,)
+
+    # ------------------------------------------------------------ a training step
+
+    def score(self, hidden_BD: np.ndarray, batch: Batch, step: int, clock: StageClock) -> ClassScores:
+        """Score the batch against what the sampler proposes."""
+        query = Query.of(hidden_BD, batch)
+        made = estimate(self.layer, self.sampler, self.loss, query, step, clock, batch.weight_B)
+        return ClassScores(made, batch.weight_B)
+
+    def refresh(self, scores: Any, step: int, clock: StageClock) -> None:
+        """Let the sampler follow the classes that the step touched."""
+        made: Estimate = scores.estimate
+        with clock.stage("refresh"):
+            self.sampler.refresh(made.query, step, made.scores.touched_U)
+
+    # ------------------------------------------------------------ predicting
+
+    def top(self, hidden_BD: np.ndarray, k: int) -> np.ndarray:
+        """(B, k) int32 best classes of each row, best first. Rows must be current."""
+        return self.layer.largest(hidden_BD, k, by_magnitude=self.loss.by_magnitude)
+
+    def is_finite(self, hidden_BD: np.ndarray) -> bool:
+        """Whether all logits of these hidden states are numbers. Rows must be current."""
+        for lo, hi in self.layer.blocks(len(hidden_BD)):
+            logits = np.empty((len(hidden_BD), hi - lo), dtype=np.float32)
+            self.layer.block_logits(hidden_BD, lo, hi, logits)
+            if not np.isfinite(logits).all():
+                return False
+        return True
+
+    # ------------------------------------------------------------ state
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """The class matrix under ``layer.``, the sampler's tables under ``sampler.``."""
+        parts: dict[str, Any] = {"layer": self.layer.table, "sampler": self.sampler}
+        return {f"{part}.{name}": value for part, owner in parts.items() for name, value in owner.state_dict().items()}
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Restore what ``state_dict`` gave."""
+        for part, owner in (("layer", self.layer.table), ("sampler", self.sampler)):
+            prefix = f"{part}."
+            owner.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})

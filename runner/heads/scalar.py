@@ -1,0 +1,117 @@
+"""The head of a network with one output: linear regression by squared loss, two classes by logistic loss.
+
+There is no class matrix and nothing is sampled: prediction = h . w + b, one row of weights.
+
+Legend: B rows of a batch, D hidden size.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from runner.machine.clock import StageClock
+from runner.optimizers import OptimizerConfig, RowGradient, RowTable
+
+ScalarLoss = Literal["squared", "logistic"]
+_THE_ROW = np.zeros(1, dtype=np.int32)
+
+
+class ResponseBatch(Protocol):
+    """A batch whose rows have one number each to predict."""
+
+    @property
+    def response_B(self) -> np.ndarray:
+        """(B,) float32: any number under squared loss, 0 or 1 under logistic loss."""
+
+    @property
+    def weight_B(self) -> np.ndarray | None:
+        """(B,) float32 factors of the rows' losses; None: 1 / B each."""
+
+
+def squared_loss(prediction_B: np.ndarray, response_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (prediction - response)^2 of each row and its derivative with regard to the prediction, float64."""
+    residual_B = prediction_B.astype(np.float64) - response_B
+    return residual_B**2, 2 * residual_B
+
+
+def logistic_loss(prediction_B: np.ndarray, response_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return -log of the response's probability, sigmoid(prediction) being that of 1, and its derivative, float64."""
+    x_B = prediction_B.astype(np.float64)
+    small_B = np.exp(-np.abs(x_B))
+    sigmoid_B = np.where(x_B >= 0, 1, small_B) / (1 + small_B)
+    return np.maximum(x_B, 0) - x_B * response_B + np.log1p(small_B), sigmoid_B - response_B
+
+
+LOSSES = {"squared": squared_loss, "logistic": logistic_loss}
+
+
+class ScalarScores:
+    """A batch scored by the head of one output."""
+
+    candidates_per_row = 0.0
+
+    def __init__(self, head: "ScalarHead", hidden_BD: np.ndarray, batch: ResponseBatch, step: int) -> None:
+        self.head, self.hidden_BD, self.step = head, hidden_BD, step
+        self.loss_B, slope_B = LOSSES[head.loss](head.predict(hidden_BD), batch.response_B)
+        weight_B = batch.weight_B
+        if weight_B is None:
+            weight_B = np.full(len(hidden_BD), 1 / len(hidden_BD), dtype=np.float64)
+        self.loss = float(np.dot(weight_B, self.loss_B))
+        self._grad_B = (weight_B * slope_B).astype(np.float32)
+
+    def gradients(self) -> tuple[RowGradient, np.ndarray]:
+        """Return the gradient of the row of weights, not applied, and that of the hidden states (B, D)."""
+        table, grad_B = self.head.table, self._grad_B
+        gradient = RowGradient(
+            table=table,
+            rows_U=_THE_ROW,
+            grad_UD=(grad_B @ self.hidden_BD)[None],
+            bias_grad_U=np.array([grad_B.sum()], dtype=np.float32),
+        )
+        return gradient, grad_B[:, None] * table.weights[0]
+
+    def update(self) -> np.ndarray:
+        """Apply the gradient; return that of the hidden states (B, D), as they met the weights before the step."""
+        gradient, grad_hidden_BD = self.gradients()
+        gradient.apply(self.step)
+        return grad_hidden_BD
+
+
+class ScalarHead:
+    """One output on the hidden states, which starts at 0."""
+
+    def __init__(self, *, dim: int, loss: ScalarLoss, optimizer: OptimizerConfig) -> None:
+        self.loss = loss
+        self.table = RowTable(optimizer, np.zeros((1, dim), dtype=np.float32), bias=True)
+
+    @property
+    def tables(self) -> Sequence[RowTable]:
+        """The row of weights."""
+        return (self.table,)
+
+    def predict(self, hidden_BD: np.ndarray) -> np.ndarray:
+        """(B,) float32 outputs; under logistic loss log odds."""
+        return hidden_BD @ self.table.weights[0] + self.table.bias[0, 0]
+
+    def score(self, hidden_BD: np.ndarray, batch: ResponseBatch, step: int, clock: StageClock) -> ScalarScores:
+        """Predict the batch and take the loss."""
+        self.table.before_step(step)
+        with clock.stage("loss"):
+            return ScalarScores(self, hidden_BD, batch, step)
+
+    def refresh(self, scores: Any, step: int, clock: StageClock) -> None:
+        """Do nothing: there are no tables that follow the weights."""
+
+    def is_finite(self, hidden_BD: np.ndarray) -> bool:
+        """Whether all outputs for these hidden states are numbers."""
+        return bool(np.isfinite(self.predict(hidden_BD)).all())
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """The row of weights with its optimizer state, under ``output.``."""
+        return {f"output.{name}": array for name, array in self.table.state_dict().items()}
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Restore what ``state_dict`` gave."""
+        prefix = "output."
+        self.table.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})

@@ -1,0 +1,132 @@
+"""A network is an encoder and a head; a training step goes through both.
+
+batch -> ENCODE -> SAMPLE -> SCORE -> LOSS -> UPDATE -> REFRESH
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+
+from runner.contracts import Head, HeadScores
+from runner.heads.classes import ClassesHead
+from runner.machine.clock import StageClock
+from runner.machine.device import device_of
+from runner.models.base import Encoder
+from runner.optimizers import STATE_OF_TRAINING, Gradient, RowGradient, RowTable, clipping_factor
+
+if TYPE_CHECKING:
+    from runner.config import RunConfig
+
+AnyHead = TypeVar("AnyHead", bound=Head)
+
+
+class Network(Generic[AnyHead]):
+    """Encoder and head, trained together.
+
+    ``clip``: largest norm of the gradient of all weights together; None: any. ``tied``: the encoder's input rows are
+    the head's, so that they take one step by the sum of both gradients.
+    """
+
+    def __init__(self, encoder: Encoder, head: AnyHead, *, clip: float | None = None, tied: bool = False) -> None:
+        self.encoder, self.head = encoder, head
+        self._clip = clip
+        self._steps_together = tied or clip is not None
+
+    @classmethod
+    def of(cls, config: "RunConfig", head: AnyHead, *, num_features: int) -> "Network[AnyHead]":
+        """The network of a run's configuration: its model's encoder under the head."""
+        encoder = config.model.build(
+            num_features=num_features, classes=head.tables[0], optimizer=config.optimizer, seed=config.seed
+        )
+        if config.hardware.name == "gpu":
+            encoder.move_to(device_of(config.hardware))
+        return cls(encoder, head, clip=config.training.clip, tied=config.model.tied)
+
+    @property
+    def tables(self) -> list[RowTable]:
+        """All weights that are rows, each table once."""
+        return [*self.encoder.tables, *self.head.tables]
+
+    # ------------------------------------------------------------ a training step
+
+    def train_step(self, batch: Any, step: int, clock: StageClock) -> HeadScores:
+        """Take one step (1-based) on a batch; what is returned knows the batch's loss and candidates."""
+        with clock.stage("encode"):
+            hidden_BD = self.encoder.forward(batch, step)
+        scores = self.head.score(hidden_BD, batch, step, clock)
+        if self._steps_together:
+            self._update_together(scores, step, clock)
+        else:
+            with clock.stage("update"):
+                grad_hidden_BD = scores.update()
+            with clock.stage("encode"):
+                self.encoder.backward(grad_hidden_BD, step)
+        self.head.refresh(scores, step, clock)
+        return scores
+
+    def _update_together(self, scores: HeadScores, step: int, clock: StageClock) -> None:
+        """Let all weights take their step when every gradient is known, so that they can be summed and clipped."""
+        with clock.stage("update"):
+            of_head, grad_hidden_BD = scores.gradients()
+        with clock.stage("encode"):
+            gradients = self.encoder.gradients(grad_hidden_BD, step)
+        with clock.stage("update"):
+            others: list[Gradient] = []
+            for gradient in gradients:
+                if isinstance(gradient, RowGradient) and gradient.table is of_head.table:
+                    of_head = of_head.plus(gradient)
+                else:
+                    others.append(gradient)
+            factor = 1.0 if self._clip is None else clipping_factor([of_head, *others], self._clip)
+            for gradient in (of_head, *others):
+                gradient.apply(step, factor)
+
+    def set_lr(self, lr: float) -> None:
+        """Set the learning rate of the steps to come. All rows must be current."""
+        for table in self.tables:
+            table.set_lr(lr)
+
+    # ------------------------------------------------------------ the weights as they stand
+
+    def read_all(self, step: int) -> None:
+        """Bring every row up to date with the steps before ``step``, for ranking over all classes."""
+        for table in self.tables:
+            table.read(None, step)
+
+    def is_finite(self, batch: Any) -> bool:
+        """Whether all weights and a batch's outputs are numbers; a blow-up in the last step shows nowhere else."""
+        parts = [part for table in self.tables for part in (table.weights, table.bias)]
+        if not all(np.isfinite(part).all() for part in (*parts, *self.encoder.dense)):
+            return False
+        return self.head.is_finite(self.encoder.encode(batch))
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """All that a resumed run needs: the encoder's under ``encoder.``, and the head's."""
+        of_encoder = {f"encoder.{name}": array for name, array in self.encoder.state_dict().items()}
+        return {**of_encoder, **self.head.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Restore what ``state_dict`` gave."""
+        prefix = "encoder."
+        self.encoder.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
+        self.head.load_state_dict({name: array for name, array in state.items() if not name.startswith(prefix)})
+
+    def final_weights(self) -> dict[str, np.ndarray]:
+        """What predicting and sampling need of the state: weights and the sampler's tables."""
+
+        def is_needed(name: str) -> bool:
+            return name.startswith("sampler.") or name.rpartition(".")[2] not in STATE_OF_TRAINING
+
+        return {name: array for name, array in self.state_dict().items() if is_needed(name)}
+
+    def load_final_weights(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Restore what ``final_weights`` or ``state_dict`` gave, to predict and sample with, not to train on."""
+        state = self.state_dict()
+        self.load_state_dict({**state, **weights})
+        if state.keys() - weights.keys():  # without their history, rows stay as they are
+            for table in self.tables:
+                table.forget_steps()
+
+
+ClassNetwork = Network[ClassesHead]

@@ -1,0 +1,311 @@
+"""The training loop: steps, evaluations, checkpoints, and what a run leaves in its folder at the end.
+
+    draw -> batch -> ENCODE -> SAMPLE -> SCORE -> LOSS -> UPDATE -> REFRESH
+
+What differs between kinds of data is a ``Task`` (``runner.tasks``).
+"""
+
+import math
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from runner.config import RunConfig
+from runner.diagnosis.measures import measures_of, proposal_of
+from runner.errors import Diverged
+from runner.machine import memory
+from runner.machine.clock import StageClock
+from runner.network import ClassNetwork, Network
+from runner.tasks import Task
+from runner.tasks.base import PROGRESS_BAR
+from runner.training.progress import Progress
+from runner.training.run_folder import RunFolder, provenance
+from runner.training.schedule import Schedule
+from runner.training.warm_up import warm_up
+
+_KEPT_BYTES = 64 * 2**20  # weights that are kept unless the configuration says something
+_EXAMPLES = "examples."  # prefix of the example sampler's arrays in a checkpoint
+
+
+@contextmanager
+def stop_signals() -> Iterator[list[int]]:
+    """Collect Ctrl-C and SIGTERM, so that a step ends before the run does; a second Ctrl-C stops at once."""
+    received: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    try:
+        old = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: whoever runs us there handles signals
+        yield received
+        return
+    try:
+        yield received
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+class Training:
+    """A run in progress: what never changes is set here, what changes is in ``progress``, the network and its sampler.
+
+    Raises DataError, ConfigError or RunnerError where the configuration does not fit the data.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: RunFolder,
+        task: Task,
+        data_checksum: str,
+        summary: dict[str, Any],
+        threads: int,
+    ) -> None:
+        self.config, self.folder, self.task, self.summary = config, folder, task, summary
+        self.examples = config.batch_sampler.build(
+            examples=task.examples, batch_size=config.batch_size, seed=config.seed
+        )
+        folder.write_provenance(provenance(config, threads, data_checksum), resumed=folder.has_checkpoint)
+        print(f"{config.run_id}: {task.description}; preparing kernels", file=sys.stderr)
+        begin = time.perf_counter()
+        warm_up(config)
+        self.warm_up_seconds = time.perf_counter() - begin
+
+        self.per_epoch = task.training.steps_per_epoch
+        self.network: ClassNetwork = Network.of(config, task.build_head(), num_features=task.num_features)
+        self.schedule = Schedule.of(config, self.per_epoch)
+        self.last_step = config.epochs * self.per_epoch
+        if config.max_steps is not None:
+            self.last_step = min(self.last_step, config.max_steps)
+        fractions = np.arange(1, config.evaluation.per_epoch + 1) / config.evaluation.per_epoch
+        self.evaluate_after = set(np.ceil(fractions * self.per_epoch).astype(int).tolist())
+        self.probe = task.glance()
+        self.diagnosed = task.probe(config.diagnostics.rows)
+        self.progress = Progress(best_lr=config.optimizer.lr)
+        self.peak_mb = 0.0  # until the last diagnostics, whose own memory is no part of the training's
+
+    # ------------------------------------------------------------ going
+
+    def go(self) -> None:
+        """Train from the newest checkpoint, or from the start, to the end."""
+        self._resume()
+        config, progress, task = self.config, self.progress, self.task
+        if progress.step == 0:
+            self._probe()
+        saved_at, save_cost = time.perf_counter(), 0.0
+        epochs, steps = divmod(self.last_step, self.per_epoch)
+        bar = tqdm(
+            total=epochs * task.rows_per_epoch + steps * task.rows_per_step, initial=progress.rows, unit=task.unit,
+            unit_scale=True, desc=config.sampler.name, **PROGRESS_BAR,
+        )  # fmt: skip
+        with bar, stop_signals() as stopping:
+            while not self._is_over():
+                bar.update(self._step())
+                self._show(bar)
+                step = progress.step
+                in_epoch = (step - 1) % self.per_epoch + 1
+                if in_epoch in self.evaluate_after or step == self.last_step:
+                    self._evaluate_subset()
+                if in_epoch == self.per_epoch:
+                    self.schedule.end_epoch(progress)
+                    # The evaluation before it made all rows current, so that what they missed is of one rate.
+                    self.network.set_lr(self.schedule.rate(progress))
+                if self._diagnostics_are_due():
+                    self._diagnose()
+                if stopping:
+                    self._save()
+                    bar.close()
+                    again = "the same command without force=true" if config.force else "the same command"
+                    print(f"interrupted: a checkpoint is saved; {again} continues", file=sys.stderr)
+                    raise KeyboardInterrupt
+                # Saving takes at most a twentieth of the time, however large the model.
+                if time.perf_counter() - saved_at > max(config.checkpoint_seconds, 20 * save_cost):
+                    begin = time.perf_counter()
+                    self._save()
+                    saved_at = time.perf_counter()
+                    save_cost = saved_at - begin
+        self._finish()
+
+    def _step(self) -> int:
+        """Take a training step and return its rows; drawing examples and assembling the batch are timed too."""
+        progress, task = self.progress, self.task
+        clock = StageClock()
+        begin = time.perf_counter()
+        progress.step += 1
+        view = task.view(self.network)
+        with clock.stage("sample"):
+            draw = self.examples.draw(progress.step, view)
+        batch = task.batch(draw)
+        scores = self.network.train_step(batch, progress.step, clock)
+        with clock.stage("refresh"):
+            self.examples.refresh(progress.step, view)
+        progress.train_seconds += time.perf_counter() - begin
+        for stage, seconds in clock.seconds.items():
+            progress.stage_seconds[stage] += seconds
+        if not math.isfinite(scores.loss):
+            raise Diverged(f"the loss became {scores.loss} at step {progress.step}; try a smaller optimizer.lr")
+        progress.loss_sum += scores.loss
+        progress.loss_steps += 1
+        progress.candidates += scores.candidates_per_row
+        progress.rows += batch.num_rows
+        return int(batch.num_rows)
+
+    def _show(self, bar: "tqdm[Any]") -> None:
+        """Put loss and headline beside the bar every few steps."""
+        progress = self.progress
+        if progress.step % 20 and progress.step != self.last_step:
+            return
+        shown = f"loss {progress.mean_loss:.3f}"
+        if not math.isnan(progress.headline):  # as before the first evaluation
+            shown += f", {self.task.headline} {progress.headline:.3f}"
+        bar.set_postfix_str(shown, refresh=False)
+
+    def _is_over(self) -> bool:
+        return self.progress.step >= self.last_step or self.schedule.is_out_of_patience(self.progress)
+
+    # ------------------------------------------------------------ looking at the network
+
+    def _evaluate_subset(self) -> None:
+        progress = self.progress
+        self.network.read_all(progress.step + 1)
+        metrics = self.task.evaluate_subset(self.network)
+        progress.headline = self.task.headline_of(metrics)
+        progress.latest_loss = progress.mean_loss
+        score = self.task.validation_score(metrics)
+        if score is not None:
+            metrics = {**metrics, "lr": self.schedule.rate(progress)}
+            if progress.best_step == 0 or score < progress.best_score:
+                progress.best_score, progress.best_step, progress.best_lr = score, progress.step, metrics["lr"]
+                self.folder.save_best(progress.step, self.network.final_weights())
+        first_time = progress.loss_steps == progress.step
+        self.folder.observe(
+            {
+                "kind": "evaluation",
+                "step": progress.step,
+                "epoch": progress.step / self.per_epoch,
+                "train_seconds": progress.train_seconds,
+                "stage_seconds": dict(progress.stage_seconds),
+                "loss": progress.latest_loss,
+                **metrics,
+            }
+        )
+        progress.loss_sum, progress.loss_steps = 0.0, 0
+        if first_time:
+            self._probe()
+
+    def _probe(self) -> None:
+        """Record how the proposal compares with the softmax itself, for the distribution plots."""
+        step = self.progress.step
+        self.network.read_all(step + 1)
+        record = proposal_of(self.network, self.probe, step + 1)
+        self.folder.observe({"kind": "distribution", "step": step, "epoch": step / self.per_epoch, **record})
+
+    def _diagnostics_are_due(self) -> bool:
+        every = self.config.diagnostics.every_epochs
+        return every is not None and (self.progress.step % (every * self.per_epoch) == 0 or self._is_over())
+
+    def _diagnose(self) -> None:
+        """Measure the sampler as it stands, off the training's clock and off its peak memory."""
+        step = self.progress.step
+        self.network.read_all(step + 1)
+        if not self.network.is_finite(self.diagnosed):
+            return  # the next loss, or the end, says so
+        self.peak_mb = max(self.peak_mb, memory.peak_mb())
+        draws = self.config.diagnostics.draws
+        measures = measures_of(self.network, self.diagnosed, first_step=step + 1, draws=draws)
+        record = {"step": step, "epoch": step / self.per_epoch, "loss": self.config.loss.name, **measures.record()}
+        self.folder.observe({"kind": "diagnostics", **record})
+        memory.reset_peak()
+
+    # ------------------------------------------------------------ the end
+
+    def _finish(self) -> None:
+        self._save()  # the final evaluation can take long; a kill in it should not cost the training
+        progress, step = self.progress, self.progress.step
+        self.network.read_all(step + 1)
+        if not self.network.is_finite(self.probe):
+            raise Diverged(f"logits are not finite after step {step}; try a smaller optimizer.lr")
+        self._probe()
+        if progress.best_step not in (0, step):
+            self.network.load_final_weights(self.folder.load_best())
+        metrics = self.task.evaluate_final(self.network)
+        self._keep_weights()
+        self.folder.write_summary(
+            {
+                **self.summary,
+                "status": "finished",
+                "metrics": metrics,
+                "epochs": step / self.per_epoch,
+                "steps": step,
+                "train_seconds": progress.train_seconds,
+                "stage_seconds": dict(progress.stage_seconds),
+                "warm_up_seconds": self.warm_up_seconds,
+                "candidates_per_row": progress.candidates / max(1, step),
+                "peak_rss_mb": max(self.peak_mb, memory.peak_mb()),
+                "sampler_statistics": self.network.head.sampler.statistics,
+                **self._latest_diagnostics(),
+                **self._selection(),
+                **self.task.about_speed(progress.train_seconds, progress.rows),
+                "dataset": self.task.about_data(),
+            }
+        )
+        self.folder.drop_checkpoint()
+        self.folder.drop_best()
+        print(f"{self.task.closing(metrics)}; {progress.train_seconds:.1f} s of training", file=sys.stderr)
+
+    def _latest_diagnostics(self) -> dict[str, Any]:
+        """Return the summary's part about diagnostics: the last observation, nothing where none was made."""
+        made = [record for record in self.folder.observations() if record["kind"] == "diagnostics"]
+        return {"diagnostics": {key: value for key, value in made[-1].items() if key != "kind"}} if made else {}
+
+    def _selection(self) -> dict[str, Any]:
+        """Return the summary's part about validation: whose weights were measured, whether it ended the training."""
+        progress = self.progress
+        if progress.best_step == 0:
+            return {}
+        return {
+            "selection": {
+                "step": progress.best_step,
+                "epoch": progress.best_step / self.per_epoch,
+                "stopped_early": progress.step < self.last_step,
+                "lr": progress.best_lr,
+            }
+        }
+
+    def _keep_weights(self) -> None:
+        weights = self.network.final_weights()
+        size = sum(array.nbytes for array in weights.values())
+        keep = self.config.keep_weights
+        if keep or (keep is None and size <= _KEPT_BYTES):
+            self.folder.save_weights(self.progress.best_step or self.progress.step, weights)
+
+    # ------------------------------------------------------------ stopping and resuming
+
+    def _save(self) -> None:
+        of_examples = {f"{_EXAMPLES}{name}": array for name, array in self.examples.state_dict().items()}
+        arrays = {**self.network.state_dict(), **of_examples}
+        self.folder.save_checkpoint(self.progress.step, arrays, self.progress.state())
+
+    def _resume(self) -> None:
+        found = self.folder.load_checkpoint()
+        if found is None:
+            self.folder.metrics_path.unlink(missing_ok=True)
+            return
+        arrays, state = found
+        self.progress = Progress.of(state, str(self.folder.path))
+        self.network.load_state_dict({n: array for n, array in arrays.items() if not n.startswith(_EXAMPLES)})
+        self.examples.load_state_dict(
+            {n.removeprefix(_EXAMPLES): array for n, array in arrays.items() if n.startswith(_EXAMPLES)}
+        )
+        self.network.set_lr(self.schedule.rate(self.progress))
+        print(f"resuming at step {self.progress.step:,} of {self.last_step:,}", file=sys.stderr)

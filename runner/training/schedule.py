@@ -1,0 +1,64 @@
+"""The learning rate of every epoch: linear decay from the configuration, annealing by validation."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from runner.training.progress import Progress
+
+if TYPE_CHECKING:
+    from runner.config import RunConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """When an epoch ends, and at which learning rate the next one trains.
+
+    ``initial``: rate of the first epoch. ``decay``: final rate as a fraction of the initial one, reached linearly over
+    ``epochs``; None: it stays. ``anneal``: factor of the rate after an epoch without improvement; None: it stays.
+    ``patience``: epochs without improvement after which training stops; None: never.
+    """
+
+    initial: float
+    decay: float | None
+    anneal: float | None
+    patience: int | None
+    epochs: int
+    steps_per_epoch: int
+
+    @classmethod
+    def of(cls, config: "RunConfig", steps_per_epoch: int) -> "Schedule":
+        """The schedule of a run's configuration."""
+        training = config.training
+        return cls(
+            initial=config.optimizer.lr,
+            decay=training.decay,
+            anneal=training.anneal,
+            patience=training.patience,
+            epochs=config.epochs,
+            steps_per_epoch=steps_per_epoch,
+        )
+
+    def rate(self, progress: Progress) -> float:
+        """Learning rate of the step after ``progress``."""
+        epoch, share = progress.step // self.steps_per_epoch, 1.0
+        if self.decay is not None:
+            share -= (1 - self.decay) * min(1.0, epoch / max(1, self.epochs - 1))
+        return self.initial * progress.lr_factor * share
+
+    def end_epoch(self, progress: Progress) -> None:
+        """Lower the learning rate if validation did not improve in the epoch that ends here."""
+        if self.anneal is not None and self._epochs_without_improvement(progress) > 0:
+            progress.lr_factor *= self.anneal
+
+    def is_out_of_patience(self, progress: Progress) -> bool:
+        """Whether validation has not improved for so many whole epochs that training stops."""
+        at_end_of_epoch = progress.step % self.steps_per_epoch == 0
+        if self.patience is None or not at_end_of_epoch:
+            return False
+        return self._epochs_without_improvement(progress) >= self.patience
+
+    def _epochs_without_improvement(self, progress: Progress) -> int:
+        """Whole epochs since the one in which validation was best."""
+        if progress.best_step == 0:
+            return 0
+        return progress.step // self.steps_per_epoch - -(-progress.best_step // self.steps_per_epoch)

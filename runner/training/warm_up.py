@@ -1,0 +1,29 @@
+"""Compile or load every kernel that a configuration needs, before any clock starts."""
+
+from contextlib import suppress
+
+from runner.config import RunConfig
+from runner.diagnosis.measures import measures_of, proposal_of
+from runner.errors import Diverged
+from runner.machine.clock import StageClock
+from runner.network import Network
+from runner.tasks import rehearsal_of
+
+
+def warm_up(config: RunConfig) -> None:
+    """Train, evaluate and diagnose on throw-away data."""
+    task = rehearsal_of(config)
+    network = Network.of(task.config, task.build_head(), num_features=task.num_features)
+    sampler = config.batch_sampler.build(examples=task.examples, batch_size=task.config.batch_size, seed=config.seed)
+    clock, after = StageClock(), task.training.steps_per_epoch + 1
+    for step in range(1, after):
+        view = task.view(network)
+        network.train_step(task.batch(sampler.draw(step, view)), step, clock)
+        sampler.refresh(step, view)
+    network.read_all(after)
+    with suppress(Diverged):  # what steps of this size do to throw-away data says nothing
+        task.evaluate_subset(network)
+    probe = task.probe(8)
+    proposal_of(network, probe, after)
+    if config.diagnostics.every_epochs is not None:
+        measures_of(network, probe, first_step=after, draws=2)
