@@ -15,6 +15,7 @@ journal={arXiv:1703.05160}, year={2017}}
 Legend: B rows, N classes, M draws a row, L tables.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -124,10 +125,21 @@ class LshBucketConfig(HashedConfig):
 class LshBucket(Hashed):
     config: LshBucketConfig
 
-    def _sort(self, step: int) -> None:
-        super()._sort(step)
+    def __init__(self, config: LshBucketConfig, layer: "OutputLayer", seed: int) -> None:
+        super().__init__(config, layer, seed)
+        self._transpose_codes()
+
+    def _transpose_codes(self) -> None:
         # A class's codes side by side: stating its probability then costs one line of memory, not one a table.
         self._codes_NL = np.ascontiguousarray(self.tables.codes.T)
+
+    def rebuild(self, step: int) -> None:
+        super().rebuild(step)
+        self._transpose_codes()
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        super().load_state_dict(state)
+        self._transpose_codes()
 
     def sample(self, query: Query, step: int) -> Proposal:
         config, rows = self.config, query.num_rows

@@ -28,6 +28,7 @@ import numpy as np
 from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import require
 from runner.samplers.base import Sampler, SamplerConfig
+from runner.structures.class_rows import ClassRows
 from runner.structures.features import ONE, RandomFourier
 from runner.structures.sum_tree import MOST_CLASSES, SumTree
 
@@ -83,7 +84,7 @@ class Rff(Sampler):
         self.fourier = RandomFourier(dim=layer.dim, D=config.D, nu=config.nu, kind=config.features, seed=seed)
         self.tree = SumTree(n, self.fourier.num_features, _BLOCK if config.tree else n)
         self._floor = max(1, round(config.floor * ONE * config.D))
-        self._touched_step = np.zeros(n, dtype=np.int32)
+        self.classes = ClassRows(layer.table)
         self.refreshes = 0
         self.refreshed_rows = 0
         self.last_refresh = 0
@@ -131,16 +132,15 @@ class Rff(Sampler):
 
     def refresh(self, query: Query, step: int, touched_U: np.ndarray) -> bool:
         """Bring the features of the classes that moved up to date, when due."""
-        self._touched_step[touched_U] = step
+        self.classes.note_touched(touched_U, step)
         if step < self.last_refresh + self.config.refresh_period:
             return False
         moved = self._moved(step)
         self.last_refresh = step
         if len(moved) == 0:
             return False
-        table = self.layer.table
-        table.read(moved, step + 1)
-        self.tree.features_NF[moved] = self.fourier.features(table.weights, moved)
+        self.classes.bring_up(moved, step)
+        self.tree.features_NF[moved] = self.fourier.features(self.classes.matrix, moved)
         self.tree.update(moved)
         self.refreshes += 1
         self.refreshed_rows += len(moved)
@@ -152,7 +152,7 @@ class Rff(Sampler):
         Momentum moves a class on for many steps after it was touched, in all nine times as far as that step did. To
         follow it at each refresh would cost more than it tells: the class is read once more when it has come to rest.
         """
-        touched = self._touched_step
+        touched = self.classes.touched_step_R
         moved = touched > self.last_refresh
         settling = self.layer.table.settling_steps
         if settling > 0:
@@ -171,12 +171,12 @@ class Rff(Sampler):
         schedule = [self.refreshes, self.refreshed_rows, self.last_refresh]
         return {
             "features": self.tree.features_NF,  # of the vectors at the last refresh, which the layer no longer has
-            "touched_step": self._touched_step,
+            **self.classes.state_dict(),
             "schedule": np.array(schedule, dtype=np.int64),
         }
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         self.tree.features_NF[...] = state["features"]
-        self._touched_step[...] = state["touched_step"]
+        self.classes.load_state_dict(state)
         self.refreshes, self.refreshed_rows, self.last_refresh = state["schedule"].tolist()
         self.tree.rebuild()

@@ -526,7 +526,7 @@ def test_lsh_topk_takes_the_largest_logits_it_retrieves(case: str, layer: Output
     sampler: Any = build("lsh_topk", case, layer, bucket_cap=N)
     logits_BN = query.hidden_BD @ layer.table.weights.T + layer.table.bias_view
     code_LN = full_hashing(sampler, layer)
-    code_LB = sampler.family.hash(query.hidden_BD, np.arange(ROWS, dtype=np.int32))
+    code_LB = sampler.index.family.hash(query.hidden_BD, np.arange(ROWS, dtype=np.int32))
     retrieved_BN = (code_LN[:, None, :] == code_LB[:, :, None]).any(0)
     for row, (ids, log_counts) in enumerate(rows_of(sampler.sample(query, 1), ROWS)):
         found = np.flatnonzero(retrieved_BN[row])
@@ -583,8 +583,8 @@ def test_retrieved_set_is_the_union_of_the_query_buckets(
     """Brute force over codes: i is retrieved if and only if it agrees with a query in some table's code."""
     sampler: Any = build(mode, case, layer, center=center)
     weights = layer.table.weights - layer.table.weights.mean(0) if center else layer.table.weights
-    code_LN = sampler.family.hash(weights, np.arange(N, dtype=np.int32))
-    code_LB = sampler.family.hash(query.hidden_BD, np.arange(ROWS, dtype=np.int32))
+    code_LN = sampler.index.family.hash(weights, np.arange(N, dtype=np.int32))
+    code_LB = sampler.index.family.hash(query.hidden_BD, np.arange(ROWS, dtype=np.int32))
     for row, (ids, log_counts) in enumerate(rows_of(sampler.sample(query, 1), ROWS)):
         targets = query.targets_P[query.target_indptr_B1[row] : query.target_indptr_B1[row + 1]]
         asked = code_LN[:, targets] if mode == "lsh_label" else code_LB[:, row : row + 1]
@@ -613,7 +613,7 @@ def collisions(sampler: Any, layer: OutputLayer, query: Query) -> np.ndarray:
     if sampler.config.queries_with_label:
         asked_LP, row_P = code_LN[:, query.targets_P], query.row_P
     else:
-        asked_LP = sampler.family.hash(query.hidden_BD, np.arange(ROWS, dtype=np.int32))
+        asked_LP = sampler.index.family.hash(query.hidden_BD, np.arange(ROWS, dtype=np.int32))
         row_P = np.arange(ROWS)
     met_BN = np.zeros((ROWS, N), dtype=np.int64)
     np.add.at(met_BN, row_P, (code_LN[:, :, None] == asked_LP[:, None, :]).sum(0).T)
@@ -732,7 +732,9 @@ def move_rows(layer: OutputLayer, ids: list[int], step: int, seed: int) -> np.nd
 
 def full_hashing(sampler: Any, layer: OutputLayer) -> np.ndarray:
     """Codes of all class vectors around the centre that the sampler's codes stand around."""
-    return sampler.family.hash(layer.table.weights, np.arange(layer.num_classes, dtype=np.int32), sampler._center_D)
+    return sampler.index.family.hash(
+        layer.table.weights, np.arange(layer.num_classes, dtype=np.int32), sampler.index._center_D
+    )
 
 
 @pytest.mark.parametrize(("name", "case"), HASHED)
@@ -762,7 +764,7 @@ def test_refresh_is_a_rebuild(
     assert rounds >= 3
     assert not np.array_equal(sampler.tables.codes, before), "the steps must have moved some code"
     if not center:
-        assert sampler.rehashed_rows < 2 * N, "the steps touched 31 classes"
+        assert sampler.index.rehashed_rows < 2 * N, "the steps touched 31 classes"
 
 
 @pytest.mark.parametrize("rows", ["dense", "touched", "catch_up"])
@@ -796,8 +798,8 @@ def test_many_moved_classes_are_hashed_in_bulk(make_layer: Callable[..., OutputL
     sampler: Any = build("lsh_embedding", "simhash", layer)
     sampler.note_touched(move_rows(layer, list(range(N // 2 + 1)), 1, seed=1), 1)
     sampler.rebuild(1)
-    assert sampler.rehashed_rows == 2 * N
-    np.testing.assert_allclose(sampler._center_D, layer.table.weights.mean(0), atol=1e-6)
+    assert sampler.index.rehashed_rows == 2 * N
+    np.testing.assert_allclose(sampler.index._center_D, layer.table.weights.mean(0), atol=1e-6)
 
 
 @pytest.mark.parametrize(("share", "center", "bulk"), [(0.05, True, False), (0.2, True, True), (0.2, False, False)])
@@ -807,12 +809,12 @@ def test_a_mean_that_left_the_centre_moves_it(
     """``share``: how far the mean moves, in units of the vectors' distance from it; the tolerance is 0.1."""
     layer = make_layer(N, DIM, norm=2.0)
     sampler: Any = build("lsh_label", "simhash", layer, center=center)
-    weights, start = layer.table.weights, sampler._center_D.copy()
+    weights, start = layer.table.weights, sampler.index._center_D.copy()
     spread = np.sqrt(np.square(weights - weights.mean(0)).sum(1).mean())
     weights += np.float32(share * spread / np.sqrt(DIM))
     sampler.rebuild(1)
-    assert sampler.rehashed_rows == (2 * N if bulk else N)
-    np.testing.assert_allclose(sampler._center_D, weights.mean(0) if bulk else start, atol=1e-6)
+    assert sampler.index.rehashed_rows == (2 * N if bulk else N)
+    np.testing.assert_allclose(sampler.index._center_D, weights.mean(0) if bulk else start, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["lsh_label", "lsh_embedding"])

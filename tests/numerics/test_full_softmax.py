@@ -12,6 +12,7 @@ import torch
 from runner.config import compose
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
 from runner.data.batches import RowBatch
+from runner.heads.classes import ClassesHead
 from runner.heads.output_layer import OutputLayer
 from runner.machine.clock import StageClock
 from runner.network import Network
@@ -68,7 +69,11 @@ class PlainModel(torch.nn.Module):
 
 def make_network(num_classes: int, *overrides: str) -> Network:
     config = compose(["sampler=full", f"model.hidden={D}", "optimizer.lr=0.02", *overrides])
-    return Network(config, num_features=F, training=TrainingFacts.one_label_a_row(np.ones(num_classes, dtype=np.int64)))
+    return Network.of(
+        config,
+        ClassesHead.of(config, TrainingFacts.one_label_a_row(np.ones(num_classes, dtype=np.int64))),
+        num_features=F,
+    )
 
 
 @pytest.mark.parametrize("rows", ["dense", "catch_up"])

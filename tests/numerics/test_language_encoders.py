@@ -12,6 +12,7 @@ from runner.config import RunConfig, compose
 from runner.contracts import TrainingFacts
 from runner.data.text_batches import TextBatch, epoch_batches
 from runner.errors import ConfigError
+from runner.heads.classes import ClassesHead
 from runner.machine.clock import StageClock
 from runner.machine.device import device_of, settled
 from runner.models.recurrent import TextEncoder, positions
@@ -27,7 +28,7 @@ PLAIN = ["dataset=python_topics", "sampler=full", "model.dropout=0", f"batch_siz
 
 def network_of(config: RunConfig) -> tuple[Network, TextEncoder]:
     facts = TrainingFacts.one_label_a_row(np.ones(N, dtype=np.int64))
-    network = Network(config, num_features=N, training=facts)
+    network = Network.of(config, ClassesHead.of(config, facts), num_features=N)
     assert isinstance(network.encoder, TextEncoder)
     return network, network.encoder
 

@@ -10,6 +10,7 @@ import torch
 from runner.config import compose
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
 from runner.data.batches import RowBatch
+from runner.heads.classes import ClassesHead
 from runner.heads.output_layer import OutputLayer
 from runner.losses import LOSSES, GbceLoss, LossConfig
 from runner.network import Network
@@ -277,7 +278,9 @@ def test_an_empty_partition_estimate_teaches_nothing(
 def test_a_network_ranks_as_its_loss_reads_logits(loss: str) -> None:
     """Magnitudes where the loss trained them; then biases start where magnitudes are least."""
     config = compose(["sampler=uniform", f"loss={loss}", f"model.hidden={D}"])
-    network = Network(config, num_features=5, training=TrainingFacts.one_label_a_row(np.ones(N, dtype=np.int64)))
+    network = Network.of(
+        config, ClassesHead.of(config, TrainingFacts.one_label_a_row(np.ones(N, dtype=np.int64))), num_features=5
+    )
     by_magnitude = loss == "absolute_softmax"
     assert network.head.layer.table.bias_view == pytest.approx(0 if by_magnitude else -np.log(N))
     network.head.layer.table.bias_view[:] = 0

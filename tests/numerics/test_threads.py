@@ -105,7 +105,7 @@ def test_a_refresh_of_few_classes_has_the_same_bits(rows: str, make_layer: Calla
             layer.table.update_groups(groups, grad, groups[0], one, nobody, step)
             sampler.note_touched(ids, step)
             sampler.rebuild(step)
-        assert sampler.rehashed_rows == N + 2 * len(ids)
+        assert sampler.index.rehashed_rows == N + 2 * len(ids)
         states.append((*sampler.state_dict().values(), sampler.tables.start, sampler.tables.members))
     for a, b in zip(*states, strict=True):
         np.testing.assert_array_equal(a, b)

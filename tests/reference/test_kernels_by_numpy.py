@@ -26,7 +26,9 @@ from runner.kernels.math import fast_exp
 from runner.optimizers import AdamConfig, RowTable
 from runner.samplers import SAMPLERS
 from runner.samplers.static import StaticConfig, alias_table
-from runner.structures import BucketTables, Dwta, SimHash
+from runner.structures.dwta import Dwta
+from runner.structures.simhash import SimHash
+from runner.structures.tables import BucketTables
 
 few = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 seeds = st.integers(0, 2**32 - 1)

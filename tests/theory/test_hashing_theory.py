@@ -10,7 +10,8 @@ import pytest
 from runner.contracts import Query, TrainingFacts
 from runner.rng import mix
 from runner.samplers import SAMPLERS
-from runner.structures import Dwta, SimHash
+from runner.structures.dwta import Dwta
+from runner.structures.simhash import SimHash
 
 
 def at_angle(theta: float, dim: int, kind: str, seed: int = 0) -> np.ndarray:

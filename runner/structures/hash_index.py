@@ -1,0 +1,109 @@
+"""Hash tables over vectors that move: K concatenated hashes key each of L tables, which follow the vectors on demand.
+
+Class samplers index the class matrix, samplers of examples their stored representations (``contracts.Vectors``).
+Vectors that moved are hashed again one by one (LNS paper, Algorithm 5), all of them where most have moved.
+
+Legend: R vectors, D their size, L tables, U distinct rows, B queries.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from runner.contracts import Vectors
+from runner.kernels.dense import column_sums
+from runner.structures.dwta import Dwta
+from runner.structures.simhash import SimHash
+from runner.structures.tables import BucketTables
+
+HASH_FAMILIES: dict[str, type[Dwta] | type[SimHash]] = {"dwta": Dwta, "simhash": SimHash}
+_CENTER_TOLERANCE = 0.1  # how far the mean may leave the hashing's centre, as a share of the vectors' distance from it
+
+
+class HashIndex:
+    """Tables of all vectors and their maintenance.
+
+    ``center``: hash vectors minus their mean, as of the last time that all were hashed.
+    """
+
+    def __init__(
+        self, vectors: Vectors, *, family: str, K: int, L: int, bin_size: int, center: bool, seed: int
+    ) -> None:
+        self.vectors, self.seed = vectors, seed
+        self._centers = center
+        rows, dim = vectors.matrix.shape
+        self.num_rows = rows
+        # Four buckets a vector are plenty; more would be empty and cost memory.
+        max_bits = min(18, max(4, int(rows).bit_length() + 1))
+        kind = HASH_FAMILIES[family]
+        options = {"max_bits": max_bits, "bin_size": bin_size} if kind is Dwta else {}
+        self.family: Dwta | SimHash = kind(dim=dim, K=K, L=L, seed=seed, **options)
+        self.tables = BucketTables(L=L, num_rows=rows, code_bits=self.family.code_bits)
+        self.rehashed_rows = 0
+        self.last_build = 0
+        self._center_D = np.zeros(dim, dtype=np.float32)
+        self._rehash_all()
+        self._sort(0)
+
+    def codes_of(self, query_BD: np.ndarray) -> np.ndarray:
+        """(L, B) uint32: the buckets that queries fall into."""
+        return self.family.hash(query_BD, np.arange(len(query_BD), dtype=np.int32))
+
+    def rebuild(self, step: int) -> None:
+        """Hash the vectors that moved since the last rebuild, or all of them, and sort all into buckets anew.
+
+        All are hashed when most have moved, which is cheaper in bulk, and when the mean has moved away from the centre
+        that codes were made with. Vectors are taken as of the end of ``step``.
+        """
+        moved_U = self.vectors.changed_since(self.last_build)
+        if 2 * len(moved_U) > self.num_rows or not self._center_holds():
+            self.vectors.bring_up(None, step)
+            self._rehash_all()
+        elif len(moved_U):
+            self.vectors.bring_up(moved_U, step)
+            self.tables.codes[:, moved_U] = self.family.hash(self.vectors.matrix, moved_U, self._center_D)
+            self.rehashed_rows += len(moved_U)
+        self._sort(step)
+
+    def _sort(self, step: int) -> None:
+        """Sort all vectors into buckets, in an order within a bucket that is fresh at every step that does so."""
+        self.tables.build(self.seed, step)
+        self.last_build = step
+
+    def _rehash_all(self) -> None:
+        matrix = self.vectors.matrix
+        if self._centers:
+            column_sums(matrix, self._center_D)
+            self._center_D /= np.float32(self.num_rows)
+        rows = np.arange(self.num_rows, dtype=np.int32)
+        self.family.hash(matrix, rows, self._center_D, out=self.tables.codes)
+        self.rehashed_rows += self.num_rows
+
+    def _center_holds(self) -> bool:
+        """Whether the mean is still near the centre of the last full hashing, in units of the vectors' spread."""
+        if not self._centers:
+            return True
+        matrix = self.vectors.matrix
+        mean_D = np.empty_like(self._center_D)
+        column_sums(matrix, mean_D)
+        mean_D /= np.float32(self.num_rows)
+        some = matrix[:: max(1, self.num_rows // 1000)]
+        spread = np.square(some - mean_D).sum(axis=1).mean()
+        return bool(np.square(mean_D - self._center_D).sum() <= _CENTER_TOLERANCE**2 * spread)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Return codes and their centre, and what the vectors remember; members are a function of the codes."""
+        return {
+            "codes": self.tables.codes,
+            "center": self._center_D,
+            "built": np.array([self.rehashed_rows, self.last_build], dtype=np.int64),
+            **self.vectors.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Restore what ``state_dict`` gave."""
+        self.tables.codes[...] = state["codes"]
+        self._center_D[...] = state["center"]
+        self.vectors.load_state_dict(state)
+        self.rehashed_rows, last_build = (int(number) for number in state["built"])
+        self._sort(last_build)
