@@ -353,7 +353,7 @@ class _Run:
                         loss = self.loss_sum / max(1, self.loss_steps)
                         shown = f"loss {loss:.3f}"
                         if not math.isnan(self.headline):  # as before the first evaluation
-                            shown += f", {task.headline} {self.headline:.3f}"
+                            shown += f", {task.headline().label} {task.headline().text(self.headline)}"
                         bar.set_postfix_str(shown, refresh=False)
                     in_epoch = self.step - epoch * self.per_epoch
                     if in_epoch in self.evaluate_after or self.step == self.last_step:
@@ -405,7 +405,7 @@ class _Run:
         score = self.task.validation_score(metrics)
         if score is not None:
             metrics = {**metrics, "lr": self.network.layer.table.lr}
-            if self.best_step == 0 or score < self.best_score:
+            if self.best_step == 0 or self.task.headline().improves(score, self.best_score):
                 self.best_score, self.best_step, self.best_lr = score, self.step, metrics["lr"]
                 self.folder.save_best(self.step, self.network.final_weights())
         first_time = self.loss_steps == self.step
@@ -512,6 +512,7 @@ class _Run:
                 "sampler_statistics": self.network.sampler.statistics,
                 **self._latest_diagnostics(),
                 **self._selection(),
+                **self.task.about_measures(),
                 **self.task.about_speed(self.clock.total, self.rows),
                 "dataset": self.task.about_data(),
             }
