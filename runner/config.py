@@ -97,7 +97,7 @@ class OutputConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnosticsConfig:
-    """How far the sampler is from the softmax, measured at the ends of epochs (see ``runner.diagnosis.measures``).
+    """How far the sampler is from the softmax, measured at the ends of epochs (see ``runner.diagnosis.divergence``).
 
     ``every_epochs``: after every so many epochs and at the end; None: never. ``rows``: test rows of the probe.
     ``draws``: proposals that gradients are averaged over.

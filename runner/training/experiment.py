@@ -21,7 +21,8 @@ import numpy as np
 from tqdm import tqdm
 
 from runner.config import RunConfig, set_threads
-from runner.diagnosis.measures import measures_of, proposal_of
+from runner.diagnosis.by_rank import proposal_of
+from runner.diagnosis.divergence import divergence_of
 from runner.errors import ConfigError, DataError, DataNotPrepared, Diverged, RunnerError
 from runner.heads.output_layer import OutputLayer
 from runner.machine import memory
@@ -189,7 +190,7 @@ def warm_up(config: RunConfig) -> None:
     probe = task.probe(8)
     proposal_of(network, probe, after)
     if config.diagnostics.every_epochs is not None:
-        measures_of(network, probe, first_step=after, draws=2)
+        divergence_of(network, probe, first_step=after, draws=2)
 
 
 @contextmanager
@@ -468,9 +469,9 @@ class _Run:
             return  # the next loss, or the end, says so
         self.peak_mb = max(self.peak_mb, memory.peak_mb())
         draws = self.config.diagnostics.draws
-        measures = measures_of(self.network, self.diagnosed, first_step=self.step + 1, draws=draws)
+        divergence = divergence_of(self.network, self.diagnosed, first_step=self.step + 1, draws=draws)
         epoch = self.step / self.per_epoch
-        record = {"step": self.step, "epoch": epoch, "loss": self.config.loss.name, **measures.record()}
+        record = {"step": self.step, "epoch": epoch, "loss": self.config.loss.name, **divergence.record()}
         self.folder.observe({"kind": "diagnostics", **record})
         memory.reset_peak()
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from runner import rng
 from runner.diagnosis.measures import (
     BELOW_NOISE,
     INFINITE,
@@ -19,6 +17,8 @@ from runner.diagnosis.measures import (
     measure,
     proposal_against_truth,
 )
+
+from runner import rng
 from runner.heads.output_layer import OutputLayer
 from runner.losses import LOSSES
 from runner.samplers import SAMPLERS, Everything, Proposal, Query, Sampler, TrainingFacts
