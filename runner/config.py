@@ -98,7 +98,7 @@ class OutputConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnosticsConfig:
-    """How far the sampler is from the softmax, measured at the ends of epochs (see ``runner.diagnosis.measures``).
+    """How far the sampler is from the softmax, measured at the ends of epochs (see ``runner.diagnosis.divergence``).
 
     ``every_epochs``: after every so many epochs and at the end; None: never. ``rows``: test rows of the probe.
     ``draws``: proposals that gradients are averaged over.
@@ -207,28 +207,34 @@ class RunConfig:
         """Plain nested dict, as written to the run folder's config.yaml.
 
         Sections that change nothing are left out, so that they do not tell runs apart: ``diagnostics`` where there are
-        none, ``output`` where logits are h . w + b, ``windows`` where nothing is text, ``training`` where no part of it
-        is asked for.
+        none, ``output`` where logits are h . w + b, ``training`` where no part of it is asked for; and so are sections
+        of other tasks, such as ``windows`` where nothing is text.
         """
         out = dataclasses.asdict(self)
         if self.diagnostics.every_epochs is None:
             del out["diagnostics"]
         if self.output == OutputConfig():
             del out["output"]
-        if self.dataset.family != "text":
-            del out["windows"]
+        for section in self._sections_of_other_tasks():
+            del out[section]
         if self.training == TrainingConfig():
             del out["training"]
         if out["batch_sampler"] == _EVERY_EXAMPLE_ONCE:
             del out["batch_sampler"]
         return out
 
+    def _sections_of_other_tasks(self) -> set[str]:
+        from runner.tasks import TASKS, task_class
+
+        return set().union(*(task.sections for task in TASKS.values())) - task_class(self).sections
+
     def check_model_reads_dataset(self) -> None:
         """ConfigError where the model reads another family of data (rows, text) than the data set is of.
 
-        Or where something is asked of a validation set and there is none.
+        Or where a section is set that another task uses, or something is asked of a validation set and there is none.
         """
         from runner.models import MODELS
+        from runner.tasks import task_class
 
         family, reads = self.dataset.family, self.model.reads
         fitting = ", ".join(name for name, model in MODELS.items() if model.reads == family)
@@ -237,13 +243,16 @@ class RunConfig:
             f"dataset={self.dataset.name} is of {family} and model={self.model.name} reads {reads};"
             f" models that read {family}: {fitting}",
         )
-        require(
-            family == "text" or self.windows == WindowsConfig(),
-            f"windows are of texts, and dataset={self.dataset.name} is of {family}; leave windows as it is",
-        )
+        usual = {field.name: field.default for field in dataclasses.fields(self)}
+        for section in sorted(self._sections_of_other_tasks()):
+            require(
+                getattr(self, section) == usual[section],
+                f"{section}: what dataset={self.dataset.name}, which is of {family}, is trained for has no use of it;"
+                f" leave {section} as it is",
+            )
         for key in ("anneal", "patience"):
             require(
-                family == "text" or getattr(self.training, key) is None,
+                task_class(self).has_validation or getattr(self.training, key) is None,
                 f"training.{key} goes by a validation set, and dataset={self.dataset.name} has none; leave it null",
             )
 

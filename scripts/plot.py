@@ -1,4 +1,4 @@
-"""Draw figures from run folders: those of a paper, or P@1 (texts: perplexity) against seconds of all finished runs.
+"""Draw figures from run folders: those of a paper, or the headline against seconds of all finished runs.
 
 python scripts/plot.py lns_figure4 --profile small
 python scripts/plot.py --frontier wordnet_hypernym --keys sampler.K sampler.L
@@ -11,7 +11,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
 from runner.errors import RunnerError
-from runner.report.tables import PROFILES, TABLES, load_table, table_names
+from runner.report.grids import PROFILES
+from runner.report.tables import TABLES, load_table, table_names
 
 
 def main() -> int:
@@ -40,8 +41,8 @@ def draw(arguments: argparse.Namespace, results_dir: Path) -> list[Path]:
     from runner.report import plots
     from runner.report.figure_style import save
     from runner.report.frontier import frontier, settings_of_records
+    from runner.report.grids import expand
     from runner.report.records import all_records
-    from runner.report.tables import expand
 
     if arguments.frontier:
         of_set = [

@@ -11,7 +11,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
 from runner.errors import RunnerError
-from runner.report.tables import PROFILES, TABLES, load_table, table_names
+from runner.report.grids import PROFILES
+from runner.report.tables import TABLES, load_table, table_names
 
 
 def main() -> int:
@@ -70,7 +71,7 @@ def sweep(results_dir: Path, arguments: argparse.Namespace) -> int:
         keys = arguments.keys or differing_keys(records)
         table = sweep_table(records, keys)
         parts = [f"# {method} on {dataset}", markdown_table(as_text(table))]
-        for measure, grid in pivots(table, keys).items():
+        for measure, grid in pivots(table, keys, records).items():
             text = as_text(grid.reset_index().rename(columns={keys[0]: f"{keys[0]} \\ {keys[1]}"}))
             parts += [f"## {measure}", markdown_table(text)]
         stem = folder / f"{dataset}-{method}"

@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs 
 
 from runner.config import CONF
 from runner.errors import RunnerError
+from runner.report.grids import PROFILES
 from runner.report.tables import (
-    PROFILES,
     TABLES,
     BenchSpec,
     TableSpec,
@@ -75,7 +75,7 @@ def reproduce(
     specs: Sequence[TableSpec], by_name: Sequence[TableSpec], left: Sequence[BenchSpec], arguments: argparse.Namespace
 ) -> int:
     """Run and render ``specs``; of ``by_name``, render what has been run before. ``left``: for the names only."""
-    from runner.diagnosis.tables import diagnose_runs
+    from runner.report.diagnosed import diagnose_runs
     from runner.report.layout import markdown_table
     from runner.report.plan import Outcome, execute, plan, plan_table, plan_total
     from runner.report.render import has_runs, render

@@ -182,7 +182,7 @@ def draw_figure(report: dict[str, Any], stem: Path) -> Path:
         figure, axes = new_figure(1, 1, width=6.4, height=4.2)
         axis = axes[0, 0]
         names = dict.fromkeys(row["method"] for size in report["sizes"] for row in size["results"])
-        for name, (colour, marker) in looks_of(names).items():
+        for name, look in looks_of(names).items():
             points = [
                 (size["classes"], row["draw_ms"])
                 for size in report["sizes"]
@@ -193,7 +193,10 @@ def draw_figure(report: dict[str, Any], stem: Path) -> Path:
                 continue
             classes = [n for n, _ in points]
             median = [spread["median"] for _, spread in points]
-            axis.plot(classes, median, label=name, linewidth=1.4, markersize=5, color=colour, marker=marker)
+            axis.plot(
+                classes, median, label=name, linewidth=1.4, markersize=5, color=look.colour, marker=look.marker,
+                linestyle=look.linestyle,
+            )  # fmt: skip
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.set_xlabel("classes")

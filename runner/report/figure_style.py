@@ -1,56 +1,29 @@
-"""How every figure looks. One colour, marker and label per method everywhere (Okabe and Ito's palette)."""
+"""How every figure looks: style, sizes and axes, and the catalogue's colour, marker and line of each method."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from runner.report.methods import Marker, Method, known_methods
 
 if TYPE_CHECKING:
     import numpy as np
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-Marker = str | tuple[int, int, int]  # matplotlib's; (n, 1, a): a star of n points, turned by a degrees
-COLOURS = {
-    "full": "#000000",
-    "lsh_embedding": "#D55E00",
-    "lsh_label": "#E69F00",
-    "topk": "#0072B2",
-    "unigram": "#009E73",
-    "log_uniform": "#56B4E9",
-    "nce": "#CC79A7",
-    "uniform": "#7F7F7F",
-    "full_bf16": "#666666",
-    "lsh_embedding_shared": "#8C2D04",
-    "lsh_label_shared": "#B8A200",
-    "exact": "#444444",
-    "in_batch": "#DDCC77",
-    "lsh": "#F0A07A",
-    "lsh_topk": "#8B5A2B",
-    "quadratic": "#7A68A6",
-    "sphere": "#B8A9D9",
-    "rff": "#117733",
-    "bis": "#66A61E",
-    "ns": "#A6761D",
-    "is": "#1F9E89",
-    "midx_pq": "#882255",
-    "midx_rq": "#CC3366",
-    "midx_exact": "#332288",
-    "midx_learn_pq": "#E377C2",
-    "midx_learn_rq": "#FF9DA7",
-}
-MARKERS: dict[str, Marker] = {
-    "full": "s", "lsh_embedding": "o", "lsh_label": "D", "topk": "^", "unigram": "v", "log_uniform": "P",
-    "nce": "X", "uniform": "*", "full_bf16": "p", "lsh_embedding_shared": "h", "lsh_label_shared": "d",
-    "exact": "8", "lsh": "<", "lsh_topk": ">", "quadratic": "H", "sphere": (6, 1, 0), "rff": (3, 1, 0),
-    "in_batch": (8, 1, 0), "bis": "+", "ns": "x", "is": "1",
-    "midx_pq": (4, 1, 0), "midx_rq": (4, 1, 45), "midx_exact": (5, 1, 36), "midx_learn_pq": (3, 1, 60),
-    "midx_learn_rq": (3, 1, 30),
-}  # fmt: skip
-OTHER = "#7F7F7F"
-_MORE = (  # for methods without a look of their own, by their order in the figure
-    ("#332288", "<"), ("#88CCEE", ">"), ("#117733", "H"), ("#999933", "8"), ("#AA4499", "p"), ("#882255", "d"),
-    ("#44AA99", "v"), ("#DDCC77", "^"), ("#661100", "X"), ("#6699CC", "P"),
+
+class Look(NamedTuple):
+    """How a method is drawn: matplotlib's colour, marker and line style."""
+
+    colour: str
+    marker: Marker
+    linestyle: str
+
+
+_MORE = (  # for methods that the catalogue has not, by their order in the figure
+    ("#332288", "<"), ("#2D7FA8", ">"), ("#117733", "H"), ("#7F7F20", "8"), ("#AA4499", "p"), ("#882255", "d"),
+    ("#2F8F80", "v"), ("#A08A20", "^"), ("#661100", "X"), ("#4F77B0", "P"),
 )  # fmt: skip
 STYLE: Any = {
     "font.size": 10,
@@ -66,10 +39,20 @@ STYLE: Any = {
 }
 
 
-def looks_of(names: Iterable[str]) -> dict[str, tuple[str, Marker]]:
-    """Colour and marker of each method; those without one of their own get one that no other has in this figure."""
-    spare = itertools.cycle(_MORE)
-    return {name: (COLOURS[name], MARKERS[name]) if name in COLOURS else next(spare) for name in names}
+def looks_of(names: Iterable[str]) -> dict[str, Look]:
+    """The look of each method by its name in the catalogue; others get one that no other has in this figure."""
+    known = known_methods()
+    spare = (Look(colour, marker, style) for style in itertools.cycle(("-", "--", "-.")) for colour, marker in _MORE)
+    return {
+        name: Look(known[name].colour, known[name].marker, known[name].linestyle) if name in known else next(spare)
+        for name in names
+    }
+
+
+def looks_of_rows(methods: Sequence[Method]) -> dict[str, Look]:
+    """The look of each row of a grid, by the row's name."""
+    looks = looks_of(dict.fromkeys(method.look_name for method in methods))
+    return {method.name: looks[method.look_name] for method in methods}
 
 
 def save(figure: "Figure", stem: Path) -> Path:

@@ -1,14 +1,14 @@
-"""P@1 or perplexity against training seconds: what each setting buys, and which settings nothing else beats."""
+"""The headline against training seconds: what each setting buys, and which settings nothing else beats."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from runner.report.figure_style import COLOURS, MARKERS, OTHER, STYLE, new_figure, plain_log_ticks
+from runner.report.figure_style import STYLE, Look, looks_of, new_figure, plain_log_ticks
+from runner.report.grids import PlannedRun, point_text
 from runner.report.records import RunRecord, record_of
 from runner.report.sweep import differing_keys, families, flat
-from runner.report.tables import PlannedRun, point_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,15 +29,9 @@ class Setting:
         return [float(record.summary["train_seconds"]) for record in self.records]
 
     @property
-    def models_text(self) -> bool:
-        return self.records[0].models_text
-
-    @property
     def qualities(self) -> list[float]:
-        """Test P@1 of each run in percent; of language models, test perplexity."""
-        if self.models_text:
-            return [record.metric("test/ppl") for record in self.records]
-        return [100 * record.metric("test/p@1") for record in self.records]
+        """The headline on the test set of each run, as it is printed."""
+        return [record.quality for record in self.records]
 
     @property
     def middle(self) -> tuple[float, float]:
@@ -47,7 +41,7 @@ class Setting:
     @property
     def gain(self) -> float:
         """The quality, the larger the better."""
-        return -self.middle[1] if self.models_text else self.middle[1]
+        return self.middle[1] if self.records[0].yardstick.headline.higher_is_better else -self.middle[1]
 
 
 def settings_of_plan(runs: Sequence[PlannedRun]) -> list[Setting]:
@@ -92,21 +86,27 @@ def pareto(settings: Sequence[Setting]) -> list[Setting]:
 # ---------------------------------------------------------------- drawing
 
 
-def frontier(panels: Mapping[str, Sequence[Setting]], labels: Mapping[str, str]) -> "Figure":
-    """A panel per title. ``labels``: method -> printed name, in the legend's order.
+def frontier(
+    panels: Mapping[str, Sequence[Setting]], labels: Mapping[str, str], looks: Mapping[str, Look] | None = None
+) -> "Figure":
+    """Draw a panel per title.
+
+    ``labels``: method -> printed name, in the legend's order. ``looks``: method -> look, by default those of the
+    catalogue's methods of the same names.
 
     A point is a setting, the mean of its seeds, which are faint behind it; a line joins those of a method by seconds;
     ringed points on the grey staircase are the Pareto frontier.
     """
     import matplotlib
 
+    looks = looks or looks_of(labels)
     with matplotlib.rc_context(STYLE):
         figure, axes = new_figure(1, len(panels), width=8.0, height=5.6)
         for axis, (title, settings) in zip(axes[0], panels.items(), strict=True):
-            _panel(axis, settings, labels)
+            _panel(axis, settings, labels, looks)
             axis.set_title(title)
-        text = any(setting.models_text for settings in panels.values() for setting in settings)
-        axes[0, 0].set_ylabel("perplexity of the test text" if text else "P@1 on the test set, %")
+        yardstick = next(s.records[0].yardstick for settings in panels.values() for s in settings)
+        axes[0, 0].set_ylabel(yardstick.label_with_unit(yardstick.final))
         handles = {
             label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
         }
@@ -121,16 +121,19 @@ def frontier(panels: Mapping[str, Sequence[Setting]], labels: Mapping[str, str])
         return figure
 
 
-def _panel(axis: "Axes", settings: Sequence[Setting], labels: Mapping[str, str]) -> None:
+def _panel(axis: "Axes", settings: Sequence[Setting], labels: Mapping[str, str], looks: Mapping[str, Look]) -> None:
     best = pareto(settings)
     for method in labels:
         mine = sorted((s for s in settings if s.method == method), key=lambda s: s.middle)
         if not mine:
             continue
-        style: Any = {"color": COLOURS.get(method, OTHER), "marker": MARKERS.get(method, "o")}
+        style: Any = {"color": looks[method].colour, "marker": looks[method].marker}
         middles = [setting.middle for setting in mine]
         if len(mine) > 1:
-            axis.plot(*zip(*middles, strict=True), color=style["color"], linewidth=1, alpha=0.45, zorder=2)
+            axis.plot(
+                *zip(*middles, strict=True), color=style["color"], linestyle=looks[method].linestyle, linewidth=1,
+                alpha=0.45, zorder=2,
+            )  # fmt: skip
         for index, setting in enumerate(mine):
             label = labels[method] if index == 0 else None
             axis.plot(*setting.middle, linestyle="none", markersize=7, label=label, zorder=3, **style)

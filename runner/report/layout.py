@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from runner.report.cells import Metric, Panel, panels_of, runs_table
+from runner.report.cells import runs_table
+from runner.report.columns import Column, Panel, panels_of
+from runner.report.grids import PlannedRun
 from runner.report.records import FINISHED, NOT_RUN, RunRecord, record_of
-from runner.report.tables import PlannedRun, TableSpec
+from runner.report.tables import TableSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +43,7 @@ def document(spec: TableSpec, long: pd.DataFrame, runs: Sequence[PlannedRun], co
     blocks = []
     for dataset in long["dataset"].unique():
         mine = [run for run in runs if run.dataset == dataset]
-        for index, panel in enumerate(panels_of(spec)):
+        for index, panel in enumerate(panels_of(spec, runs)):
             part = long[(long["dataset"] == dataset) & (long["panel"] == index)]
             if index > 0 and part["ours"].isna().all():
                 continue  # further panels have no published numbers: nothing to print without runs
@@ -68,27 +70,28 @@ def _block(
     part: pd.DataFrame,
     runs: Sequence[PlannedRun],
 ) -> Block:
-    column = spec.grid.column(dataset)
-    heading = column.label + (f" – {panel.title}" if panel.title else "")
+    shown = spec.grid.dataset(dataset)
+    heading = shown.label + (f" – {panel.title}" if panel.title else "")
     printed = set(part[part["published"].notna() | (part["published_note"] != "")]["metric"])
     rows = []
     for method in spec.grid.methods:
         line = part[part["method"] == method.name]
         row = {"Method": method.label}
-        best = line["ours"].max() if panel.mark_best and line["ours"].count() > 1 else None
-        for metric in panel.metrics:
-            cell = line[line["metric"] == metric.name].iloc[0]
-            text = _ours_text(cell, metric)
-            row[_with_unit(metric)] = f"**{text}**" if cell["ours"] == best else text
-            if not cell["stand_in"] and metric.name in printed:
-                row[f"{_with_unit(metric)}, published"] = _published_text(cell, metric)
-                row[f"{_with_unit(metric)}, difference"] = _number(cell["difference"], metric, sign=True)
+        numbers = line["ours"].dropna().tolist()
+        best = panel.best(numbers) if panel.best and len(numbers) > 1 else None
+        for column in panel.columns:
+            cell = line[line["metric"] == column.name].iloc[0]
+            text = _ours_text(cell, column)
+            row[_with_unit(column)] = f"**{text}**" if cell["ours"] == best else text
+            if not cell["stand_in"] and column.name in printed:
+                row[f"{_with_unit(column)}, published"] = _published_text(cell, column)
+                row[f"{_with_unit(column)}, difference"] = _number(cell["difference"], column, sign=True)
         made = [record_of(run) for run in runs if run.method == method.name]
         row["Runs"] = " ".join(record.short_id for record in made if record.status != NOT_RUN) or "–"
         rows.append(row)
     statuses = [s for s in part["status"].unique() if s not in (FINISHED, NOT_RUN) and ":" in s]
     captions = [_settings(runs)] if runs else []
-    if column.published is None and spec.published is not None:
+    if shown.published is None and spec.published is not None:
         captions.insert(0, "not a data set of the paper: no published numbers")
     return Block(title=heading, caption="; ".join(captions), frame=pd.DataFrame(rows), footnotes=tuple(statuses))
 
@@ -130,33 +133,33 @@ def how_made(records: Sequence[RunRecord], command: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _with_unit(metric: Metric) -> str:
+def _with_unit(column: Column) -> str:
     return (
-        metric.label
-        if metric.unit in ("", "x", "epochs", "classes") or metric.label.startswith("Seconds")
-        else f"{metric.label} ({metric.unit})"
+        column.label
+        if column.unit in ("", "x", "epochs", "classes") or column.label.startswith("Seconds")
+        else f"{column.label} ({column.unit})"
     )
 
 
-def _number(value: float, metric: Metric, *, sign: bool = False) -> str:
+def _number(value: float, column: Column, *, sign: bool = False) -> str:
     if pd.isna(value):
         return "–"
-    if metric.is_setting:
+    if column.is_setting:
         return f"{value:g}"
-    return f"{value:{'+' if sign else ''},.{metric.decimals}f}" + ("x" if metric.unit == "x" and not sign else "")
+    return f"{value:{'+' if sign else ''},.{column.decimals}f}" + ("x" if column.unit == "x" and not sign else "")
 
 
-def _ours_text(cell: pd.Series, metric: Metric) -> str:
+def _ours_text(cell: pd.Series, column: Column) -> str:
     if pd.isna(cell["ours"]):
         return str(cell["status"]).partition(":")[0]
-    text = _number(cell["ours"], metric)
-    return text if pd.isna(cell["deviation"]) else f"{text} ± {cell['deviation']:.{metric.decimals}f}"
+    text = _number(cell["ours"], column)
+    return text if pd.isna(cell["deviation"]) else f"{text} ± {cell['deviation']:.{column.decimals}f}"
 
 
-def _published_text(cell: pd.Series, metric: Metric) -> str:
+def _published_text(cell: pd.Series, column: Column) -> str:
     if pd.isna(cell["published"]):
         return str(cell["published_note"]) or "–"
-    return f"{cell['published']:g}" + ("x" if metric.unit == "x" else "")
+    return f"{cell['published']:g}" + ("x" if column.unit == "x" else "")
 
 
 # ---------------------------------------------------------------- Markdown

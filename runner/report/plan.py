@@ -22,16 +22,18 @@ from runner.data.card import Expected, ExpectedText, RowsCard, TextCard, load_ca
 from runner.data.synthetic_xc import Shape
 from runner.errors import RunLocked
 from runner.models.language import LstmConfig, TransformerConfig
+from runner.report.grids import PlannedRun, expand, point_text
 from runner.report.records import (
     FINISHED,
     NOT_RUN,
+    OLDER,
     UNFINISHED,
     RunRecord,
     all_records,
     how_to_prepare,
     record_of,
 )
-from runner.report.tables import PlannedRun, TableSpec, expand, point_text
+from runner.report.tables import TableSpec
 from runner.training.run_folder import RunFolder
 
 SKIPPED = "skipped: data not prepared"
@@ -61,7 +63,7 @@ def plan(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[St
     for grid in grids:
         for run in expand(grid, profile, results_dir):
             seconds, measured = estimate(run, earlier)
-            title = f"{grid.label(run)} on {grid.column(run.dataset).label}, seed {run.seed}"
+            title = f"{grid.label(run)} on {grid.dataset(run.dataset).label}, seed {run.seed}"
             step = Step(run=run, title=title, status=_status(run), seconds=seconds, measured=measured)
             steps.setdefault(run.run_id, step)
     return list(steps.values())
@@ -69,8 +71,8 @@ def plan(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[St
 
 def _status(run: PlannedRun) -> str:
     status = record_of(run).status
-    if status == FINISHED:
-        return FINISHED
+    if status in (FINISHED, OLDER):
+        return status
     command = how_to_prepare(run)
     if command:
         return f"{SKIPPED} ({command})"
@@ -87,7 +89,7 @@ def plan_table(steps: Sequence[Step]) -> pd.DataFrame:
                 "method": " ".join(filter(None, [step.run.method, point_text(step.run.point)])),
                 "seed": str(step.run.seed),
                 "status": step.status,
-                "seconds": "–" if step.status == FINISHED else _seconds_text(step),
+                "seconds": "–" if step.status in (FINISHED, OLDER) else _seconds_text(step),
             }
             for step in steps
         ]
@@ -105,7 +107,10 @@ def plan_total(steps: Sequence[Step]) -> str:
     pending = [step for step in steps if step.is_pending]
     skipped = sum(step.status.startswith(SKIPPED) for step in steps)
     finished = sum(step.status == FINISHED for step in steps)
+    older = sum(step.status == OLDER for step in steps)
     parts = [f"{len(steps)} runs: {finished} finished, {len(pending)} to run, {skipped} without data"]
+    if older:
+        parts.append(f"{older} {OLDER}")
     if pending:
         parts.append(f"estimated time: {_length(pending)}")
         if not all(step.measured for step in pending):

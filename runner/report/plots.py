@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.report.figure_style import COLOURS, MARKERS, OTHER, STYLE, Marker, new_figure, plain_log_ticks, save
+from runner.report.figure_style import STYLE, Look, looks_of_rows, new_figure, plain_log_ticks, save
 from runner.report.frontier import frontier, settings_of_plan
+from runner.report.grids import Dataset, Grid, PlannedRun, point_text
 from runner.report.records import RunRecord, record_of
-from runner.report.tables import Column, Grid, PlannedRun, TableSpec, point_text
+from runner.report.tables import TableSpec
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,21 +23,22 @@ def draw(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path) -> list[Path
     import matplotlib
 
     finished = [run for run in runs if record_of(run).finished]
-    columns = [column for column in spec.grid.datasets if any(run.dataset == column.name for run in finished)]
-    if not columns:
+    datasets = [d for d in spec.grid.datasets if any(run.dataset == d.name for run in finished)]
+    if not datasets:
         return []
     with matplotlib.rc_context(STYLE):
         if spec.kind == "distribution":
-            figures = {f"{spec.name}_{c.name}": _distribution(spec.grid, c, finished) for c in columns}
+            figures = {f"{spec.name}_{d.name}": _distribution(spec.grid, d, finished) for d in datasets}
         elif spec.kind == "frontier":
-            panels = {c.label: settings_of_plan([r for r in finished if r.dataset == c.name]) for c in columns}
-            figures = {spec.name: frontier(panels, {m.name: m.label for m in spec.grid.methods})}
+            panels = {d.label: settings_of_plan([r for r in finished if r.dataset == d.name]) for d in datasets}
+            labels = {method.name: method.label for method in spec.grid.methods}
+            figures = {spec.name: frontier(panels, labels, looks_of_rows(spec.grid.methods))}
         elif spec.kind == "curves":
-            figures = {spec.name: _curves(spec.grid, columns, finished)}
+            figures = {spec.name: _curves(spec, datasets, finished)}
         elif spec.kind == "effect":
-            figures = {spec.name: _effect(spec.grid, columns, finished)}
+            figures = {spec.name: _effect(spec.grid, datasets, finished)}
         else:
-            figures = {spec.name: _frequency(columns, finished)}
+            figures = {spec.name: _frequency(datasets, finished)}
         return [save(figure, folder / name) for name, figure in figures.items() if figure is not None]
 
 
@@ -49,15 +51,16 @@ class _Line:
 
     label: str
     records: tuple[RunRecord, ...]
-    colour: Any
-    marker: Marker
+    look: Look
 
 
-def _lines(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> list[_Line]:
+def _lines(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> list[_Line]:
     """A line for each method, or for each of its swept settings, those from light to dark."""
     import matplotlib
+    from matplotlib.colors import to_hex
 
     shades = matplotlib.colormaps["viridis_r"]
+    looks = looks_of_rows(grid.methods)
     lines = []
     for method in grid.methods:
         points = grid.points(method.name)
@@ -65,19 +68,16 @@ def _lines(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> list[_Line
             mine = tuple(
                 record_of(run)
                 for run in runs
-                if run.dataset == column.name and run.method == method.name and run.point == point
+                if run.dataset == dataset.name and run.method == method.name and run.point == point
             )
             if not mine:
                 continue
             label = f"{method.label}, {point_text(point)}" if point else method.label
-            marker = MARKERS.get(method.name, ".")
-            colour: Any = COLOURS.get(method.name, OTHER)
+            look = looks[method.name]
             if len(points) > 1:
-                colour, marker = (
-                    shades(0.1 + 0.9 * place / (len(points) - 1)),
-                    ("o", "s", "^", "D", "v", "P")[place % 6],
-                )
-            lines.append(_Line(label=label, records=mine, colour=colour, marker=marker))
+                shade = to_hex(shades(0.1 + 0.9 * place / (len(points) - 1)))
+                look = Look(shade, ("o", "s", "^", "D", "v", "P")[place % 6], "-")
+            lines.append(_Line(label=label, records=mine, look=look))
     return lines
 
 
@@ -91,67 +91,73 @@ def _legend(figure: "Figure", axes: "np.ndarray", *, columns: int) -> None:
     )
 
 
-def _curves(grid: Grid, columns: Sequence[Column], runs: Sequence[PlannedRun]) -> "Figure":
-    """What evaluations measured against seconds and, below, against iterations or (texts) epochs."""
+def _curves(spec: TableSpec, datasets: Sequence[Dataset], runs: Sequence[PlannedRun]) -> "Figure":
+    """The watched headline against seconds and, below, against iterations or epochs, as the table says."""
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-    figure, axes = new_figure(2, len(columns), width=5.2, height=3.5)
-    for place, column in enumerate(columns):
-        lines = _lines(grid, column, runs)
-        text = lines[0].records[0].models_text
+    figure, axes = new_figure(2, len(datasets), width=5.2, height=3.5)
+    for place, dataset in enumerate(datasets):
+        lines = _lines(spec.grid, dataset, runs)
+        yardstick = lines[0].records[0].yardstick
         time_axis, step_axis = axes[0, place], axes[1, place]
         for line in lines:
             _curve(time_axis, line, "train_seconds")
-            _curve(step_axis, line, "epoch" if text else "step")
+            _curve(step_axis, line, spec.against)
         time_axis.set_xscale("log")
-        time_axis.set_title(column.label)
+        time_axis.set_title(dataset.label)
         time_axis.set_xlabel("seconds of training")
-        step_axis.set_xlabel("epochs" if text else "iterations")
+        step_axis.set_xlabel({"step": "iterations", "epoch": "epochs"}[spec.against])
         step_axis.set_xlim(left=0)
         step_axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         step_axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         plain_log_ticks(time_axis.xaxis)
         for axis in (time_axis, step_axis):
-            if text:
-                _show_perplexities(axis, lines)
-            else:
-                axis.set_ylim(bottom=0)
+            _limit(axis, lines)
             if place == 0:
-                axis.set_ylabel("validation perplexity" if text else "P@1 on the test subset, %")
-    _legend(figure, axes[:1], columns=len(columns))
+                axis.set_ylabel(yardstick.label_with_unit(yardstick.curve))
+    _legend(figure, axes[:1], columns=len(datasets))
     return figure
 
 
 def _curve(axis: "Axes", line: _Line, cost: str) -> None:
     """The mean over seeds, with every seed's own line faint behind it."""
-    scale = 1 if line.records[0].models_text else 100
+    scale, look = line.records[0].yardstick.headline.scale, line.look
     each = [{epoch: (at, scale * y) for epoch, at, y in record.points(cost)} for record in line.records]
     if len(each) > 1:
         for one in each:
-            axis.plot(*zip(*one.values(), strict=True), color=line.colour, alpha=0.3, linewidth=0.8)
+            axis.plot(*zip(*one.values(), strict=True), color=look.colour, alpha=0.3, linewidth=0.8)
     shared = [epoch for epoch in each[0] if all(epoch in one for one in each)]
     mean = np.mean([[one[epoch] for epoch in shared] for one in each], axis=0).reshape(-1, 2)
     axis.plot(
-        mean[:, 0], mean[:, 1], color=line.colour, label=line.label, linewidth=1.8,
-        marker=line.marker, markersize=4.5, markevery=max(1, len(shared) // 16),
+        mean[:, 0], mean[:, 1], color=look.colour, label=line.label, linewidth=1.8, linestyle=look.linestyle,
+        marker=look.marker, markersize=4.5, markevery=max(1, len(shared) // 16),
     )  # fmt: skip
 
 
-def _show_perplexities(axis: "Axes", lines: Sequence[_Line]) -> None:
-    """A logarithmic axis that ends a little above where the worst line ends: first epochs are far off."""
-    curves = [record.curve("epoch") for line in lines for record in line.records]
-    ends = [curve[-1][1] for curve in curves if curve]
-    lowest = min(value for curve in curves for _, value in curve)
-    axis.set_yscale("log")
-    axis.set_ylim(0.95 * lowest, max(2.2 * lowest, 1.25 * max(ends)))
-    plain_log_ticks(axis.yaxis)
+def _limit(axis: "Axes", lines: Sequence[_Line]) -> None:
+    """What is better when high starts at 0, unless it can be negative. What is better when low and positive has a
+    logarithmic axis that ends a little above where the worst line ends: first epochs are far off."""
+    headline = lines[0].records[0].yardstick.headline
+    curves = [
+        [headline.scale * value for _, value in record.curve("epoch")] for line in lines for record in line.records
+    ]
+    values = [value for curve in curves for value in curve]
+    if not values:
+        return
+    if headline.higher_is_better and min(values) >= 0:
+        axis.set_ylim(bottom=0)
+    elif not headline.higher_is_better and min(values) > 0:
+        ends = [curve[-1] for curve in curves if curve]
+        axis.set_yscale("log")
+        axis.set_ylim(0.95 * min(values), max(2.2 * min(values), 1.25 * max(ends)))
+        plain_log_ticks(axis.yaxis)
 
 
 # ---------------------------------------------------------------- the end of training by a swept setting
 
 
-def _effect(grid: Grid, columns: Sequence[Column], runs: Sequence[PlannedRun]) -> "Figure":
-    """Test perplexity against the one swept setting; methods without it as dashed lines across.
+def _effect(grid: Grid, datasets: Sequence[Dataset], runs: Sequence[PlannedRun]) -> "Figure":
+    """The headline on the test set against the one swept setting; methods without it as dashed lines across.
 
     Means over seeds, bars their standard deviation; settings that lack a seed's run are left out.
     """
@@ -159,51 +165,54 @@ def _effect(grid: Grid, columns: Sequence[Column], runs: Sequence[PlannedRun]) -
 
     key = grid.sweep[0].key
     values = sorted({value for swept in grid.sweep for value in swept.values})
-    figure, axes = new_figure(1, len(columns), width=5.6, height=4.0)
-    for axis, column in zip(axes[0], columns, strict=True):
+    looks = looks_of_rows(grid.methods)
+    yardstick = record_of(runs[0]).yardstick
+    figure, axes = new_figure(1, len(datasets), width=5.6, height=4.0)
+    for axis, dataset in zip(axes[0], datasets, strict=True):
         for method in grid.methods:
-            mine = [run for run in runs if run.dataset == column.name and run.method == method.name]
+            mine = [run for run in runs if run.dataset == dataset.name and run.method == method.name]
             ends: dict[float | None, list[float]] = {}
             for run in mine:
-                ends.setdefault(dict(run.point).get(key), []).append(record_of(run).metric("test/ppl"))
-            colour = COLOURS.get(method.name, OTHER)
+                ends.setdefault(dict(run.point).get(key), []).append(record_of(run).quality)
+            look = looks[method.name]
             if None in ends:
                 level = float(np.mean(ends[None]))
-                axis.axhline(level, color=colour, linewidth=1.4, linestyle=(0, (4, 3)), label=method.label)
+                axis.axhline(level, color=look.colour, linewidth=1.4, linestyle=(0, (4, 3)), label=method.label)
             elif ends:
                 seeds = max(map(len, ends.values()))
                 whole = {value: np.array(found) for value, found in ends.items() if len(found) == seeds}
                 mean = [whole[value].mean() if value in whole else np.nan for value in values]  # gaps break the line
                 spread = [whole[value].std(ddof=1) if value in whole and seeds > 1 else 0.0 for value in values]
                 axis.errorbar(
-                    values, mean, yerr=spread if seeds > 1 else None, color=colour, label=method.label, linewidth=1.6,
-                    marker=MARKERS.get(method.name, "."), markersize=6, capsize=2,
+                    values, mean, yerr=spread if seeds > 1 else None, color=look.colour, label=method.label,
+                    linewidth=1.6, linestyle=look.linestyle, marker=look.marker, markersize=6, capsize=2,
                 )  # fmt: skip
         axis.set_xscale("log")
         axis.set_xticks(values, [f"{value:g}" for value in values])
         axis.xaxis.set_minor_locator(NullLocator())
-        axis.set_yscale("log")
-        plain_log_ticks(axis.yaxis)
+        if not yardstick.headline.higher_is_better and axis.dataLim.y0 > 0:
+            axis.set_yscale("log")
+            plain_log_ticks(axis.yaxis)
         axis.set_xlabel(f"{key.rpartition('.')[2]} ({key})")
-        axis.set_title(column.label)
-    axes[0, 0].set_ylabel("test perplexity")
-    _legend(figure, axes, columns=len(columns))
+        axis.set_title(dataset.label)
+    axes[0, 0].set_ylabel(yardstick.label_with_unit(yardstick.final))
+    _legend(figure, axes, columns=len(datasets))
     return figure
 
 
 # ---------------------------------------------------------------- label frequency
 
 
-def _frequency(columns: Sequence[Column], runs: Sequence[PlannedRun]) -> "Figure | None":
-    figure, axes = new_figure(1, len(columns), width=4.6, height=3.4)
-    for axis, column in zip(axes[0], columns, strict=True):
-        record = next(record_of(run) for run in runs if run.dataset == column.name)
+def _frequency(datasets: Sequence[Dataset], runs: Sequence[PlannedRun]) -> "Figure | None":
+    figure, axes = new_figure(1, len(datasets), width=4.6, height=3.4)
+    for axis, dataset in zip(axes[0], datasets, strict=True):
+        record = next(record_of(run) for run in runs if run.dataset == dataset.name)
         frequency = record.summary["dataset"]["label_frequency"]
         rank, count = np.array(frequency["rank"]), np.array(frequency["count"])
         seen = count > 0
         axis.plot(rank[seen], count[seen], color="#0072B2", linewidth=2)
         axis.fill_between(rank[seen], count[seen], 0.5, color="#0072B2", alpha=0.12, linewidth=0)
-        axis.set(xscale="log", yscale="log", xlabel="class, most frequent first", title=column.label)
+        axis.set(xscale="log", yscale="log", xlabel="class, most frequent first", title=dataset.label)
         axis.set_ylim(bottom=0.5)
         axis.set_xlim(left=1)
         shape = record.summary["dataset"]
@@ -218,11 +227,11 @@ def _frequency(columns: Sequence[Column], runs: Sequence[PlannedRun]) -> "Figure
 # ---------------------------------------------------------------- proposal against softmax
 
 
-def _distribution(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> "Figure | None":
+def _distribution(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> "Figure | None":
     """Columns: methods that sample; rows: before and after training. Probability of a class by rank."""
-    shown = []
+    shown, looks = [], looks_of_rows(grid.methods)
     for method in grid.methods:
-        mine = [run for run in runs if run.dataset == column.name and run.method == method.name]
+        mine = [run for run in runs if run.dataset == dataset.name and run.method == method.name]
         if mine and method.name != grid.baseline:
             records = record_of(mine[0]).of_kind("distribution")
             if len(records) >= 2:
@@ -233,19 +242,19 @@ def _distribution(grid: Grid, column: Column, runs: Sequence[PlannedRun]) -> "Fi
     for place, (method, early, late) in enumerate(shown):
         for row, record in enumerate((early, late)):
             axis = axes[row, place]
-            distribution_panel(axis, record, COLOURS.get(method.name, OTHER), MARKERS.get(method.name, "."))
+            distribution_panel(axis, record, looks[method.name])
             axis.tick_params(labelsize=8, labelleft=place == 0, labelbottom=row == 1)
             if row == 0:
                 axis.set_title(method.label)
     axes[0, 0].set_ylabel("before training\nprobability of a class")
     axes[1, 0].set_ylabel("after training\nprobability of a class")
     figure.supxlabel("rank of the class by the model's logit", fontsize=10)
-    figure.suptitle(f"{column.label}: softmax (grey), proposal (colour), uniform (dashed)", fontsize=11)
+    figure.suptitle(f"{dataset.label}: softmax (grey), proposal (colour), uniform (dashed)", fontsize=11)
     return figure
 
 
-def distribution_panel(axis: "Axes", record: Mapping[str, Any], colour: str, marker: Marker) -> None:
-    """``diagnostics.proposal_against_truth`` drawn: softmax grey, proposal in colour, uniform dashed."""
+def distribution_panel(axis: "Axes", record: Mapping[str, Any], look: Look) -> None:
+    """``runner.diagnosis.by_rank.proposal_against_truth`` drawn: softmax grey, proposal in colour, uniform dashed."""
     floor = 1e-9
     ends = np.array(record["rank_end"])
     sizes = np.diff(ends, prepend=0)
@@ -255,7 +264,8 @@ def distribution_panel(axis: "Axes", record: Mapping[str, Any], colour: str, mar
     axis.fill_between(middle, truth, floor, color="#BBBBBB", alpha=0.6, linewidth=0, label="softmax")
     drawn = proposal > 0
     axis.plot(
-        middle[drawn], proposal[drawn], color=colour, linewidth=1.8, marker=marker, markersize=3.5, label="proposal",
+        middle[drawn], proposal[drawn], color=look.colour, linewidth=1.8, marker=look.marker, markersize=3.5,
+        label="proposal",
     )  # fmt: skip
     axis.axhline(1 / ends[-1], color="#555555", linewidth=0.9, linestyle=(0, (4, 3)))
     axis.set(xscale="log", yscale="log", ylim=(1e-7, 1), xlim=(1, ends[-1]))

@@ -10,12 +10,14 @@ from runner.data import CardConfig
 from runner.data.card import load_card
 from runner.data.places import prepared_dir
 from runner.data.store import read_manifest
-from runner.report.tables import PlannedRun
+from runner.report.grids import PlannedRun
+from runner.report.yardstick import Yardstick
 from runner.training.run_folder import RunFolder, read_json
 
 FINISHED = "finished"
 NOT_RUN = "not run"
 UNFINISHED = "unfinished"
+OLDER = "made by an earlier version, which stored no measures: force=true makes it again"
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,17 @@ class RunRecord:
 
     @property
     def finished(self) -> bool:
-        return self.summary.get("status") == FINISHED
+        return self.status == FINISHED
 
     @property
     def status(self) -> str:
-        """``finished``, ``failed``, ``diverged``, ``unfinished`` (stopped or still going) or ``not run``."""
+        """``finished``, ``failed``, ``diverged``, ``unfinished`` (stopped or still going) or ``not run``; or ``OLDER``,
+        finished without measures to read its metrics by."""
         status = self.summary.get("status")
         if status is None or str(status).startswith("skipped"):
             return NOT_RUN  # whether data are still missing is for status_of to say
+        if status == FINISHED and Yardstick.read(self.summary) is None:
+            return OLDER
         return UNFINISHED if status in ("running", "interrupted") else str(status)
 
     @property
@@ -69,8 +74,25 @@ class RunRecord:
         config: dict[str, Any] = self.summary.get("config", {})
         return config
 
+    @functools.cached_property
+    def yardstick(self) -> Yardstick:
+        """What the metrics of a finished run are read by."""
+        found = Yardstick.read(self.summary)
+        assert found is not None, "of finished runs only"
+        return found
+
     def metric(self, name: str) -> float:
+        """A stored metric such as ``test/p@1``, unscaled; nan where it was not measured."""
         return float(self.summary["metrics"].get(name, float("nan")))  # fewer than 5 classes have no p@5
+
+    def scaled(self, name: str) -> float:
+        """A metric as it is printed: in percent, where that is its unit."""
+        return self.yardstick.measure(name).scale * self.metric(name)
+
+    @property
+    def quality(self) -> float:
+        """The headline on the test set, as it is printed."""
+        return self.scaled(self.yardstick.final)
 
     @property
     def seconds_per_epoch(self) -> float:
@@ -97,15 +119,10 @@ class RunRecord:
         return f"{epochs}: validation no better" if stopped else f"{epochs}, as planned"
 
     @property
-    def models_text(self) -> bool:
-        return "valid/ppl" in self.summary.get("metrics", {})
-
-    @property
     def headline(self) -> str:
-        """The metric one looks at first, for people."""
-        if self.models_text:
-            return f"test perplexity {self.metric('test/ppl'):.2f}"
-        return f"P@1 {100 * self.metric('test/p@1'):.2f} %"
+        """The metric one looks at first, for people: ``test P@1 66.41 %``."""
+        name = self.yardstick.final
+        return f"{self.yardstick.label(name)} {self.yardstick.measure(name).text(self.metric(name))}"
 
     @property
     def divergence(self) -> float | None:
@@ -114,16 +131,15 @@ class RunRecord:
         return kl if isinstance(kl, float) else None
 
     def curve(self, cost: str) -> list[tuple[float, float]]:
-        """(``cost``: epoch, train_seconds or step; what evaluations during training measure) of every evaluation.
+        """(``cost``: epoch, train_seconds or step; the headline on the watched split) of every evaluation.
 
-        P@1 on the fixed test subset, a fraction; of language models, perplexity of the validation text, where a float
-        holds it.
+        Values are as stored; those that no float holds are left out.
         """
         return [(spent, value) for _, spent, value in self.points(cost)]
 
     def points(self, cost: str) -> list[tuple[float, float, float]]:
         """As ``curve``, after the epoch of each evaluation."""
-        key = "valid/ppl" if self.models_text else "test_subset/p@1"
+        key = self.yardstick.curve
         observed = ((record["epoch"], record[cost], float(record[key])) for record in self.of_kind("evaluation"))
         return [point for point in observed if math.isfinite(point[-1])]
 
@@ -152,7 +168,7 @@ def how_to_prepare(run: PlannedRun) -> str | None:
 def status_of(run: PlannedRun) -> str:
     """The run's status; ``skipped: data not prepared (command)`` where it can have no folder."""
     record = record_of(run)
-    if record.status == FINISHED:
-        return FINISHED
+    if record.status in (FINISHED, OLDER):
+        return record.status
     command = how_to_prepare(run)
     return f"skipped: data not prepared ({command})" if command else record.status

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.diagnosis import tables as diagnosis_tables
-from runner.report import layout, plots
+from runner.report import diagnosed, layout, plots
 from runner.report.cells import cells
+from runner.report.grids import PROFILES, Grid, PlannedRun, expand
 from runner.report.records import record_of
-from runner.report.tables import PROFILES, Grid, PlannedRun, TableSpec, expand
+from runner.report.tables import TableSpec
 from runner.training.run_folder import write_atomically
 
 PAPER = PROFILES[-1]
@@ -18,7 +18,7 @@ def runs_shown(grid: Grid, profile: str, results_dir: Path) -> list[PlannedRun]:
     out: a table shows what became of every column the paper prints."""
     runs = expand(grid, profile, results_dir)
     covered = {run.dataset for run in runs}
-    others = [column.name for column in grid.datasets if column.published and column.name not in covered]
+    others = [dataset.name for dataset in grid.datasets if dataset.published and dataset.name not in covered]
     if profile != PAPER and others:
         runs += expand(grid, PAPER, results_dir, datasets=others)
     return runs
@@ -42,7 +42,7 @@ def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[
         runs = shown[spec.grid]
         command = f"make reproduce TABLE={spec.name} PROFILE={profile}"
         if spec.kind == "diagnosis":
-            files, fragment = diagnosis_tables.render(spec, runs, folder, command)
+            files, fragment = diagnosed.render(spec, runs, folder, command)
             written += files
             sections.append((spec.name, fragment))
             continue

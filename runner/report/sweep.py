@@ -11,7 +11,6 @@ from runner.errors import ConfigError
 from runner.report.records import RunRecord
 
 COSTS = ("seconds per epoch", "training seconds", "candidates per row", "peak memory (MB)")
-QUALITIES = {False: ("P@1 (%)", "P@5 (%)"), True: ("test perplexity", "validation perplexity")}  # by models_text
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -50,7 +49,7 @@ def sweep_table(records: Sequence[RunRecord], keys: Sequence[str]) -> pd.DataFra
         if key not in known:
             raise ConfigError(f"--keys: no setting '{key}' in these runs{did_you_mean(key, known)}")
     columns = [*keys, *(key for key in differing_keys(records) if key not in keys)]
-    measures = measures_of(records)
+    metrics = metrics_of(records)
     groups: dict[tuple[str, ...], list[RunRecord]] = {}
     values: dict[tuple[str, ...], dict[str, Any]] = {}
     for record in records:
@@ -63,7 +62,7 @@ def sweep_table(records: Sequence[RunRecord], keys: Sequence[str]) -> pd.DataFra
     for name, group in groups.items():
         unfinished = [record.status for record in group if not record.finished]
         row = dict(values[name])
-        row |= dict.fromkeys(measures, float("nan")) if unfinished else _measured(group)
+        row |= dict.fromkeys((*metrics.values(), *COSTS), float("nan")) if unfinished else _measured(group, metrics)
         row |= {
             "seeds": len(group),
             "status": unfinished[0] if unfinished else "finished",
@@ -73,20 +72,24 @@ def sweep_table(records: Sequence[RunRecord], keys: Sequence[str]) -> pd.DataFra
     return pd.DataFrame(rows).sort_values(columns, key=_sortable, ignore_index=True) if columns else pd.DataFrame(rows)
 
 
-def measures_of(records: Sequence[RunRecord]) -> tuple[str, ...]:
-    """What a table of these runs, all of one family of data, shows of each."""
-    return (*QUALITIES[any(record.models_text for record in records)], *COSTS)
+def metrics_of(records: Sequence[RunRecord]) -> dict[str, str]:
+    """Metric -> its column's title, of every metric that a finished run has, the headline on the test set first."""
+    finished = next((record for record in records if record.finished), None)
+    if finished is None:
+        return {}
+    yardstick = finished.yardstick
+    names = dict.fromkeys([yardstick.final, *finished.summary["metrics"]])
+    return {name: yardstick.label(name) + _unit(yardstick.measure(name).unit) for name in names}
 
 
-def _measured(group: Sequence[RunRecord]) -> dict[str, float]:
-    def quality(record: RunRecord) -> tuple[float, float]:
-        if record.models_text:
-            return record.metric("test/ppl"), record.metric("valid/ppl")
-        return 100 * record.metric("test/p@1"), 100 * record.metric("test/p@5")
+def _unit(unit: str) -> str:
+    return f" ({unit})" if unit else ""
 
+
+def _measured(group: Sequence[RunRecord], metrics: Mapping[str, str]) -> dict[str, float]:
     per_run = [
         (
-            *quality(record),
+            *(record.scaled(name) for name in metrics),
             record.seconds_per_epoch,
             record.summary["train_seconds"],
             record.summary["candidates_per_row"],
@@ -95,7 +98,7 @@ def _measured(group: Sequence[RunRecord]) -> dict[str, float]:
         for record in group
     ]
     means = (statistics.fmean(column) for column in zip(*per_run, strict=True))
-    return dict(zip(measures_of(group), means, strict=True))
+    return dict(zip((*metrics.values(), *COSTS), means, strict=True))
 
 
 def _sortable(column: pd.Series) -> pd.Series:
@@ -103,15 +106,13 @@ def _sortable(column: pd.Series) -> pd.Series:
     return column.map(str) if numbers.isna().any() else numbers
 
 
-def pivots(table: pd.DataFrame, keys: Sequence[str]) -> dict[str, pd.DataFrame]:
-    """For two swept keys and nothing else differing: measure -> grid of first key by second."""
-    quality = next(name for name in table.columns if name in (QUALITIES[False][0], QUALITIES[True][0]))
-    differing = list(table.columns[: list(table.columns).index(quality)])
-    if len(keys) != 2 or set(differing) != set(keys):
+def pivots(table: pd.DataFrame, keys: Sequence[str], records: Sequence[RunRecord]) -> dict[str, pd.DataFrame]:
+    """For two swept keys and nothing else differing: headline and seconds as grids of first key by second."""
+    if len(keys) != 2 or set(differing_keys(records)) - set(keys) or not metrics_of(records):
         return {}
+    headline = next(iter(metrics_of(records).values()))
     return {
-        measure: table.pivot(index=keys[0], columns=keys[1], values=measure)
-        for measure in (quality, "seconds per epoch")
+        title: table.pivot(index=keys[0], columns=keys[1], values=title) for title in (headline, "seconds per epoch")
     }
 
 

@@ -10,14 +10,19 @@ from runner.tasks.language import LanguageModelling
 TASKS: dict[str, type[Task]] = {"rows": Classification, "text": LanguageModelling}
 
 
+def task_class(config: RunConfig) -> type[Task]:
+    """The class of a configuration's task, which needs no data to say what it measures."""
+    return TASKS[config.dataset.family]
+
+
 def task_of(config: RunConfig, data: Any) -> Task:
     """The task of a configuration on its data set, as ``config.dataset.build()`` gives it."""
-    return TASKS[config.dataset.family](config, data)
+    return task_class(config)(config, data)
 
 
 def rehearsal_of(config: RunConfig) -> Task:
     """The same task on throw-away data."""
-    return TASKS[config.dataset.family].rehearsal(config)
+    return task_class(config).rehearsal(config)
 
 
-__all__ = ["TASKS", "Classification", "LanguageModelling", "Task", "rehearsal_of", "task_of"]
+__all__ = ["TASKS", "Classification", "LanguageModelling", "Task", "rehearsal_of", "task_class", "task_of"]

@@ -6,13 +6,14 @@ Legend: B rows of a batch, P targets.
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from runner.batch_samplers import View
 from runner.config import RunConfig
-from runner.contracts import ExampleDraw, Examples, TrainingFacts
+from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts
 from runner.heads.classes import ClassesHead
 
 if TYPE_CHECKING:
@@ -26,8 +27,12 @@ class Task(ABC):
 
     unit: ClassVar[str]
     """Name of a row."""
-    headline: ClassVar[str]
-    """The number that a progress bar shows."""
+    measures: ClassVar[tuple[Measure, ...]]
+    """What the task measures, one of them the headline."""
+    has_validation: ClassVar[bool]
+    """Whether training is watched on a validation set, by which it may be stopped early and its best weights kept."""
+    sections: ClassVar[frozenset[str]] = frozenset()
+    """Sections of the configuration that this task uses and others may not."""
 
     examples: Examples
     training: TrainingFacts
@@ -73,19 +78,41 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate_subset(self, network: "ClassNetwork") -> dict[str, Any]:
-        """Metrics during training, named as in metrics.jsonl. Rows of all tables must be current."""
+        """Metrics during training, named as in metrics.jsonl: ``<watched split>/<key of a measure>``.
+
+        Rows of all tables must be current.
+        """
 
     @abstractmethod
     def evaluate_final(self, network: "ClassNetwork") -> dict[str, Any]:
-        """Metrics at the end, named as in the summary. Rows of all tables must be current."""
+        """Metrics at the end, named as in the summary: ``test/<key of a measure>`` and those of further splits.
 
-    @abstractmethod
+        Rows of all tables must be current.
+        """
+
+    @classmethod
+    def headline(cls) -> Measure:
+        """The one measure that progress bars show and comparisons go by."""
+        (headline,) = (measure for measure in cls.measures if measure.headline)
+        return headline
+
+    @classmethod
+    def watched(cls) -> str:
+        """The split measured during training: ``valid``, or ``test_subset`` where there is no validation set."""
+        return "valid" if cls.has_validation else "test_subset"
+
     def headline_of(self, subset: Mapping[str, Any]) -> float:
-        """The headline's value among the metrics of ``evaluate_subset``."""
+        """The headline's stored value among the metrics of ``evaluate_subset``."""
+        return float(subset[f"{self.watched()}/{self.headline().key}"])
 
     def validation_score(self, subset: Mapping[str, Any]) -> float | None:
-        """What decides which weights are kept, the lower the better; None where there is no validation set."""
-        return None
+        """What decides which weights are kept, by ``headline().improves``; None where there is no validation set."""
+        return self.headline_of(subset) if self.has_validation else None
+
+    @classmethod
+    def about_measures(cls) -> dict[str, Any]:
+        """What the summary tells of its metrics, for reports: measures, the watched split and the name of a row."""
+        return {"measures": [asdict(measure) for measure in cls.measures], "watched": cls.watched(), "unit": cls.unit}
 
     # ------------------------------------------------------------ words
 
@@ -94,9 +121,15 @@ class Task(ABC):
     def description(self) -> str:
         """Sizes of the data, for people."""
 
-    @abstractmethod
     def closing(self, metrics: Mapping[str, Any]) -> str:
-        """The metrics of ``evaluate_final`` in a few words."""
+        """The headline in the metrics of ``evaluate_final``: ``P@1 66.41 %``, or of each split that was measured."""
+        headline = self.headline()
+        values = {
+            name.rpartition("/")[0]: value for name, value in metrics.items() if name.endswith(f"/{headline.key}")
+        }
+        if len(values) == 1:
+            return f"{headline.label} {headline.text(*values.values())}"
+        return f"{headline.label} " + ", ".join(f"{split} {headline.text(value)}" for split, value in values.items())
 
     @abstractmethod
     def about_data(self) -> dict[str, Any]:
@@ -104,7 +137,7 @@ class Task(ABC):
 
     def about_speed(self, seconds: float, rows: int) -> dict[str, Any]:
         """What the summary tells of the speed beyond seconds, which training on so many rows took."""
-        return {}
+        return {"units_per_second": rows / max(seconds, 1e-9)}
 
 
 def label_frequency(label_counts_N: np.ndarray, points: int = 200) -> dict[str, list[int]]:

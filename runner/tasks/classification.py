@@ -1,6 +1,5 @@
 """Extreme classification: rows of features with sets of labels, measured by the ranking of all classes."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -8,7 +7,7 @@ from tqdm import tqdm
 
 from runner import rng
 from runner.config import RunConfig
-from runner.contracts import ExampleDraw, Examples, TrainingFacts
+from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts
 from runner.data import LabelledRows, XmcDataset
 from runner.data.batches import RowBatch, take
 from runner.metrics import RANKS, inverse_propensity, ranking_metrics
@@ -23,7 +22,15 @@ _GLANCE_ROWS = 32
 
 class Classification(Task):
     unit = "row"
-    headline = "P@1"
+    has_validation = False
+    measures = tuple(
+        Measure(
+            key=f"{key}@{k}", label=f"{label}@{k}", unit="%", scale=100, decimals=2, higher_is_better=True,
+            headline=(key, k) == ("p", 1),
+        )
+        for key, label in (("p", "P"), ("psp", "PSP"), ("ndcg", "nDCG"))
+        for k in RANKS
+    )  # fmt: skip
 
     def __init__(self, config: RunConfig, data: XmcDataset) -> None:
         self.config, self.data = config, data
@@ -85,16 +92,10 @@ class Classification(Task):
         metrics = evaluate(network, test, np.arange(test.num_rows), weights_N, label="final evaluation")
         return {f"test/{name}": value for name, value in metrics.items()}
 
-    def headline_of(self, subset: Mapping[str, Any]) -> float:
-        return float(subset["test_subset/p@1"])
-
     @property
     def description(self) -> str:
         data = self.data
         return f"{data.train.num_rows:,} training rows, {data.num_features:,} features, {data.num_classes:,} classes"
-
-    def closing(self, metrics: Mapping[str, Any]) -> str:
-        return ", ".join(f"P@{k} {metrics[f'test/p@{k}']:.4f}" for k in RANKS if f"test/p@{k}" in metrics)
 
     def about_data(self) -> dict[str, Any]:
         data = self.data

@@ -8,7 +8,6 @@ Legend: n tokens of a split, B rows of a batch, T tokens of a window.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -18,7 +17,7 @@ from tqdm import tqdm
 
 from runner import rng
 from runner.config import RunConfig
-from runner.contracts import ExampleDraw, TrainingFacts
+from runner.contracts import ExampleDraw, Measure, TrainingFacts
 from runner.data import TextDataset
 from runner.data.text_batches import TextBatch, Windows, evaluation_batches
 from runner.errors import DataError, Diverged
@@ -36,7 +35,11 @@ _PROBE_TOKENS = 16  # at most, of a window of a probe
 
 class LanguageModelling(Task):
     unit = "token"
-    headline = "valid ppl"
+    has_validation = True
+    sections = frozenset({"windows"})
+    measures = (
+        Measure(key="ppl", label="perplexity", unit="", scale=1, decimals=2, higher_is_better=False, headline=True),
+    )
 
     def __init__(self, config: RunConfig, data: TextDataset) -> None:
         self.config, self.data = config, data
@@ -122,12 +125,6 @@ class LanguageModelling(Task):
                 raise Diverged(f"{name} is beyond any number; try a smaller optimizer.lr")
         return metrics
 
-    def headline_of(self, subset: Mapping[str, Any]) -> float:
-        return float(subset["valid/ppl"])
-
-    def validation_score(self, subset: Mapping[str, Any]) -> float | None:
-        return self.headline_of(subset)
-
     # ------------------------------------------------------------ words
 
     @property
@@ -137,9 +134,6 @@ class LanguageModelling(Task):
             f"{len(data.train_T):,} training tokens, {len(data.valid_T):,} for validation, {len(data.test_T):,} to "
             f"test, {data.num_classes:,} classes"
         )
-
-    def closing(self, metrics: Mapping[str, Any]) -> str:
-        return f"test perplexity {float(metrics['test/ppl']):.2f}, validation {float(metrics['valid/ppl']):.2f}"
 
     def about_data(self) -> dict[str, Any]:
         data = self.data
@@ -152,6 +146,3 @@ class LanguageModelling(Task):
             "test_tokens": len(data.test_T),
             "label_frequency": label_frequency(self.training.label_counts_N),
         }
-
-    def about_speed(self, seconds: float, rows: int) -> dict[str, Any]:
-        return {"tokens_per_second": rows / max(seconds, 1e-9)}

@@ -18,7 +18,8 @@ import numpy as np
 from tqdm import tqdm
 
 from runner.config import RunConfig
-from runner.diagnosis.measures import measures_of, proposal_of
+from runner.diagnosis.by_rank import proposal_of
+from runner.diagnosis.divergence import divergence_of
 from runner.errors import Diverged
 from runner.machine import memory
 from runner.machine.clock import StageClock
@@ -167,7 +168,8 @@ class Training:
             return
         shown = f"loss {progress.mean_loss:.3f}"
         if not math.isnan(progress.headline):  # as before the first evaluation
-            shown += f", {self.task.headline} {progress.headline:.3f}"
+            headline = self.task.headline()
+            shown += f", {headline.label} {headline.text(progress.headline)}"
         bar.set_postfix_str(shown, refresh=False)
 
     def _is_over(self) -> bool:
@@ -184,7 +186,7 @@ class Training:
         score = self.task.validation_score(metrics)
         if score is not None:
             metrics = {**metrics, "lr": self.schedule.rate(progress)}
-            if progress.best_step == 0 or score < progress.best_score:
+            if progress.best_step == 0 or self.task.headline().improves(score, progress.best_score):
                 progress.best_score, progress.best_step, progress.best_lr = score, progress.step, metrics["lr"]
                 self.folder.save_best(progress.step, self.network.final_weights())
         first_time = progress.loss_steps == progress.step
@@ -222,8 +224,8 @@ class Training:
             return  # the next loss, or the end, says so
         self.peak_mb = max(self.peak_mb, memory.peak_mb())
         draws = self.config.diagnostics.draws
-        measures = measures_of(self.network, self.diagnosed, first_step=step + 1, draws=draws)
-        record = {"step": step, "epoch": step / self.per_epoch, "loss": self.config.loss.name, **measures.record()}
+        divergence = divergence_of(self.network, self.diagnosed, first_step=step + 1, draws=draws)
+        record = {"step": step, "epoch": step / self.per_epoch, "loss": self.config.loss.name, **divergence.record()}
         self.folder.observe({"kind": "diagnostics", **record})
         memory.reset_peak()
 
@@ -255,6 +257,7 @@ class Training:
                 "sampler_statistics": self.network.head.sampler.statistics,
                 **self._latest_diagnostics(),
                 **self._selection(),
+                **self.task.about_measures(),
                 **self.task.about_speed(progress.train_seconds, progress.rows),
                 "dataset": self.task.about_data(),
             }

@@ -3,7 +3,8 @@
 from contextlib import suppress
 
 from runner.config import RunConfig
-from runner.diagnosis.measures import measures_of, proposal_of
+from runner.diagnosis.by_rank import proposal_of
+from runner.diagnosis.divergence import divergence_of
 from runner.errors import Diverged
 from runner.machine.clock import StageClock
 from runner.network import Network
@@ -26,4 +27,4 @@ def warm_up(config: RunConfig) -> None:
     probe = task.probe(8)
     proposal_of(network, probe, after)
     if config.diagnostics.every_epochs is not None:
-        measures_of(network, probe, first_step=after, draws=2)
+        divergence_of(network, probe, first_step=after, draws=2)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from runner.machine.clock import STAGES
-from runner.report.tables import Grid, PlannedRun, TableSpec, expand, load_table
+from runner.report.grids import Grid, PlannedRun, expand
+from runner.report.tables import TableSpec, load_table
 
 # Amazon-670K has published numbers (full: epochs 2 and 6, P@1 37.5), the WordNet set is a stand-in.
 GRID = """

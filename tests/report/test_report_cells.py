@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from runner.report.cells import cells, runs_table
+from runner.report.grids import PlannedRun
 from runner.report.render import runs_shown
-from runner.report.tables import PlannedRun, TableSpec
+from runner.report.tables import TableSpec
 
 Specs = dict[str, TableSpec]
 Plan = Callable[..., list[PlannedRun]]

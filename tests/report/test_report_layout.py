@@ -9,9 +9,10 @@ import pytest
 
 from runner.report import layout, plots
 from runner.report.cells import cells
+from runner.report.grids import PlannedRun
 from runner.report.records import record_of
 from runner.report.render import render, runs_shown
-from runner.report.tables import PlannedRun, TableSpec
+from runner.report.tables import TableSpec
 
 Specs = dict[str, TableSpec]
 

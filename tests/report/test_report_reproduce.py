@@ -14,9 +14,10 @@ import pytest
 
 from runner.config import CONF
 from runner.report import plan as planning
+from runner.report.grids import PlannedRun
 from runner.report.plan import AGAIN, RESUME, TO_RUN, execute, plan, plan_total
 from runner.report.records import RunRecord, record_of
-from runner.report.tables import PlannedRun, TableSpec, load_table
+from runner.report.tables import TableSpec, load_table
 from runner.training.run_folder import RunFolder
 
 SCRIPT = CONF.parent / "scripts" / "reproduce.py"

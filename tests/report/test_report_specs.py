@@ -10,8 +10,9 @@ import pytest
 from runner.config import CONF, compose
 from runner.errors import ConfigError
 from runner.report.cells import published_numbers
+from runner.report.grids import PROFILES, Grid, expand
 from runner.report.plan import plan
-from runner.report.tables import PROFILES, PUBLISHED, Grid, bench_names, expand, load_bench, load_table, table_names
+from runner.report.tables import PUBLISHED, bench_names, load_bench, load_table, table_names
 
 DATASETS = ("amazon670k", "wiki325k", "odp", "amazon_uniform")
 METHODS = ("full", "lsh_embedding", "lsh_label", "topk", "unigram", "log_uniform", "nce")

@@ -12,10 +12,11 @@ from runner.errors import ConfigError
 from runner.report import layout, plots
 from runner.report.cells import cells, runs_table
 from runner.report.frontier import pareto, settings_of_plan
+from runner.report.grids import PlannedRun, expand
 from runner.report.plan import estimate
 from runner.report.records import record_of
 from runner.report.sweep import sweep_table
-from runner.report.tables import PlannedRun, TableSpec, expand, load_table
+from runner.report.tables import TableSpec, load_table
 
 GRID = """
 paper: midx

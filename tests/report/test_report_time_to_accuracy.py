@@ -10,8 +10,9 @@ import pytest
 from runner.errors import ConfigError
 from runner.report import layout, plots
 from runner.report.cells import cells
+from runner.report.grids import PROFILES, PlannedRun, expand, point_text
 from runner.report.render import has_runs
-from runner.report.tables import PROFILES, PUBLISHED, PlannedRun, expand, load_table, point_text
+from runner.report.tables import PUBLISHED, load_table
 
 Plan = Callable[..., list[PlannedRun]]
 Write = Callable[..., Path]

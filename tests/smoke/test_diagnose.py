@@ -93,7 +93,7 @@ def test_a_resumed_run_observes_the_same(configure: Configure, monkeypatch: pyte
     """Interrupted in the first epoch after a measured one, and by a kill between measuring and the checkpoint."""
     chosen = [*LSH, "epochs=4", *MEASURED]
     whole = run(configure(*chosen, f"results_dir={tmp_path / 'whole'}"))
-    real_evaluate, real_diagnose = classification.evaluate, experiment.measures_of
+    real_evaluate, real_diagnose = classification.evaluate, experiment.divergence_of
     calls = []
 
     def interrupted(*arguments: Any, **options: Any) -> dict[str, float]:
@@ -116,7 +116,7 @@ def test_a_resumed_run_observes_the_same(configure: Configure, monkeypatch: pyte
 
     with monkeypatch.context() as patch:
         patch.setattr(experiment, "warm_up", lambda config: None)
-        patch.setattr(experiment, "measures_of", killed)
+        patch.setattr(experiment, "divergence_of", killed)
         with pytest.raises(KeyboardInterrupt):
             run(config)
     run(config)

@@ -81,7 +81,7 @@ def test_a_few_steps(sampler: str, model: str, text_folder: Path, own_data_dir: 
     metrics = summary["metrics"]
     assert set(metrics) == {"test/ppl", "valid/ppl", "train/ppl"}
     assert all(1 < value < 200 for value in metrics.values())
-    assert summary["tokens_per_second"] > 0
+    assert summary["units_per_second"] > 0
     assert summary["selection"]["step"] == 4
     assert summary["dataset"]["num_classes"] == 62
     (evaluation,) = observations(folder, "evaluation")
@@ -168,7 +168,7 @@ def test_tokens_are_counted_one_by_one(cut: str, configure: Configure) -> None:
     summary = summary_of(run(config))
     task = LanguageModelling(config, config.dataset.build())
     trained = 2 * sum(batch.num_rows for batch in task.batches(0))
-    assert summary["tokens_per_second"] * summary["train_seconds"] == pytest.approx(trained)
+    assert summary["units_per_second"] * summary["train_seconds"] == pytest.approx(trained)
     assert trained == 2 * task.rows_per_epoch
 
 
@@ -273,7 +273,9 @@ def test_rows_have_no_validation_set(key: str, tmp_path: Path) -> None:
 
 
 def test_rows_have_no_windows(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="windows are of texts, and dataset=wordnet_hypernym is of rows"):
+    with pytest.raises(
+        ConfigError, match="windows: what dataset=wordnet_hypernym, which is of rows, is trained for has no use"
+    ):
         run(compose(["windows.length=9", f"results_dir={tmp_path}"]))
 
 

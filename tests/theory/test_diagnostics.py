@@ -8,9 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from runner import rng
-from runner.contracts import Everything, Proposal, Query, TrainingFacts
 from runner.diagnosis.measures import (
     BELOW_NOISE,
     INFINITE,
@@ -20,6 +17,9 @@ from runner.diagnosis.measures import (
     measure,
     proposal_against_truth,
 )
+
+from runner import rng
+from runner.contracts import Everything, Proposal, Query, TrainingFacts
 from runner.heads.output_layer import OutputLayer
 from runner.losses import LOSSES
 from runner.samplers import SAMPLERS, Sampler

@@ -1,0 +1,55 @@
+"""Where a proposal lies by rank of the model's logit, beside the softmax: the LNS paper's Figure 3."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from runner.contracts import Batch, Query
+from runner.diagnosis.truth import logits_of, query_of
+from runner.samplers import Sampler
+
+if TYPE_CHECKING:
+    from runner.heads.output_layer import OutputLayer
+    from runner.network import ClassNetwork
+
+
+def proposal_against_truth(
+    sampler: Sampler, layer: "OutputLayer", query: Query, step: int, *, by_magnitude: bool = False
+) -> dict[str, Any]:
+    """Mass of softmax and of proposal by rank of the logit, mean over the rows: the LNS paper's Figure 3.
+
+    Classes other than a row's targets are ranked by its logits and cut at log-spaced ranks. ``rank_end`` (G,):
+    one past the last rank of each group; ``truth`` (G,): softmax probability in the group, renormalised over
+    non-targets; ``proposal`` (G,): share of the drawn candidates. Rows must be current.
+    """
+    with layer.table.frozen():
+        proposal = sampler.sample(query, step)
+    n = layer.num_classes
+    ends = np.unique(np.geomspace(1, n, 40).astype(np.int64))
+    truth, share = np.zeros(len(ends)), np.zeros(len(ends))
+    for row in range(query.num_rows):
+        logits = logits_of(layer, query.hidden_BD[row : row + 1], 0, n)[0]
+        if by_magnitude:
+            np.abs(logits, out=logits)
+        targets = query.targets_of(row)
+        weight = np.exp((logits - logits.max()).astype(np.float64))
+        weight[targets] = 0
+        order = np.argsort(-weight, kind="stable")
+        group_of_rank = np.searchsorted(ends, np.arange(n), side="right").clip(max=len(ends) - 1)
+        truth += np.bincount(group_of_rank, weights=weight[order] / max(weight.sum(), 1e-300), minlength=len(ends))
+        ids = proposal.row(row).ids_M
+        ids = ids[~np.isin(ids, targets)]
+        rank = np.empty(n, dtype=np.int64)
+        rank[order] = np.arange(n)
+        share += np.bincount(group_of_rank[rank[ids]], minlength=len(ends)) / max(1, len(ids))
+    return {
+        "rank_end": ends.tolist(),
+        "truth": (truth / query.num_rows).tolist(),
+        "proposal": (share / query.num_rows).tolist(),
+    }
+
+
+def proposal_of(network: "ClassNetwork", batch: Batch, step: int) -> dict[str, Any]:
+    """``proposal_against_truth`` of a network's own sampler on a batch."""
+    head, query = network.head, query_of(network, batch)
+    return proposal_against_truth(head.sampler, head.layer, query, step, by_magnitude=head.loss.by_magnitude)

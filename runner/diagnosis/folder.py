@@ -1,0 +1,37 @@
+"""``diagnostics/`` of a run folder: a diagnosis as Markdown, CSV, JSON and figures, and read back."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from runner.diagnosis import figures
+from runner.diagnosis.record import Diagnosis, Entry
+from runner.diagnosis.tables import as_frame, to_markdown
+from runner.training.run_folder import read_json
+
+
+def read(folder: Path) -> Diagnosis | None:
+    """What ``write`` left in the folder, or None."""
+    found = read_json(folder / "diagnostics.json")
+    if found is None:
+        return None
+    entries = tuple(Entry(**entry) for entry in found.pop("samplers"))
+    return Diagnosis(made=found, entries=entries)
+
+
+def write(diagnosis: Diagnosis, folder: Path) -> None:
+    """Replace ``folder`` by diagnostics.md, .csv, .json and the figures: all of them or, on a kill, none."""
+    partial = folder.parent / f".{folder.name}-partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    try:
+        (partial / "diagnostics.md").write_text(to_markdown(diagnosis))
+        (partial / "diagnostics.csv").write_text(as_frame(diagnosis.entries).to_csv(index=False))
+        everything = {**diagnosis.made, "samplers": [vars(entry) for entry in diagnosis.entries]}
+        (partial / "diagnostics.json").write_text(json.dumps(everything, indent=1, allow_nan=False) + "\n")
+        figures.draw(diagnosis, partial)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.rename(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

@@ -1,0 +1,143 @@
+"""What a diagnosis is asked for: samplers, settings, rows and draws; and the choice of samplers it makes."""
+
+import dataclasses
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from runner.config import explain
+from runner.errors import ConfigError, require
+
+if TYPE_CHECKING:
+    from runner.config import RunConfig
+    from runner.losses import LossConfig
+    from runner.samplers import SamplerConfig
+
+_IS_THE_BATCH = "sampler {name}: the batch is the draw, and there is but one probe; name another by --sampler"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What ``python -m runner.diagnose`` is asked for beside the run folder.
+
+    ``samplers``: names, ``all``, or none for the run's own. ``overrides``: settings as KEY=VALUE. ``rows`` are those of
+    the probe, ``draws`` those that gradients are averaged over. ``name``: results go to RUN/diagnostics-NAME.
+    """
+
+    samplers: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    rows: int = 64
+    draws: int = 16
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        require(self.rows >= 1, "--rows must be at least 1")
+        require(bool(re.fullmatch(r"[\w-]*", self.name)), "--name: letters, digits, - and _ only")
+        require(self.draws >= 2, "--draws must be at least 2: one has no variance")
+
+    def record(self) -> dict[str, Any]:
+        """What two diagnoses of the same folder must have in common to be the same."""
+        return {
+            "sampler": list(self.samplers),
+            "overrides": sorted(self.overrides),
+            "rows": self.rows,
+            "draws": self.draws,
+        }
+
+
+def parse(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """``{"sampler": {"K": 4}, "loss": {"name": "nce"}}``; ConfigError for what is not to be set here."""
+    from omegaconf import OmegaConf
+    from yaml import YAMLError
+
+    out: dict[str, dict[str, Any]] = {}
+    for word in overrides:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"cannot read '{word}': write KEY=VALUE, or --sampler NAME")
+        group, _, field = key.partition(".")
+        if key in ("sampler", "sampler.name"):
+            raise ConfigError(f"a sampler is named by --sampler {text}")
+        if key == "loss.name":
+            raise ConfigError(f"a loss is named by loss={text}")
+        if (group, bool(field)) not in (("sampler", True), ("loss", True), ("loss", False)) and key != (
+            "hardware.threads"
+        ):
+            raise ConfigError(
+                f"'{key}' can not be set here: the weights are the run's; "
+                "valid: sampler.KEY, loss, loss.KEY, hardware.threads"
+            )
+        try:
+            value = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
+        except YAMLError:
+            raise ConfigError(f"cannot read the value of '{word}'") from None
+        assert isinstance(value, dict)
+        out.setdefault(group, {})[field or "name"] = value["value"]
+    return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A sampler to measure. ``may_be_left_out``: nobody named it, so it needs not fit."""
+
+    sampler: "SamplerConfig"
+    loss: "LossConfig"
+    may_be_left_out: bool
+
+
+def choose(config: "RunConfig", names: Sequence[str], changes: Mapping[str, Mapping[str, Any]]) -> list[Choice]:
+    """The samplers named (none: the run's own) with their settings, each with a loss that goes with it."""
+    from runner.config import compose, convert, did_you_mean
+    from runner.samplers import SAMPLERS
+
+    everyone = "all" in names
+    for name in names:
+        if name not in SAMPLERS and name != "all":
+            raise ConfigError(f"unknown sampler '{name}'{did_you_mean(name, [*SAMPLERS, 'all'])}")
+    wanted = list(SAMPLERS) if everyone else list(dict.fromkeys(names)) or [config.sampler.name]
+    for name in [name for name in wanted if SAMPLERS[name].is_the_batch]:
+        if not everyone:
+            raise ConfigError(_IS_THE_BATCH.format(name=name))
+        leave_out(name, ConfigError("the batch is the draw"))
+        wanted.remove(name)
+    fields = {name: {field.name for field in dataclasses.fields(SAMPLERS[name])} for name in wanted}
+    of_samplers = changes.get("sampler", {})
+    for key in of_samplers:
+        if not any(key in known for known in fields.values()):
+            raise ConfigError(f"unknown key 'sampler.{key}'{did_you_mean(key, set().union(*fields.values()))}")
+    out = []
+    for name in wanted:
+        is_own = name == config.sampler.name
+        preset = config if is_own else compose([f"sampler={name}"])
+        mine = {key: value for key, value in of_samplers.items() if key in fields[name]}
+        sampler = convert(SAMPLERS[name], {**dataclasses.asdict(preset.sampler), **mine}, "sampler.")
+        usual = config.loss if config.loss.name in sampler.losses else preset.loss
+        loss = _loss(usual, changes.get("loss", {}))
+        try:
+            sampler.check_loss(loss)
+        except ConfigError:
+            if not everyone:
+                raise
+            loss = usual  # of all samplers, those that the loss goes with have it
+        out.append(Choice(sampler=sampler, loss=loss, may_be_left_out=everyone and not is_own))
+    return out
+
+
+def _loss(usual: "LossConfig", changes: Mapping[str, Any]) -> "LossConfig":
+    """The usual loss with what ``loss=NAME`` and ``loss.KEY=VALUE`` say."""
+    from runner.config import convert, did_you_mean
+    from runner.losses import LOSSES
+
+    if not changes:
+        return usual
+    asked = str(changes.get("name", usual.name))
+    if asked not in LOSSES:
+        raise ConfigError(f"unknown option 'loss={asked}'{did_you_mean(asked, LOSSES)}")
+    of_same_name = dataclasses.asdict(usual) if asked == usual.name else {"name": asked}
+    return convert(LOSSES[asked], {**of_same_name, **changes}, "loss.")
+
+
+def leave_out(name: str, error: Exception) -> None:
+    print(f"left out: {name}: {explain(error)}", file=sys.stderr)

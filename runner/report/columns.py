@@ -1,0 +1,219 @@
+"""The columns of printed tables: metrics of the runs' tasks, and what every run has, such as seconds and memory."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runner.config import did_you_mean
+from runner.errors import ConfigError
+from runner.machine.clock import STAGES
+from runner.report.grids import PlannedRun, Point
+from runner.report.records import RunRecord, record_of
+from runner.report.tables import ColumnSpec, TableSpec
+from runner.report.yardstick import Yardstick
+
+
+@dataclass(frozen=True, kw_only=True)
+class References:
+    """What a run compares with, of its own seed: the grid's baseline and every full softmax that finished."""
+
+    baseline: RunRecord
+    full: tuple[RunRecord, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of numbers.
+
+    ``name`` is its name in CSV files, published ones included. ``measure`` (run, what it compares with) gives the
+    number as printed, or None where the run ended without reaching it (``Fail``). ``point``: only runs of that
+    combination of swept settings. ``is_setting``: chosen rather than measured, so it has no deviation.
+    """
+
+    name: str
+    label: str
+    unit: str
+    decimals: int
+    measure: Callable[[RunRecord, References], float | None]
+    needs_baseline: bool = False
+    point: Point | None = None
+    is_setting: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """Columns that are printed together. ``best``: takes the best number of each row, which is printed bold."""
+
+    title: str
+    columns: tuple[Column, ...]
+    with_published: bool = True
+    best: Callable[[Sequence[float]], float] | None = None
+
+
+def yardstick_of(runs: Sequence[PlannedRun]) -> Yardstick:
+    """What the runs of a grid are measured by: as a finished one says, else as the planned task does."""
+    finished = next((record_of(run) for run in runs if record_of(run).finished), None)
+    return finished.yardstick if finished else Yardstick.planned(runs[0].config)
+
+
+def panels_of(spec: TableSpec, runs: Sequence[PlannedRun]) -> tuple[Panel, ...]:
+    """The columns of a table; those of learning rates are the rates of its grid.
+
+    Raises ConfigError, one line, for a metric that the runs' task does not measure and for an unknown column.
+    """
+    yardstick = yardstick_of(runs)
+    if spec.kind == "learning_rates":
+        points = spec.grid.points(spec.grid.baseline)
+        headline = yardstick.headline
+        return (
+            Panel(
+                title=f"{headline.label} by learning rate",
+                columns=tuple(_headline_at_rate(yardstick, point) for point in points),
+                best=max if headline.higher_is_better else min,
+            ),
+        )
+    try:
+        columns = tuple(_column(column, spec, yardstick) for column in spec.columns)
+    except ConfigError as error:
+        raise ConfigError(f"table {spec.name}: columns: {error}") from None
+    return (Panel(title="", columns=columns), *([_costs(yardstick)] if spec.with_costs else []))
+
+
+# ---------------------------------------------------------------- what the task measures
+
+
+def _column(column: ColumnSpec, spec: TableSpec, yardstick: Yardstick) -> Column:
+    if not column.metric:
+        if column.name not in OF_EVERY_RUN:
+            raise ConfigError(f"no column '{column.name}'{did_you_mean(column.name, OF_EVERY_RUN)}")
+        return OF_EVERY_RUN[column.name]
+    metric, measure = column.metric, yardstick.measure(column.metric)
+    # The split goes without saying where a table has nothing but the test set.
+    on_test = all(other.metric.startswith("test/") for other in spec.columns if other.metric)
+    label = measure.label if on_test else yardstick.label(metric)
+    label = label[0].upper() + label[1:]
+    if column.show == "log":
+        return Column(
+            name=column.name, label=f"Log of {yardstick.label(metric)}", unit="", decimals=4,
+            measure=lambda record, _: math.log(record.metric(metric)),
+        )  # fmt: skip
+    if column.show == "percent_above_baseline":
+        baseline = next(method.label for method in spec.grid.methods if method.name == spec.grid.baseline)
+        return Column(
+            name=column.name, label=f"{label} above {baseline}'s", unit="%", decimals=1, needs_baseline=True,
+            measure=lambda record, to: 100 * (record.metric(metric) / to.baseline.metric(metric) - 1),
+        )  # fmt: skip
+    return Column(
+        name=column.name, label=label, unit=measure.unit, decimals=measure.decimals,
+        measure=lambda record, _: record.scaled(metric),
+    )  # fmt: skip
+
+
+def _headline_at_rate(yardstick: Yardstick, point: Point) -> Column:
+    ((_, rate),) = point
+    headline = yardstick.headline
+    return Column(
+        name=f"{headline.label}_at_lr_{rate:g}", label=f"lr {rate:g}", unit=headline.unit, decimals=headline.decimals,
+        point=point, measure=lambda record, _: record.quality,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- what every run has
+
+
+def cost_of_reaching(share: float, cost: str, record: RunRecord, baseline: RunRecord) -> float | None:
+    """Cost (``epoch`` or ``train_seconds``) at the first evaluation that reaches a share of the baseline's last.
+
+    What is compared is the watched headline, which must be positive. The goal is ``share`` times the baseline's where
+    higher is better, and the baseline's divided by ``share`` where lower is. None where no evaluation reaches it.
+    """
+    last = baseline.curve(cost)[-1][1]
+    if baseline.yardstick.headline.higher_is_better:
+        return next((spent for spent, value in record.curve(cost) if value >= share * last), None)
+    return next((spent for spent, value in record.curve(cost) if value <= last / share), None)
+
+
+def _to_share(name: str, label: str, unit: str, decimals: int, percent: int, cost: str) -> Column:
+    return Column(
+        name=name, label=label, unit=unit, decimals=decimals, needs_baseline=True,
+        measure=lambda record, to: cost_of_reaching(percent / 100, cost, record, to.baseline),
+    )  # fmt: skip
+
+
+def _sooner(percent: int) -> Column:
+    def measure(record: RunRecord, to: References) -> float | None:
+        mine, *fulls = (
+            cost_of_reaching(percent / 100, "train_seconds", other, to.baseline) for other in (record, *to.full)
+        )
+        reached = [seconds for seconds in fulls if seconds is not None]
+        return min(reached) / mine if mine is not None and reached else None
+
+    return Column(
+        name=f"sooner_than_full_at_{percent}pct", label=f"Sooner than full, {percent} %", unit="x", decimals=2,
+        measure=measure, needs_baseline=True,
+    )  # fmt: skip
+
+
+def _stage(stage: str) -> Column:
+    return Column(
+        name=f"{stage}_seconds_per_epoch", label=stage, unit="s", decimals=2,
+        measure=lambda record, _: record.summary["stage_seconds"][stage] / record.summary["epochs"],
+    )  # fmt: skip
+
+
+def _of_summary(name: str, label: str, unit: str, decimals: int, **more: Any) -> Column:
+    return Column(
+        name=name, label=label, unit=unit, decimals=decimals, measure=lambda record, _: record.summary[name], **more
+    )
+
+
+_STAGES = tuple(map(_stage, STAGES))
+_BEST_EPOCH = Column(
+    name="best_epoch", label="Best epoch", unit="epochs", decimals=0,
+    measure=lambda record, _: record.summary["selection"]["epoch"],
+)  # fmt: skip
+_LISTED = (
+    *(_to_share(f"epoch_to_{p}pct", f"Epochs to {p} %", "epochs", 2, p, "epoch") for p in (50, 90)),
+    *(_to_share(f"seconds_to_{p}pct", f"Seconds to {p} %", "s", 1, p, "train_seconds") for p in (50, 90)),
+    _sooner(90),
+    Column(
+        name="epoch_speedup_vs_full", label="Speed-up", unit="x", decimals=2, needs_baseline=True,
+        measure=lambda record, to: to.baseline.seconds_per_epoch / record.seconds_per_epoch,
+    ),
+    Column(
+        name="seconds_per_epoch", label="Seconds per epoch", unit="s", decimals=2,
+        measure=lambda record, _: record.seconds_per_epoch,
+    ),
+    Column(
+        name="kl_loss", label="KL(softmax to proposal)", unit="", decimals=4,
+        measure=lambda record, _: record.divergence,
+    ),
+    Column(
+        name="learning_rate", label="Learning rate", unit="", decimals=6, is_setting=True,
+        measure=lambda record, _: float(record.config["optimizer"]["lr"]),
+    ),
+    _of_summary("epochs", "Epochs trained", "epochs", 0),
+    _of_summary("units_per_second", "Rows a second", "", 0),
+    _of_summary("candidates_per_row", "Candidates per row", "classes", 0),
+    _of_summary("peak_rss_mb", "Peak memory", "MB", 0),
+)  # fmt: skip
+OF_EVERY_RUN = {column.name: column for column in _LISTED}
+
+
+def _costs(yardstick: Yardstick) -> Panel:
+    """What training cost; with a validation set, which epoch was best."""
+    speed = replace(OF_EVERY_RUN["units_per_second"], label=f"{yardstick.unit.capitalize()}s a second")
+    return Panel(
+        title=f"Cost: seconds per epoch, in all and by stage; {yardstick.unit}s a second; candidates; memory",
+        columns=(
+            OF_EVERY_RUN["epochs"],
+            *([_BEST_EPOCH] if yardstick.watched == "valid" else []),
+            OF_EVERY_RUN["seconds_per_epoch"],
+            *_STAGES,
+            speed,
+            OF_EVERY_RUN["candidates_per_row"],
+            OF_EVERY_RUN["peak_rss_mb"],
+        ),
+        with_published=False,
+    )

@@ -1,0 +1,108 @@
+"""Tables of kind diagnosis: samplers measured on the final weights of a grid's runs, and rendered together."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from runner import REPOSITORY
+from runner.diagnose import read_arguments
+from runner.diagnosis import figures, tables
+from runner.diagnosis.folder import read
+from runner.diagnosis.record import Diagnosis
+from runner.report.figure_style import STYLE, save
+from runner.report.grids import PlannedRun, expand
+from runner.report.layout import html_table, html_text, markdown_table, picture_html
+from runner.report.plan import python_path
+from runner.report.records import record_of
+from runner.report.tables import TableSpec
+from runner.training.run_folder import RunFolder, write_atomically
+
+
+def _arguments(spec: TableSpec, folder: str) -> list[str]:
+    return [folder, *spec.diagnose, "--name", spec.name]
+
+
+def measured(spec: TableSpec, run: PlannedRun) -> Diagnosis | None:
+    """What was measured on the run as ``spec`` has it, or None."""
+    found = read(RunFolder(record_of(run).path).diagnostics_path(spec.name))
+    _, wanted = read_arguments(_arguments(spec, "RUN"))
+    return found if found is not None and found.made["asked"] == wanted.record() else None
+
+
+def diagnose_runs(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[tuple[str, str]]:
+    """Measure every finished run of the tables of this kind that is not yet; returns (title, why) of failures."""
+    failed = []
+    for spec in specs:
+        if spec.kind != "diagnosis":
+            continue
+        for run in expand(spec.grid, profile, results_dir):
+            record = record_of(run)
+            if not record.finished or measured(spec, run):
+                continue
+            place = os.path.relpath(record.path, REPOSITORY)
+            print(f"diagnosing {spec.grid.label(run)} on {run.dataset}", file=sys.stderr, flush=True)
+            child = subprocess.run(
+                [sys.executable, "-m", "runner.diagnose", *_arguments(spec, place)],
+                cwd=REPOSITORY,
+                env={**os.environ, "PYTHONPATH": python_path()},
+                stdout=subprocess.DEVNULL,
+                check=False,
+            )
+            if child.returncode:
+                failed.append((f"diagnosing {record.run_id}", f"ended with exit code {child.returncode}"))
+    return failed
+
+
+def _place(spec: TableSpec, run: PlannedRun, many: bool) -> list[str]:
+    return [spec.name, run.dataset, run.method, *([str(run.seed)] if many else [])]
+
+
+def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: str) -> tuple[list[Path], str]:
+    """NAME.md, NAME.csv, NAME.png and .svg, and a picture by rank of each run; returns them and HTML."""
+    import matplotlib
+
+    many = len({run.seed for run in runs}) > 1
+    shown, missing = [], []
+    for run in runs:
+        heading = f"{spec.grid.dataset(run.dataset).label}, {spec.grid.label(run)}"
+        heading += f", seed {run.seed}" if many else ""
+        if (found := measured(spec, run)) is not None:
+            shown.append((heading, run, found))
+        else:
+            missing.append(f"{heading}: {record_of(run).status}, not diagnosed")
+    title = html_text(spec.title)
+    if not shown:
+        return [], f'<section id="{spec.name}"><h2>{title}</h2><p>{html_text("; ".join(missing))}</p></section>'
+    with matplotlib.rc_context(STYLE):
+        together = figures.cumulative_of({title: found for title, _, found in shown})
+        pictures = [save(together, folder / spec.name)]
+        for _, run, found in shown:
+            if (by_rank := figures.by_rank(found)) is not None:
+                pictures.append(save(by_rank, folder / "_".join(_place(spec, run, many))))
+    parts = [f"# {spec.title}", f"Made by `{command}`", *missing]
+    frames: list[pd.DataFrame] = []
+    html = [f"<p>{html_text(line)}</p>" for line in missing]
+    for heading, run, found in shown:
+        parts += [f"## {heading}", tables.made_line(found)]
+        html += [f"<h3>{html_text(heading)}</h3><p>{html_text(tables.made_line(found))}</p>"]
+        for caption, frame in tables.tables(found).items():
+            parts += [f"### {caption}", markdown_table(frame)]
+            html += [f"<h4>{html_text(caption)}</h4>{html_table(frame)}"]
+        parts += ["### Settings", tables.settings(found)]
+        html += [f"<details><summary>Settings</summary><pre>{html_text(tables.settings(found))}</pre></details>"]
+        frames.append(tables.as_frame(found.entries).assign(dataset=run.dataset, run=run.method, run_id=run.run_id))
+    notes = [*spec.notes, *dict.fromkeys(note for _, _, found in shown for note in tables.notes(found))]
+    parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
+    markdown, csv = folder / f"{spec.name}.md", folder / f"{spec.name}.csv"
+    write_atomically(markdown, "\n\n".join(parts) + "\n")
+    write_atomically(csv, pd.concat(frames).to_csv(index=False, float_format="%.6g"))
+    listed = "".join(f"<li>{html_text(note)}</li>" for note in notes)
+    body = "\n".join([*(picture_html(picture, spec.title) for picture in pictures), *html])
+    fragment = (
+        f'<section id="{spec.name}"><h2>{title}</h2><p class="made">Made by <code>{html_text(command)}</code></p>'
+    )
+    return [markdown, csv, *pictures], f"{fragment}\n{body}\n<ul>{listed}</ul></section>"

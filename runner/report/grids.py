@@ -1,0 +1,329 @@
+"""What ``conf/table/grid`` says: runs that several tables and figures share.
+
+A grid expands, for a profile, to one run per data set, method and seed; all of it is typed and checked before
+anything runs. Errors are one line that names the file and the key.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.config import RunConfig, compose, did_you_mean
+from runner.errors import ConfigError, require
+from runner.report.methods import Method, build_methods, load_catalogue
+from runner.report.yaml_files import build, build_all, items, mapping, place, read, require_known, require_unique
+
+Point = tuple[tuple[str, int | float], ...]  # (key, value) of every swept setting of one run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """A data set of the tables, or a model on one. ``published``: its name in published CSVs; None marks a stand-in.
+
+    ``dataset``: the runner's name of it, where that is not ``name``. ``overrides``: what else belongs to it, such as
+    the model; ``published_model``: that model's name in published CSVs.
+    """
+
+    name: str
+    label: str
+    published: str | None = None
+    dataset: str | None = None
+    overrides: tuple[str, ...] = ()
+    published_model: str | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            self.published is not None or self.published_model is None,
+            "published_model: goes with published, the data set's name",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """Overrides of some methods on one data set."""
+
+    methods: tuple[str, ...]
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swept:
+    """A setting that takes each of several values, for some methods or (none named) for all."""
+
+    key: str
+    values: tuple[int | float, ...]
+    methods: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        require(bool(self.values), "values: give at least one")
+        require(len(set(self.values)) == len(self.values), "values: one is repeated")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileDataset:
+    """How one data set is trained in a profile.
+
+    ``tuned``: settings of some methods, which profiles may share; ``lengths``: how long some train in this one.
+    """
+
+    name: str
+    overrides: tuple[str, ...] = ()
+    tuned: tuple[Tuned, ...] = ()
+    lengths: tuple[Tuned, ...] = ()
+
+    def overrides_of(self, method: str) -> tuple[str, ...]:
+        tuned = (item.overrides for item in (*self.tuned, *self.lengths) if method in item.methods)
+        return (*self.overrides, *(override for overrides in tuned for override in overrides))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """How much is run: data sets, their settings, and seeds."""
+
+    seeds: tuple[int, ...]
+    datasets: tuple[ProfileDataset, ...]
+
+    def __post_init__(self) -> None:
+        require(bool(self.seeds), "seeds: give at least one")
+        require(bool(self.datasets), "datasets: give at least one")
+        require(len(set(self.seeds)) == len(self.seeds), "seeds: one is repeated")
+        require_unique(self.datasets, "datasets")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profiles:
+    small: Profile
+    medium: Profile
+    paper: Profile
+
+
+PROFILES = tuple(field.name for field in dataclasses.fields(Profiles))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Methods x combinations of swept settings x data sets x seeds.
+
+    ``paper``: whose tables these are; empty for our own. ``fixed``: overrides of all; ``baseline``: what the rest
+    compare with. ``full_methods``: the rows that are full softmax, where there is more than the baseline.
+    ``by_name``: so costly that only a table named on the command line makes the runs.
+    """
+
+    paper: str = ""
+    fixed: tuple[str, ...]
+    baseline: str
+    full_methods: tuple[str, ...] = ()
+    by_name: bool = False
+    methods: tuple[Method, ...]
+    sweep: tuple[Swept, ...] = ()
+    datasets: tuple[Dataset, ...]
+    profiles: Profiles
+
+    def __post_init__(self) -> None:
+        require_unique(self.methods, "methods")
+        require_unique(self.datasets, "datasets")
+        methods = [method.name for method in self.methods]
+        datasets = [dataset.name for dataset in self.datasets]
+        require_known("baseline", self.baseline, methods)
+        for name in self.full_methods:
+            require_known("full_methods", name, methods)
+        for index, swept in enumerate(self.sweep):
+            for name in swept.methods:
+                require_known(f"sweep[{index}].methods", name, methods)
+        for profile in PROFILES:
+            for dataset in self.profile(profile).datasets:
+                require_known(f"profiles.{profile}.datasets", dataset.name, datasets)
+                for key in ("tuned", "lengths"):
+                    for item in getattr(dataset, key):
+                        for method in item.methods:
+                            require_known(f"profiles.{profile}.{dataset.name}.{key}.methods", method, methods)
+
+    def profile(self, name: str) -> Profile:
+        require(name in PROFILES, f"unknown profile '{name}'{did_you_mean(name, PROFILES)}")
+        profile: Profile = getattr(self.profiles, name)
+        return profile
+
+    def dataset(self, dataset: str) -> Dataset:
+        return next(found for found in self.datasets if found.name == dataset)
+
+    def points(self, method: str) -> list[Point]:
+        """Every combination of the settings swept for the method; one empty combination where none is."""
+        swept = [item for item in self.sweep if not item.methods or method in item.methods]
+        return list(itertools.product(*([(item.key, value) for value in item.values] for item in swept)))
+
+    def num_runs(self, profile: str) -> int:
+        chosen = self.profile(profile)
+        points = sum(len(self.points(method.name)) for method in self.methods)
+        return points * len(chosen.datasets) * len(chosen.seeds)
+
+    def label(self, run: "PlannedRun") -> str:
+        """The run's method as printed, with its values of the swept settings."""
+        label = next(method.label for method in self.methods if method.name == run.method)
+        return f"{label}, {point_text(run.point)}" if run.point else label
+
+
+def point_text(point: Point) -> str:
+    """``K=9 L=50``"""
+    return " ".join(f"{key.rpartition('.')[2]}={value:g}" for key, value in point)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def grid_names(folder: Path) -> list[str]:
+    return sorted(path.stem for path in (folder / "grid").glob("*.yaml"))
+
+
+def load_grid(name: str, folder: Path) -> Grid:
+    """Read conf/table/grid/NAME.yaml, after the grid that it extends.
+
+    A key that the file has takes the place of the same key of the grid extended. Two keys are nearer to it: ``methods``
+    may name rows of that grid, and ``profiles`` replaces only what it says (see ``_extended_profile``).
+    """
+    raw, extended = _read_with_extended(name, folder)
+    where = f"{place(folder / 'grid' / f'{name}.yaml')}: "
+    profiles = raw.get("profiles")
+    if isinstance(profiles, Mapping):
+        raw["profiles"] = {
+            key: _profile(profile, f"{where}profiles.{key}.") if isinstance(profile, Mapping) else profile
+            for key, profile in profiles.items()
+        }
+    rows = {method.name: method for method in extended.methods} if extended else {}
+    if extended and "methods" not in raw:
+        raw["methods"] = list(rows)
+    raw["methods"] = build_methods(raw.get("methods"), load_catalogue(folder), rows, f"{where}methods")
+    for key, kind in (("datasets", Dataset), ("sweep", Swept)):
+        raw[key] = build_all(kind, raw.get(key, [] if key == "sweep" else None), f"{where}{key}")
+    return build(Grid, raw, where)
+
+
+def _read_with_extended(name: str, folder: Path) -> tuple[dict[str, Any], Grid | None]:
+    """A grid's keys, without ``extends`` and without the methods of the grid extended, and that grid."""
+    file = folder / "grid" / f"{name}.yaml"
+    raw = read(file)
+    base = raw.pop("extends", None)
+    if base is None:
+        return raw, None
+    names = [other for other in grid_names(folder) if other != name]
+    require(base in names, f"{place(file)}: extends: no grid '{base}'{did_you_mean(str(base), names)}")
+    before = read(folder / "grid" / f"{base}.yaml")
+    require("extends" not in before, f"{place(file)}: extends: '{base}' itself extends a grid, and one step is all")
+    inherited = {key: value for key, value in before.items() if key != "methods"}
+    profiles = raw.pop("profiles", None)
+    if profiles is not None:
+        where = f"{place(file)}: profiles"
+        theirs = inherited["profiles"]
+        raw["profiles"] = {
+            **theirs,
+            **{
+                key: _extended_profile(mapping(profile, f"{where}.{key}"), theirs.get(key, {}), f"{where}.{key}")
+                for key, profile in mapping(profiles, where).items()
+            },
+        }
+    return {**inherited, **raw}, load_grid(base, folder)
+
+
+def _extended_profile(profile: Mapping[str, Any], before: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """A profile on top of the same profile of the grid extended.
+
+    Its ``datasets`` are those listed. One that the other profile has too keeps what it does not say itself, and its
+    ``tuned`` are added to the other's.
+    """
+    out = {**before, **profile}
+    if "datasets" in profile:
+        theirs = {item["name"]: item for item in before.get("datasets", [])}
+        out["datasets"] = [
+            {**old, **item, "tuned": [*old.get("tuned", []), *item.get("tuned", [])]}
+            for item in items(profile["datasets"], f"{where}.datasets")
+            for old in [theirs.get(item.get("name"), {})]
+        ]
+    return out
+
+
+def _profile(raw: Mapping[str, Any], where: str) -> Profile:
+    datasets = []
+    for index, item in enumerate(items(raw.get("datasets"), f"{where}datasets")):
+        place = f"{where}datasets[{index}]."
+        lists = {key: build_all(Tuned, item.get(key, []), f"{place}{key}") for key in ("tuned", "lengths")}
+        item = {**item, **lists}
+        datasets.append(build(ProfileDataset, item, place))
+    return build(Profile, {**raw, "datasets": datasets}, where)
+
+
+# ---------------------------------------------------------------- expansion
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """One cell's run: where it stands in the grid, and what ``python -m runner OVERRIDES`` runs."""
+
+    dataset: str
+    method: str
+    seed: int
+    overrides: tuple[str, ...]
+    config: RunConfig
+    point: Point = ()
+
+    @property
+    def run_id(self) -> str:
+        return self.config.run_id
+
+
+def expand(
+    grid: Grid, profile_name: str, results_dir: Path, *, datasets: Iterable[str] | None = None
+) -> list[PlannedRun]:
+    """Every run of the profile (only those ``datasets``), composed and checked; nothing is run."""
+    profile = grid.profile(profile_name)
+    planned: list[PlannedRun] = []
+    for dataset in profile.datasets:
+        if datasets is not None and dataset.name not in datasets:
+            continue
+        for method, point in ((m, point) for m in grid.methods for point in grid.points(m.name)):
+            shown = grid.dataset(dataset.name)
+            chosen = (
+                f"dataset={shown.dataset or shown.name}",
+                *grid.fixed,
+                *shown.overrides,
+                *method.overrides,
+                *dataset.overrides_of(method.name),
+                *(f"{key}={value}" for key, value in point),
+            )
+            where = ", ".join(filter(None, [f"profile {profile_name}", dataset.name, method.name, point_text(point)]))
+            try:
+                config = dataclasses.replace(_composed(chosen), results_dir=str(results_dir))
+            except ConfigError as error:
+                raise ConfigError(f"{where}: {error}") from None
+            for seed in profile.seeds:
+                planned.append(
+                    PlannedRun(
+                        dataset=dataset.name,
+                        method=method.name,
+                        seed=seed,
+                        overrides=(*chosen, f"seed={seed}", f"results_dir={_quoted(str(results_dir))}"),
+                        config=dataclasses.replace(config, seed=seed),
+                        point=point,
+                    )
+                )
+    ids = [run.run_id for run in planned]
+    for run in planned:
+        require(
+            ids.count(run.run_id) == 1,
+            f"profile {profile_name}, {run.dataset}, {run.method}: another method has the same settings",
+        )
+    return planned
+
+
+@functools.cache
+def _composed(overrides: tuple[str, ...]) -> RunConfig:
+    """Composing takes a tenth of a second, and tables that share a grid ask for the same runs."""
+    return compose(overrides)
+
+
+def _quoted(text: str) -> str:
+    """A value for Hydra's override grammar, whatever characters it holds."""
+    escaped = text.replace("\\'", "\\\\'").replace("'", "\\'")
+    return f"'{escaped}'"

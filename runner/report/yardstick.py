@@ -1,0 +1,73 @@
+"""What runs are measured by: the measures, the watched split and the unit of work that their summaries state."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from runner.config import RunConfig, did_you_mean
+from runner.contracts import Measure
+from runner.errors import ConfigError
+
+_SPLITS = {"test": "test", "test_subset": "test subset", "valid": "validation", "train": "training"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Yardstick:
+    """A task's measures, the split that is watched during training, and what its rows are called (row, token).
+
+    Metrics are named ``<split>/<key of a measure>``, in summaries, in observations and in files of conf/table.
+    """
+
+    measures: tuple[Measure, ...]
+    watched: str
+    unit: str
+
+    @classmethod
+    def read(cls, summary: Mapping[str, Any]) -> Self | None:
+        """Take what ``Task.about_measures`` wrote into a summary; None where an earlier version made it."""
+        if "measures" not in summary:
+            return None
+        measures = tuple(Measure(**measure) for measure in summary["measures"])
+        return cls(measures=measures, watched=summary["watched"], unit=summary["unit"])
+
+    @classmethod
+    def planned(cls, config: RunConfig) -> Self:
+        """Take the task's own measures, for a table of which no run has finished yet."""
+        from runner.tasks import task_class
+
+        found = cls.read(task_class(config).about_measures())
+        assert found is not None
+        return found
+
+    @property
+    def headline(self) -> Measure:
+        """The measure that learning curves and comparisons go by."""
+        return next(measure for measure in self.measures if measure.headline)
+
+    @property
+    def curve(self) -> str:
+        """Name of the metric that learning curves show: the headline on the watched split."""
+        return f"{self.watched}/{self.headline.key}"
+
+    @property
+    def final(self) -> str:
+        """Name of the metric that tells how good a run ended: the headline on the test set."""
+        return f"test/{self.headline.key}"
+
+    def measure(self, metric: str) -> Measure:
+        """The measure of a metric such as ``test/p@1``; ConfigError that lists the valid keys."""
+        split, _, key = metric.partition("/")
+        for measure in self.measures:
+            if measure.key == key and split in _SPLITS:
+                return measure
+        names = [f"test/{measure.key}" for measure in self.measures]
+        raise ConfigError(f"no metric '{metric}' in these runs{did_you_mean(metric, names)}")
+
+    def label(self, metric: str) -> str:
+        """How people call a metric: ``test P@1``, ``validation perplexity``."""
+        return f"{_SPLITS[metric.partition('/')[0]]} {self.measure(metric).label}"
+
+    def label_with_unit(self, metric: str, separator: str = ", ") -> str:
+        """As ``label``, with the unit after a separator where there is one: ``test P@1, %``."""
+        unit = self.measure(metric).unit
+        return self.label(metric) + (f"{separator}{unit}" if unit else "")
