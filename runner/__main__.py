@@ -29,9 +29,10 @@ def main(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    from runner.config import exit_code
+    from runner.config import exit_code, prepare_plugins
 
     try:
+        prepare_plugins(sys.argv[1:])
         main()
     except KeyboardInterrupt:
         sys.exit(130)

@@ -1,27 +1,26 @@
 """DictConfig -> frozen RunConfig. With ``__main__`` the only importer of hydra and omegaconf.
 
 Hydra chooses files and applies command-line overrides; everything after that is typed. Each group's
-dataclass stands beside the class it configures; the generic conversion here checks names and types,
-``__post_init__`` of the dataclass checks ranges. All errors are single lines that list what is valid.
+dataclass stands beside the class it configures; ``runner.conversion`` checks names and types, ``__post_init__`` of the
+dataclass checks ranges. All errors are single lines that list what is valid.
 """
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import os
 import re
 import sys
 import traceback
-import types
-import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from runner import REPOSITORY
+from runner.conversion import convert, did_you_mean
 from runner.errors import ConfigError, RunnerError, require
+from runner.registry import FROM_OUTSIDE, load_plugins, module_name
 
 CONF = REPOSITORY / "conf"
 GROUPS = ("dataset", "model", "loss", "optimizer", "batch_sampler", "sampler", "hardware")
@@ -35,8 +34,6 @@ PLACE_ONLY = (
 )  # where and how, never what: not in run_id
 
 _TABLE_HINT = "a table is many runs: render one by `make reproduce TABLE=NAME` (names are in conf/table)"
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +159,10 @@ class TrainingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Everything that decides the numbers of a run, and (``hardware``, ``results_dir``...) where it happens."""
+    """Everything that decides the numbers of a run, and (``hardware``, ``results_dir``...) where it happens.
+
+    ``plugins``: modules or Python files that register what this package lacks (see ``runner.registry``).
+    """
 
     dataset: Any
     model: Any
@@ -180,6 +180,7 @@ class RunConfig:
     diagnostics: DiagnosticsConfig = DiagnosticsConfig()
     windows: WindowsConfig = WindowsConfig()
     training: TrainingConfig = TrainingConfig()
+    plugins: tuple[str, ...] = ()
     results_dir: str = "results"
     force: bool = False
     checkpoint_seconds: float = 60.0
@@ -207,10 +208,14 @@ class RunConfig:
         """Plain nested dict, as written to the run folder's config.yaml.
 
         Sections that change nothing are left out, so that they do not tell runs apart: ``diagnostics`` where there are
-        none, ``output`` where logits are h . w + b, ``training`` where no part of it is asked for; and so are sections
-        of other tasks, such as ``windows`` where nothing is text.
+        none, ``output`` where logits are h . w + b, ``training`` where no part of it is asked for, ``plugins`` where
+        there are none, ``batch_sampler`` where every example comes once an epoch; and so are sections of other tasks,
+        such as ``windows`` where nothing is text.
         """
         out = dataclasses.asdict(self)
+        out["plugins"] = list(self.plugins)
+        if not self.plugins:
+            del out["plugins"]
         if self.diagnostics.every_epochs is None:
             del out["diagnostics"]
         if self.output == OutputConfig():
@@ -258,8 +263,10 @@ class RunConfig:
 
     @property
     def run_id(self) -> str:
-        """Readable name plus a hash of every setting that can change a number."""
+        """Readable name plus a hash of every setting that can change a number; of a plugin's file, its name alone."""
         what = {key: value for key, value in self.as_dict().items() if key not in PLACE_ONLY}
+        if self.plugins:
+            what["plugins"] = [module_name(plugin) for plugin in self.plugins]
         digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:10]
         return f"{self.dataset.name}-{self.model.name}-{self.sampler.name}-{digest}"
 
@@ -288,74 +295,6 @@ def _registries() -> dict[str, tuple[str, Mapping[str, type]]]:
     }
 
 
-def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """``; did you mean 'x'? valid: a, b, c`` for the end of an error line."""
-    names = sorted(names)
-    close = difflib.get_close_matches(str(word), names, n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else ";"
-    return f"{hint} valid: {', '.join(names)}"
-
-
-def _fits(value: Any, annotation: Any) -> tuple[bool, Any]:
-    """Whether a YAML value is of the annotated type, and the value as that type."""
-    origin = typing.get_origin(annotation)
-    if annotation is Any:
-        return True, value
-    if origin in (typing.Union, types.UnionType):
-        for option in typing.get_args(annotation):
-            fits, converted = _fits(value, option)
-            if fits:
-                return True, converted
-        return False, value
-    if origin is typing.Literal:
-        return value in typing.get_args(annotation), value
-    if origin is tuple:
-        item = typing.get_args(annotation)[0]
-        if not isinstance(value, list | tuple):
-            return False, value
-        parts = [_fits(entry, item) for entry in value]
-        return all(fits for fits, _ in parts), tuple(entry for _, entry in parts)
-    if annotation is type(None):
-        return value is None, value
-    if annotation is float:
-        return isinstance(value, int | float) and not isinstance(value, bool), float(value) if isinstance(
-            value, int | float
-        ) else value
-    if annotation is int:
-        return isinstance(value, int) and not isinstance(value, bool), value
-    return isinstance(value, annotation), value
-
-
-def _type_name(annotation: Any) -> str:
-    if typing.get_origin(annotation) is typing.Literal:
-        return "one of " + ", ".join(map(str, typing.get_args(annotation)))
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return " or ".join(_type_name(option) for option in typing.get_args(annotation))
-    if annotation is type(None):
-        return "null"
-    return str(getattr(annotation, "__name__", annotation))
-
-
-def convert(cls: type[T], values: Mapping[str, Any], path: str) -> T:
-    """Build the frozen dataclass ``cls`` from a mapping; ``path`` (e.g. ``sampler.``) prefixes keys in errors."""
-    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    hints = typing.get_type_hints(cls)
-    converted: dict[str, Any] = {}
-    for key, value in values.items():
-        if key not in fields:
-            raise ConfigError(f"unknown key '{path}{key}'{did_you_mean(key, fields)}")
-        if dataclasses.is_dataclass(hints[key]) and isinstance(value, Mapping):
-            converted[key] = convert(typing.cast(type, hints[key]), value, f"{path}{key}.")
-            continue
-        fits, converted[key] = _fits(value, hints[key])
-        if not fits:
-            raise ConfigError(f"{path}{key}: expected {_type_name(hints[key])}, got {value!r}")
-    for key, field in fields.items():
-        if key not in converted and field.default is field.default_factory is dataclasses.MISSING:
-            raise ConfigError(f"{path}{key} is required: set it on the command line, e.g. {path}{key}=VALUE")
-    return cls(**converted)
-
-
 def to_run_config(cfg: Any) -> RunConfig:
     """Convert a composed Hydra config (or a plain mapping) to a RunConfig; raises ConfigError with one line."""
     from omegaconf import DictConfig, OmegaConf
@@ -371,10 +310,12 @@ def to_run_config(cfg: Any) -> RunConfig:
         raise ConfigError(_TABLE_HINT)
     values = {key: value for key, value in cfg.items() if key not in ("preset", "hydra")}
     values.setdefault("batch_sampler", _EVERY_EXAMPLE_ONCE)
+    values["plugins"] = _plugins(values.get("plugins") or [])
+    load_plugins(values["plugins"])
     for group, (selector, registry) in _registries().items():
         section = values.get(group)
         if not isinstance(section, Mapping):
-            options = [file.stem for file in (CONF / group).glob("*.yaml")]
+            options = [*(file.stem for file in (CONF / group).glob("*.yaml")), *registry]
             raise ConfigError(f"{group} must name a file of conf/{group}{did_you_mean(str(section), options)}")
         name = str(section.get(selector))
         if name not in registry:
@@ -400,13 +341,58 @@ def compose(overrides: Iterable[str]) -> RunConfig:
     """The RunConfig that ``python -m runner OVERRIDES`` would run; ConfigError (one line) when it would not."""
     import hydra
 
+    overrides = list(overrides)
+    prepare_plugins(overrides)
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         try:
-            return to_run_config(hydra.compose("config", list(overrides)))
+            return to_run_config(hydra.compose("config", overrides))
         except RunnerError:
             raise
         except Exception as error:
             raise ConfigError(explain(error)) from None
+
+
+# ---------------------------------------------------------------- plugins
+
+
+def prepare_plugins(overrides: Iterable[str]) -> None:
+    """Load what ``plugins=[...]`` among the overrides names, and give Hydra an option for each thing registered.
+
+    To be called before Hydra composes, which would not know ``sampler=NAME`` otherwise. The option has the defaults of
+    the config class, as a file of conf/ would write them. Raises ConfigError (one line).
+    """
+    from hydra.core.config_store import ConfigStore
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    words = [word for word in overrides if re.match(r"\+{0,2}plugins=", word)]
+    for override in OverridesParser.create().parse_overrides(words):
+        load_plugins(_plugins(override.value()))
+    load_plugins([])  # what is installed, if nothing is named
+    for (group, name), cls in FROM_OUTSIDE.items():
+        ConfigStore.instance().store(group=group, name=name, node=_as_option(group, name, cls))
+
+
+def _plugins(value: Any) -> list[str]:
+    """The entries of ``plugins``, files as absolute paths; ConfigError unless they are a list of names."""
+    if not isinstance(value, list | tuple) or not all(isinstance(entry, str) and entry for entry in value):
+        raise ConfigError("plugins is a list of modules or files: write plugins=[my_module] or plugins=[./my_file.py]")
+    return [str(Path(entry).expanduser().absolute()) if entry.endswith(".py") else entry for entry in value]
+
+
+def _as_option(group: str, name: str, cls: type) -> dict[str, Any]:
+    """What a file of conf/ for the class would hold: defaults of fields, ??? for those without, a customary loss."""
+    option: dict[str, Any] = {}
+    if group == "sampler":
+        option["defaults"] = [{"override /loss@_global_.loss": cls.losses[0]}]  # type: ignore[attr-defined]
+    for field in dataclasses.fields(cls):
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        option[field.name] = "???" if default is dataclasses.MISSING else default
+    option["kind" if group == "dataset" else "name"] = name
+    if group == "dataset" and option["name"] == "???":
+        option["name"] = name
+    return option
 
 
 # ---------------------------------------------------------------- errors as one line

@@ -42,6 +42,8 @@ class LossConfig:
     ``masks_hits``: a row's targets among its candidates (accidental hits) take no part as candidates, unless targets
     are corrected and candidates drawn with replacement (``masks_hits_where``).
     ``by_magnitude``: logits stand for their absolute values, before corrections and in every ranking.
+    ``needs_every_class``: the sum over all classes is part of it, so that no sampler's candidates will do.
+    ``like``: of a loss from outside this package, the built-in one whose samplers it goes with.
     ``kernel``: computes losses and gradients, in place.
     """
 
@@ -49,6 +51,8 @@ class LossConfig:
     corrects_candidates: ClassVar[bool]
     masks_hits: ClassVar[bool] = True
     by_magnitude: ClassVar[bool] = False
+    needs_every_class: ClassVar[bool] = False
+    like: ClassVar[str | None] = None
     name: str
 
     @property
@@ -88,6 +92,7 @@ class FullLoss(LossConfig):
     """Cross-entropy under the softmax over all classes."""
 
     corrects_candidates = False
+    needs_every_class = True
 
 
 # ---------------------------------------------------------------- softmax over targets and candidates
@@ -239,10 +244,10 @@ class BlackoutLoss(LossConfig):
 
 LOSSES: dict[str, type[LossConfig]] = {
     "full": FullLoss,
-    "active_set": ActiveSetLoss,
     "sampled_softmax": SampledSoftmaxLoss,
     "absolute_softmax": AbsoluteSoftmaxLoss,
     "partition_estimate": PartitionEstimateLoss,
+    "active_set": ActiveSetLoss,
     "nce": NceLoss,
     "negative_sampling": NegativeSamplingLoss,
     "gbce": GbceLoss,

@@ -16,6 +16,7 @@ from typing import Any
 
 from runner import REPOSITORY
 from runner.config import PLACE_ONLY, RunConfig, to_run_config
+from runner.registry import digest_of
 
 
 def _kind(value: Any) -> Any:
@@ -29,6 +30,8 @@ def _kind(value: Any) -> Any:
 
 def _marker(config: RunConfig) -> Path:
     settings = {key: value for key, value in config.as_dict().items() if key not in (*PLACE_ONLY, "dataset")}
+    if config.plugins:  # kernels of their own
+        settings["plugins"] = digest_of(config.plugins)
     digest = hashlib.sha256(json.dumps(_kind(settings)).encode()).hexdigest()[:16]
     return Path(os.environ["NUMBA_CACHE_DIR"]) / f"compiled-{digest}"
 
@@ -47,6 +50,7 @@ def compile_first(config: RunConfig) -> None:
         input=json.dumps(config.as_dict()),
         text=True,
         cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(place).absolute()) for place in sys.path)},
         stdout=subprocess.DEVNULL,
         check=False,
     )

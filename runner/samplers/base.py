@@ -12,6 +12,7 @@ import numpy as np
 
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
 from runner.errors import ConfigError
+from runner.losses import LOSSES
 
 if TYPE_CHECKING:
     from runner.heads.output_layer import OutputLayer
@@ -69,22 +70,32 @@ class Sampler(ABC):
         assert not state, f"{type(self).__name__} keeps no tables"
 
 
+def customary(loss: str, losses: tuple[str, ...]) -> tuple[str, ...]:
+    """The losses with one of them first: ``SamplerConfig.losses`` of a sampler that comes with it."""
+    return (loss, *(name for name in losses if name != loss))
+
+
 @dataclass(frozen=True, kw_only=True)
 class SamplerConfig(ABC):
-    """Base of sampler configs; ``losses`` lists the losses that make sense with the sampler.
+    """Base of sampler configs; ``losses`` lists the losses that make sense with the sampler, the customary one first.
 
     ``random_tables``: the sampler draws through tables of random hash functions, so that the error of an estimate
     under one draw of them differs from that over fresh draws. ``by_magnitude``: draws depend on how large logits are,
-    not only on their differences. ``is_the_batch``: nothing is drawn but the batch itself.
+    not only on their differences. ``is_the_batch``: nothing is drawn but the batch itself. ``by_chance``: given the
+    batch, seed and step decide what is proposed. ``refuses_nan``: a class vector that is not finite is a one-line
+    error, not a proposal.
+
+    ``contract_cases``: settings by name of case, small enough for 120 classes, that ``python -m runner.check`` and
+    tests/contract build the sampler with; empty: one case of the defaults, cut down.
     """
 
-    losses: ClassVar[tuple[str, ...]] = (
-        "sampled_softmax", "absolute_softmax", "partition_estimate", "active_set", "nce", "negative_sampling", "gbce",
-        "blackout",
-    )  # fmt: skip
+    losses: ClassVar[tuple[str, ...]] = tuple(name for name, loss in LOSSES.items() if not loss.needs_every_class)
     random_tables: ClassVar[bool] = False
     by_magnitude: ClassVar[bool] = False
     is_the_batch: ClassVar[bool] = False
+    by_chance: ClassVar[bool] = True
+    refuses_nan: ClassVar[bool] = False
+    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     name: str
 
     @property
@@ -94,7 +105,7 @@ class SamplerConfig(ABC):
 
     def check_loss(self, loss: Any) -> None:
         """ConfigError unless the loss makes sense with this sampler."""
-        if loss.name not in self.losses:
+        if (loss.like or loss.name) not in self.losses:
             raise ConfigError(f"loss={loss.name} does not go with sampler={self.name}; valid: {', '.join(self.losses)}")
         if self.can_draw_every_class:
             return

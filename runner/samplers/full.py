@@ -18,6 +18,7 @@ class FullConfig(SamplerConfig):
     """``products``: float32, or bf16 where the processor has it (1.7 times as fast; significands of 8 bits)."""
 
     losses: ClassVar[tuple[str, ...]] = ("full",)
+    by_chance: ClassVar[bool] = False
     products: Literal["float32", "bf16"] = "float32"
 
     def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:

@@ -33,6 +33,7 @@ class InBatchConfig(SamplerConfig):
     # A partition estimate has no hits masked, and a row's own targets are certain to stand in its batch.
     losses: ClassVar[tuple[str, ...]] = tuple(name for name in SamplerConfig.losses if name != "partition_estimate")
     is_the_batch: ClassVar[bool] = True
+    by_chance: ClassVar[bool] = False
 
     def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
         return InBatch(training)

@@ -15,8 +15,9 @@ Zhao, Mengnan and Shrivastava, Anshumali}, booktitle={ICML}, year={2021}}
 """
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numba import get_num_threads, njit, prange
@@ -25,7 +26,7 @@ from runner import rng
 from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import require
 from runner.kernels.memory import prefetch_element
-from runner.samplers.base import Sampler
+from runner.samplers.base import Sampler, customary
 from runner.samplers.hashed import Hashed, HashedConfig, draw_outside, window_of_bucket
 from runner.samplers.static import LogUniformConfig, Static, UnigramConfig
 
@@ -143,6 +144,42 @@ def _target_counts(target_indptr_B1, targets_P, indptr_B1, ids_N, log_count_N, l
                     out_P[t] = np.float32(0.0)
 
 
+_EVERY_BUCKET = {"bucket_cap": 120, "sparsity_budget": 1.0, "min_candidates": 1, "refresh_period": 3}
+_CONTRACT_CASES: dict[str, dict[str, Any]] = {
+    # Whole buckets and no budget: what is retrieved is the same at each step.
+    "simhash": {**_EVERY_BUCKET, "K": 4, "L": 3, "min_candidates": 20, "tail_candidates": 15},
+    "dwta": {
+        **_EVERY_BUCKET, "hash": "dwta", "K": 2, "L": 3, "bin_size": 4, "min_candidates": 20, "tail_candidates": 15,
+    },
+    # Buckets above the cap, tables above the budget.
+    "simhash_capped": {
+        "K": 2, "L": 4, "bucket_cap": 4, "sparsity_budget": 0.05, "min_candidates": 30, "tail_candidates": 5,
+        "refresh_period": 3,
+    },
+    "dwta_folded": {
+        "hash": "dwta", "K": 6, "L": 5, "bin_size": 8, "bucket_cap": 2, "sparsity_budget": 0.1,
+        "min_candidates": 1, "tail_candidates": 90, "refresh_period": 3,
+    },
+    "shared": {**_EVERY_BUCKET, "K": 5, "L": 2, "tail_candidates": 15, "shared": True},
+    # A tail only because little is retrieved.
+    "shared_topped_up": {
+        "K": 7, "L": 1, "bucket_cap": 4, "sparsity_budget": 0.1, "min_candidates": 60, "tail_candidates": 0,
+        "shared": True, "refresh_period": 3,
+    },
+    "shared_log_uniform_tail": {
+        **_EVERY_BUCKET, "K": 5, "L": 2, "tail": "log_uniform", "tail_candidates": 25, "shared": True,
+    },
+    "shared_unigram_tail": {
+        **_EVERY_BUCKET, "K": 4, "L": 2, "max_hits": 3, "tail": "unigram", "tail_candidates": 25, "shared": True,
+    },
+    "max_hits": {**_EVERY_BUCKET, "K": 3, "L": 6, "max_hits": 10, "tail_candidates": 15},
+    "shared_max_hits": {
+        **_EVERY_BUCKET, "hash": "dwta", "K": 2, "L": 6, "bin_size": 4, "max_hits": 4, "tail_candidates": 15,
+        "shared": True,
+    },
+}  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class LshConfig(HashedConfig):
     """Settings of both LNS samplers; K and L are the paper's.
@@ -155,6 +192,8 @@ class LshConfig(HashedConfig):
     other than uniform it has tail_candidates draws with their own expected counts.
     """
 
+    losses: ClassVar[tuple[str, ...]] = customary("active_set", HashedConfig.losses)
+    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = _CONTRACT_CASES
     bucket_cap: int = 16
     sparsity_budget: float = 0.05
     max_hits: int | None = None

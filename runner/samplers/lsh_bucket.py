@@ -17,7 +17,7 @@ Legend: B rows, N classes, M draws a row, L tables.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numba import njit, prange
@@ -104,6 +104,12 @@ def _log_counts(query_codes_LB, codes_NL, start, uniform_share, num_samples, ids
 class LshBucketConfig(HashedConfig):
     """``num_samples`` draws a row, with replacement; ``uniform_share`` of them from all classes."""
 
+    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "simhash": {"num_samples": 40, "K": 4, "L": 5, "refresh_period": 3},
+        "dwta": {"num_samples": 40, "hash": "dwta", "K": 1, "bin_size": 4, "L": 3, "refresh_period": 3},
+        "empty_buckets": {"num_samples": 40, "K": 9, "L": 2, "refresh_period": 3},
+        "published": {"num_samples": 40, "K": 3, "L": 2, "uniform_share": 0.0, "refresh_period": 3},
+    }
     K: int = 4
     L: int = 16
     num_samples: int = 100

@@ -15,8 +15,9 @@ Legend: B rows, N classes, D hidden size, M candidates of all rows, L tables, W 
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numba import get_num_threads, njit, prange
@@ -25,7 +26,7 @@ from runner import rng
 from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import require
 from runner.kernels.rows import FAST, LEAST_NORM
-from runner.samplers.base import Sampler
+from runner.samplers.base import Sampler, customary
 from runner.samplers.hashed import Hashed, HashedConfig, draw_outside, window_of_bucket
 
 if TYPE_CHECKING:
@@ -113,6 +114,12 @@ class LshTopKConfig(HashedConfig):
     ``optimizer.rows=catch_up`` those of classes not read lately lag by what is left of their momentum.
     """
 
+    losses: ClassVar[tuple[str, ...]] = customary("partition_estimate", HashedConfig.losses)
+    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "all_ranked": {"K": 1, "L": 6, "k": 20, "tail_candidates": 15, "refresh_period": 3},
+        "few_retrieved": {"K": 5, "L": 2, "k": 60, "tail_candidates": 15, "refresh_period": 3},
+        "capped": {"K": 2, "L": 4, "k": 10, "tail_candidates": 30, "bucket_cap": 5, "refresh_period": 3},
+    }
     K: int = 7
     L: int = 32
     k: int | None = None

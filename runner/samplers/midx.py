@@ -33,7 +33,7 @@ so that a loop over k2 serves every k1 at once.
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numba import njit, prange
@@ -182,6 +182,9 @@ def _running_sums(weight_N, start, members_N):
 # ---------------------------------------------------------------- settings
 
 
+FEW_CODEWORDS = {"num_samples": 40, "codewords": 6, "refresh_period": 3}  # for cases of contracts
+
+
 @dataclass(frozen=True, kw_only=True)
 class IndexConfig(SamplerConfig):
     """Settings of every MIDX sampler.
@@ -190,6 +193,7 @@ class IndexConfig(SamplerConfig):
     epoch. kmeans_rows: classes that k-means sees, drawn anew at each rebuild. kmeans_iterations: its most passes.
     """
 
+    refuses_nan: ClassVar[bool] = True
     num_samples: int = 100
     codewords: int = 32
     refresh_period: int | None = None
@@ -252,6 +256,10 @@ class MidxConfig(IndexConfig):
 class MidxPqConfig(MidxConfig):
     """MIDX-pq: each codebook quantises one half of the vector."""
 
+    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "uniform": FEW_CODEWORDS,
+        "popularity": {**FEW_CODEWORDS, "within": "popularity", "exponent": 0.5},
+    }
     quantizer = "pq"
 
 
@@ -259,6 +267,10 @@ class MidxPqConfig(MidxConfig):
 class MidxRqConfig(MidxConfig):
     """MIDX-rq: the second codebook quantises what the first leaves over. ``beam``: see ``Quantizer``."""
 
+    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "uniform": {**FEW_CODEWORDS, "kmeans_rows": 60},
+        "popularity": {**FEW_CODEWORDS, "within": "popularity"},
+    }
     quantizer = "rq"
     beam: int = 4
 
@@ -278,6 +290,10 @@ class MidxLearnConfig(MidxConfig):
     The index that training starts with is k-means' alone, for want of hidden states. For the settings see ``Learning``.
     """
 
+    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "hard": {**FEW_CODEWORDS, "learn_classes": 60, "learn_steps": 3},
+        "soft": {**FEW_CODEWORDS, "learn_assignment": "soft", "learn_steps": 3, "within": "popularity"},
+    }
     learn_assignment: Literal["hard", "soft"] = "hard"
     learn_classes: int = 4096
     learn_steps: int = 100

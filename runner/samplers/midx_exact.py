@@ -18,8 +18,9 @@ Legend: B rows, D hidden size, N classes, M listed classes, C codewords of a cod
 worked on together, X draws of a row. Matrices of cells (C, C) stand with the second codeword first.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numba import njit, prange
@@ -31,7 +32,7 @@ from runner.kernels.math import fast_exp
 from runner.kernels.products import COLUMNS, ROWS, round_up, tile_float32
 from runner.kernels.rows import FAST
 from runner.samplers.base import Sampler
-from runner.samplers.midx import IndexConfig, MultiIndex, draw_cell, fold_cells
+from runner.samplers.midx import FEW_CODEWORDS, IndexConfig, MultiIndex, draw_cell, fold_cells
 
 if TYPE_CHECKING:
     from runner.heads.output_layer import OutputLayer
@@ -160,6 +161,10 @@ def _draw(
 class MidxExactConfig(IndexConfig):
     """``quantizer``: of the index; the distribution is the softmax whichever it is."""
 
+    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "rq": FEW_CODEWORDS,
+        "pq": {**FEW_CODEWORDS, "quantizer": "pq"},
+    }
     quantizer: Literal["pq", "rq"] = "rq"
 
     def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:

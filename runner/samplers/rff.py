@@ -21,7 +21,7 @@ author={Blanc, Guy and Rendle, Steffen}, booktitle={ICML}, year={2018}}
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -35,6 +35,8 @@ from runner.structures.sum_tree import MOST_CLASSES, SumTree
 if TYPE_CHECKING:
     from runner.heads.output_layer import OutputLayer
 
+_FEW = {"num_samples": 40, "D": 64, "nu": 1.0, "refresh_period": 3}
+_NEGATIVE = {"num_samples": 40, "D": 5, "nu": 4.0, "refresh_period": 3}
 _BLOCK = 16  # classes of a leaf: with fewer, sums take more memory than features; with more, a draw reads more
 
 
@@ -49,6 +51,16 @@ class RffConfig(SamplerConfig):
     refresh_period: steps between refreshes of the features of touched classes.
     """
 
+    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "tree": _FEW,
+        "orthogonal": {**_FEW, "features": "orthogonal"},
+        "flat": {**_FEW, "tree": False},
+        "shared": {**_FEW, "shared": True},
+        # So few frequencies that many kernel estimates are negative.
+        "negative": _NEGATIVE,
+        "negative_flat": {**_NEGATIVE, "tree": False},
+        "negative_shared": {**_NEGATIVE, "shared": True},
+    }
     num_samples: int = 100
     D: int = 256
     nu: float = 4.0

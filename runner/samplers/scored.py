@@ -19,9 +19,9 @@ Rendle, Steffen}, booktitle={ICML}, year={2018}}
 Legend: B rows, N classes, C classes of a block, M draws a row, I ids asked for.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numba import njit, prange
@@ -135,6 +135,8 @@ class ScoredConfig(SamplerConfig):
     """``num_samples`` draws a row, with replacement."""
 
     avoids_targets: ClassVar[bool] = False
+    refuses_nan: ClassVar[bool] = True
+    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {"draws": {"num_samples": 40}}
     num_samples: int = 100
 
     def __post_init__(self) -> None:
@@ -165,6 +167,10 @@ class QuadraticConfig(ScoredConfig):
     """q_i proportional to alpha o_i^2 + 1; made for ``loss=absolute_softmax``, which favours large |o| as it does."""
 
     by_magnitude: ClassVar[bool] = True
+    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "steep": {"num_samples": 40},
+        "flat": {"num_samples": 40, "alpha": 0.5},
+    }
     alpha: float = 100.0
 
     def __post_init__(self) -> None:

@@ -10,8 +10,9 @@ journal={IEEE Transactions on Neural Networks}, year={2008}}
 """
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numba import get_num_threads, njit, prange
@@ -88,6 +89,12 @@ def _draw(accept, alias, num_rows, num_samples, unique, seed, step, stamp):
 class StaticConfig(SamplerConfig):
     """``num_samples`` draws, ``shared`` by the batch or fresh for each row; ``unique`` drops repeated draws."""
 
+    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "shared": {"num_samples": 40},
+        "per_row": {"num_samples": 40, "shared": False},
+        "repeats": {"num_samples": 40, "unique": False},
+        "per_row_repeats": {"num_samples": 40, "shared": False, "unique": False},
+    }
     num_samples: int = 1000
     shared: bool = True
     unique: bool = True
@@ -129,6 +136,10 @@ class LogUniformConfig(StaticConfig):
 class UnigramConfig(StaticConfig):
     """q_i proportional to count_i ** exponent. Classes without a training positive count as one, so q > 0."""
 
+    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        **StaticConfig.contract_cases,
+        "flattened": {"num_samples": 40, "exponent": 0.75},
+    }
     exponent: float = 1.0
 
     def __post_init__(self) -> None:

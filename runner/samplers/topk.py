@@ -1,7 +1,8 @@
 """TopK softmax: the k classes with the largest logits, found by scoring all n (a baseline of the LNS paper)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +19,8 @@ class TopKConfig(SamplerConfig):
     """``k`` candidates a row (fewer when there are fewer classes)."""
 
     losses: ClassVar[tuple[str, ...]] = ("active_set", "sampled_softmax")
+    by_chance: ClassVar[bool] = False
+    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {"few": {"k": 25}}
     k: int = 1000
 
     def __post_init__(self) -> None:

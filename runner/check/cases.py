@@ -1,0 +1,168 @@
+"""What a sampler is checked on: a case of its settings, a class matrix of 120 vectors and a batch of six rows.
+
+Legend: B rows, D hidden size, N classes, P targets of the batch.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from runner.contracts import Everything, Proposal, Query, TrainingFacts
+from runner.errors import ConfigError
+from runner.heads.output_layer import OutputLayer
+from runner.optimizers import AdamConfig, RowTable
+from runner.samplers import SAMPLERS, Sampler, SamplerConfig
+
+NUM_CLASSES, DIM, ROWS = 120, 16, 6
+BOUND = 5.0
+"""Standard deviations that a comparison may be off: a false alarm in 6e-7 of seeds."""
+NOBODY = np.zeros(0, dtype=np.int32)
+_MOST_BY_DEFAULT = NUM_CLASSES // 3
+
+
+class Broken(AssertionError):
+    """A sampler does not keep its contract; the message says in which respect."""
+
+
+def demand(holds: bool | np.bool_, message: str) -> None:
+    """Raise Broken(message) unless the condition holds."""
+    if not holds:
+        raise Broken(message)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A sampler with settings small enough for 120 classes; ``name`` tells the cases of one sampler apart."""
+
+    name: str
+    config: SamplerConfig
+
+    def build(self, layer: OutputLayer, *, seed: int = 3, **changes: Any) -> Sampler:
+        """Make the sampler for a class matrix; ``changes`` are settings."""
+        training = TrainingFacts.one_label_a_row(label_counts(layer.num_classes))
+        return dataclasses.replace(self.config, **changes).build(layer=layer, training=training, seed=seed)
+
+    def on_the_usual(self) -> tuple[Sampler, OutputLayer, Query]:
+        """The sampler built on a fresh class matrix, that matrix, and a batch."""
+        layer = random_layer()
+        return self.build(layer), layer, random_query()
+
+
+def cases_of(name: str) -> dict[str, Case]:
+    """The cases of a registered sampler by name: those its config class states, or one of its defaults cut down.
+
+    ConfigError where a case does not make a valid config.
+    """
+    cls = SAMPLERS[name]
+    stated = cls.contract_cases or {"defaults": _small_defaults(name, cls)}
+    return {case: Case(case, _config(name, cls, case, settings)) for case, settings in stated.items()}
+
+
+def _config(name: str, cls: type[SamplerConfig], case: str, settings: Mapping[str, Any]) -> SamplerConfig:
+    try:
+        return cls(name=name, **settings)
+    except (ConfigError, TypeError) as error:
+        way_out = "" if cls.contract_cases else f"; set {cls.__name__}.contract_cases"
+        raise ConfigError(f"sampler={name}, case {case} of its contract: {error}{way_out}") from None
+
+
+def _small_defaults(name: str, cls: type[SamplerConfig]) -> dict[str, Any]:
+    """Integers above a third of the classes, cut to that; ConfigError for a field without a default."""
+    small: dict[str, Any] = {}
+    for field in dataclasses.fields(cls):
+        if field.name == "name":
+            continue
+        if field.default is field.default_factory is dataclasses.MISSING:
+            raise ConfigError(f"sampler.{field.name} of {name} has no default: set {cls.__name__}.contract_cases")
+        if isinstance(field.default, int) and field.default > _MOST_BY_DEFAULT:
+            small[field.name] = _MOST_BY_DEFAULT
+    return small
+
+
+# ---------------------------------------------------------------- class matrix and batch
+
+
+def label_counts(num_classes: int) -> np.ndarray:
+    """(N,) int64 frequencies in no order of id, some zero."""
+    counts = np.random.default_rng(7).permutation((200 / np.arange(1, num_classes + 1)).astype(np.int64))
+    counts[num_classes // 2] = 0
+    return counts
+
+
+def random_layer(
+    num_classes: int = NUM_CLASSES, dim: int = DIM, *, seed: int = 0, norm: float = 2.0, rows: str = "catch_up"
+) -> OutputLayer:
+    """A class matrix of random vectors of the given norm, with biases of the same spread."""
+    generator = np.random.default_rng(seed)
+    weights = generator.standard_normal((num_classes, dim)).astype(np.float32) * np.float32(norm / np.sqrt(dim))
+    table = RowTable(AdamConfig(lr=0.05, rows=rows), weights, bias=True)  # type: ignore[arg-type]
+    table.bias_view[:] = (norm * 0.3 * generator.standard_normal(num_classes)).astype(np.float32)
+    return OutputLayer(table)
+
+
+def random_query(num_rows: int = ROWS, dim: int = DIM, num_classes: int = NUM_CLASSES, *, seed: int = 1) -> Query:
+    """ReLU-like hidden states and one to three distinct ascending targets a row."""
+    generator = np.random.default_rng(seed)
+    hidden_BD = np.maximum(generator.standard_normal((num_rows, dim)), 0).astype(np.float32)
+    sizes = generator.integers(1, min(3, num_classes) + 1, num_rows)
+    targets = [np.sort(generator.choice(num_classes, size, replace=False)) for size in sizes]
+    return Query(
+        hidden_BD=hidden_BD,
+        target_indptr_B1=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        targets_P=np.concatenate(targets).astype(np.int32),
+    )
+
+
+def move_rows(layer: OutputLayer, ids: list[int], step: int, *, seed: int) -> np.ndarray:
+    """Take a real optimizer step on some class rows, large enough to change their codes; return their ids."""
+    from runner.kernels.groups import group_by_id
+
+    chosen = np.array(ids, dtype=np.int32)
+    groups = group_by_id(chosen, layer.num_classes)
+    layer.table.before_step(step)
+    layer.table.read(groups[1], step)
+    grad = np.random.default_rng(seed).standard_normal((len(ids), layer.dim)).astype(np.float32)
+    pairs = np.arange(len(ids), dtype=np.int32)
+    ones = np.ones(len(ids), dtype=np.float32)
+    nobody = np.zeros((0, layer.dim), dtype=np.float32)
+    layer.table.update_groups(groups, grad, pairs, ones, nobody, step)
+    return groups[1]
+
+
+# ---------------------------------------------------------------- reading proposals
+
+
+def rows_of(proposal: Proposal | Everything, num_rows: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Each row's ids and log expected counts."""
+    if isinstance(proposal, Everything):
+        everything = np.arange(proposal.num_classes), np.zeros(proposal.num_classes)
+        return [everything] * num_rows
+    if proposal.indptr_B1 is None:
+        return [(proposal.ids_N, proposal.log_expected_count_N)] * num_rows
+    cuts = proposal.indptr_B1[1:-1]
+    return list(zip(np.split(proposal.ids_N, cuts), np.split(proposal.log_expected_count_N, cuts), strict=True))
+
+
+def same(a: Proposal | Everything, b: Proposal | Everything) -> bool:
+    """Whether two proposals have the same bits."""
+    if isinstance(a, Everything) or isinstance(b, Everything):
+        return a == b
+    if a.indptr_B1 is None or b.indptr_B1 is None:
+        same_cuts = a.indptr_B1 is b.indptr_B1
+    else:
+        same_cuts = np.array_equal(a.indptr_B1, b.indptr_B1)
+    same_ids = np.array_equal(a.ids_N, b.ids_N)
+    return same_cuts and same_ids and np.array_equal(a.log_expected_count_N, b.log_expected_count_N)
+
+
+def is_distinct(proposal: Proposal | Everything) -> bool:
+    """Whether the proposal says that no row has a class twice."""
+    return isinstance(proposal, Everything) or proposal.distinct
+
+
+def stated_counts(sampler: Sampler, query: Query, step: int, num_classes: int = NUM_CLASSES) -> np.ndarray:
+    """(B, N) float64 expected counts of all classes."""
+    everyone = np.arange(num_classes, dtype=np.int32)
+    return np.exp(sampler.log_expected_count(query, everyone, step).astype(np.float64))

@@ -1,0 +1,72 @@
+"""Class matrices and batches that are legal and odd: few classes, vectors all equal, vectors that are not numbers."""
+
+import re
+
+import numpy as np
+
+from runner.check.cases import (
+    DIM,
+    NOBODY,
+    NUM_CLASSES,
+    ROWS,
+    Case,
+    demand,
+    random_layer,
+    random_query,
+)  # fmt: skip
+from runner.check.shape import well_formed
+from runner.errors import RunnerError
+
+_NOT_FINITE = r"[^\n]*not (a )?finite number[^\n]*; try a smaller optimizer\.lr"
+
+
+def very_few_classes(case: Case) -> None:
+    """Check one, two and three classes, with more draws than classes and every target among them."""
+    for num_classes in (1, 2, 3):
+        query = random_query(4, DIM, num_classes)
+        sampler = case.build(random_layer(num_classes, norm=1.0))
+        everyone = np.arange(num_classes, dtype=np.int32)
+        for step in range(1, 5):
+            well_formed(sampler.sample(query, step), 4, num_classes)
+            stated = sampler.log_expected_count(query, everyone, step)
+            demand(
+                stated.shape == (4, num_classes),
+                f"log_expected_count of {num_classes} classes is {stated.shape}, not {(4, num_classes)}",
+            )
+            sampler.refresh(query, step, NOBODY)
+
+
+def equal_and_zero_vectors(case: Case) -> None:
+    """Check class vectors that are all equal, all zero, and a batch of zero hidden states."""
+    for what in ("equal class vectors", "zero class vectors", "zero hidden states"):
+        layer, query = random_layer(), random_query()
+        if what == "equal class vectors":
+            layer.table.weights[:] = layer.table.weights[0]
+        elif what == "zero class vectors":
+            layer.table.weights[:] = 0
+        else:
+            query.hidden_BD[:] = 0
+        sampler = case.build(layer)
+        for step in (1, 2):
+            well_formed(sampler.sample(query, step), ROWS, NUM_CLASSES)
+            sampler.refresh(query, step, NOBODY)
+
+
+def vectors_that_are_not_numbers(case: Case) -> None:
+    """Check that NaN and infinite class vectors are refused in one line, or proposals are as well formed as ever.
+
+    A sampler whose config says ``refuses_nan`` must refuse.
+    """
+    layer, query = random_layer(), random_query()
+    layer.table.weights[7] = np.nan
+    layer.table.weights[11] = np.inf
+    try:
+        proposal = case.build(layer).sample(query, 1)
+    except RunnerError as error:
+        demand(
+            re.fullmatch(_NOT_FINITE, str(error)) is not None,
+            f"the error must be one line like '... is not a finite number; try a smaller optimizer.lr', is: {error}",
+        )
+        return
+    demand(not case.config.refuses_nan, "refuses_nan is true, and class vectors that are not finite were taken")
+    well_formed(proposal, ROWS, NUM_CLASSES)

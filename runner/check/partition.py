@@ -1,0 +1,66 @@
+"""Weighting candidates by exp(logit) / expected count estimates the partition without bias.
+
+Legend: B rows, N classes, D hidden size, S steps.
+"""
+
+import math
+
+import numpy as np
+
+from runner.check.cases import (
+    BOUND,
+    NUM_CLASSES,
+    ROWS,
+    Case,
+    demand,
+    random_layer,
+    random_query,
+    rows_of,
+    stated_counts,
+)
+from runner.check.counts import frequency_scores, scores_are_normal
+from runner.contracts import Query
+from runner.heads.output_layer import OutputLayer
+from runner.samplers import Sampler
+
+
+def partition_estimate_is_unbiased(case: Case, draws: int) -> None:
+    """Check that E[sum over candidates of exp(logit) / count] = sum over classes that can be drawn of exp(logit)."""
+    sampler, layer, query = case.on_the_usual()
+    logit_BN = query.hidden_BD.astype(np.float64) @ layer.table.weights.T + layer.table.bias_view
+    partition_is_met(sampler, query, np.exp(logit_BN), draws)
+
+
+def counts_hold_in_a_normalised_layer(case: Case, draws: int) -> None:
+    """Check frequencies and partition where logits are 4 cos(h, w) + b and class vectors differ in length."""
+    layer, query = OutputLayer(random_layer().table, 4.0), random_query()
+    layer.table.weights *= np.geomspace(0.2, 5, NUM_CLASSES, dtype=np.float32)[:, None]
+    sampler = case.build(layer)
+    scores_are_normal(frequency_scores(sampler, query, draws))
+    weights_ND, hidden_BD = layer.table.weights.astype(np.float64), query.hidden_BD.astype(np.float64)
+    directions_ND = weights_ND / np.linalg.norm(weights_ND, axis=1, keepdims=True)
+    cosine_BN = (hidden_BD / np.linalg.norm(hidden_BD, axis=1, keepdims=True)) @ directions_ND.T
+    partition_is_met(sampler, query, np.exp(4 * cosine_BN + layer.table.bias_view), draws)
+
+
+def partition_is_met(sampler: Sampler, query: Query, weight_BN: np.ndarray, draws: int) -> None:
+    """Raise Broken unless the mean estimate of many steps is within 5 standard errors of the sum of what can be drawn.
+
+    ``weight_BN``: exp(logit) of all classes. There are 300 steps at least, and one for every 600 draws.
+    """
+    possible_BN = stated_counts(sampler, query, 1) > 0
+    exact_B = (weight_BN * possible_BN).sum(1)
+    steps = max(300, draws // 600)
+    estimate_SB = np.empty((steps, ROWS))
+    for step in range(steps):
+        for row, (ids, log_counts) in enumerate(rows_of(sampler.sample(query, step + 1), ROWS)):
+            estimate_SB[step, row] = (weight_BN[row, ids] / np.exp(log_counts.astype(np.float64))).sum()
+    mean_B = estimate_SB.mean(0)
+    error_B = estimate_SB.std(0) / math.sqrt(steps) + 2e-6 * exact_B
+    score_B = np.abs(mean_B - exact_B) / error_B
+    row = int(np.argmax(score_B))
+    demand(
+        (score_B < BOUND).all(),
+        f"row {row}: the partition is estimated as {mean_B[row]:.5g} and is {exact_B[row]:.5g}, "
+        f"{score_B[row]:.1f} standard errors away",
+    )

@@ -1,0 +1,73 @@
+"""Draws are a pure function of seed, step and row, whatever was drawn before and however many threads draw."""
+
+import numba
+import numpy as np
+
+from runner.check.cases import Case, demand, random_layer, random_query, rows_of, same
+from runner.contracts import Everything, Proposal, Query
+
+
+def pure_in_seed_and_step(case: Case) -> None:
+    """Check that the same seed and step draw the same, from a sampler used before and from a new one."""
+    sampler, layer, query = case.on_the_usual()
+    first = sampler.sample(query, 5)
+    sampler.sample(query, 6)
+    demand(same(first, sampler.sample(query, 5)), "step 5 draws otherwise once step 6 has been drawn")
+    demand(same(first, case.build(layer).sample(query, 5)), "a new sampler of the same seed draws otherwise")
+
+
+def steps_seeds_and_rows_differ(case: Case) -> None:
+    """Check that chance decides where ``by_chance`` says so, for each row by itself, and nowhere else."""
+    sampler, layer, query = case.on_the_usual()
+    first, next_step = sampler.sample(query, 5), sampler.sample(query, 6)
+    other_seed = case.build(layer, seed=4).sample(query, 5)
+    if not case.config.by_chance:
+        demand(same(first, next_step), "by_chance is false, and another step draws otherwise")
+        demand(same(first, other_seed), "by_chance is false, and another seed draws otherwise")
+        return
+    demand(not same(first, next_step), "steps 5 and 6 draw the same; by_chance=False is for what does not draw")
+    demand(not same(first, other_seed), "seeds 3 and 4 draw the same; by_chance=False is for what does not draw")
+    twins = Query(
+        hidden_BD=np.repeat(query.hidden_BD[:1], 2, axis=0),
+        target_indptr_B1=np.array([0, 1, 2], dtype=np.int64),
+        targets_P=np.repeat(query.targets_P[:1], 2),
+    )
+    proposal = sampler.sample(twins, 5)
+    if isinstance(proposal, Proposal) and not proposal.is_shared:
+        (a, _), (b, _) = rows_of(proposal, 2)
+        demand(not np.array_equal(a, b), "two rows with the same hidden state draw the same: put the row into the key")
+
+
+def same_bits_with_one_thread_and_two(case: Case) -> None:
+    """Check that samplers built and drawn with one thread and with two give the same bits."""
+
+    def proposals(threads: int) -> list[Proposal | Everything]:
+        numba.set_num_threads(threads)
+        sampler = case.build(random_layer())
+        return [sampler.sample(random_query(), step) for step in range(1, 6)]
+
+    before = numba.get_num_threads()
+    try:
+        pairs = zip(proposals(1), proposals(_two_threads()), strict=True)
+        demand(all(same(a, b) for a, b in pairs), "one thread and two give other bits")
+    finally:
+        numba.set_num_threads(before)
+
+
+def threads_may_change_after_construction(case: Case) -> None:
+    """Check that a sampler built with one thread draws the same bits with two."""
+    before = numba.get_num_threads()
+    try:
+        numba.set_num_threads(1)
+        sampler, _, query = case.on_the_usual()
+        one = sampler.sample(query, 4)
+        numba.set_num_threads(_two_threads())
+        demand(same(one, sampler.sample(query, 4)), "built with one thread, it draws otherwise with two")
+    finally:
+        numba.set_num_threads(before)
+
+
+def _two_threads() -> int:
+    """Two, which needs NUMBA_NUM_THREADS of at least 2: ``runner.check`` and tests see to that."""
+    demand(numba.config.NUMBA_NUM_THREADS >= 2, "threads are checked with two: set NUMBA_NUM_THREADS=2")
+    return 2

@@ -1,0 +1,58 @@
+"""Types, shapes and ranges of proposals.
+
+Legend: B rows, N candidates of all rows.
+"""
+
+import numpy as np
+
+from runner.check.cases import NUM_CLASSES, ROWS, Case, demand, rows_of
+from runner.contracts import Everything, Proposal
+
+
+def proposals_are_well_formed(case: Case) -> None:
+    """Check what every reader of a proposal relies on: types, shapes, range, order, and distinct where that is said."""
+    sampler, _, query = case.on_the_usual()
+    for step in (1, 2, 900):
+        well_formed(sampler.sample(query, step), ROWS, NUM_CLASSES)
+
+
+def well_formed(proposal: Proposal | Everything, num_rows: int, num_classes: int) -> None:
+    """Raise Broken unless the proposal of a batch is one that any loss can take."""
+    if isinstance(proposal, Everything):
+        demand(proposal.num_classes == num_classes, f"Everything of {proposal.num_classes} of {num_classes} classes")
+        return
+    ids_N, log_count_N = proposal.ids_N, proposal.log_expected_count_N
+    demand(ids_N.dtype == np.int32, f"ids_N must be int32, is {ids_N.dtype}")
+    demand(log_count_N.dtype == np.float32, f"log_expected_count_N must be float32, is {log_count_N.dtype}")
+    demand(
+        ids_N.shape == log_count_N.shape == (len(ids_N),),
+        f"ids_N and log_expected_count_N must be as long as each other: {ids_N.shape}, {log_count_N.shape}",
+    )
+    demand(len(ids_N) > 0, "no candidate at all")
+    demand(
+        ids_N.min() >= 0 and ids_N.max() < num_classes,
+        f"ids must lie in [0, {num_classes - 1}], are in [{ids_N.min()}, {ids_N.max()}]",
+    )
+    demand(np.isfinite(log_count_N).all(), "a candidate's log expected count is not finite")
+    if proposal.indptr_B1 is None:
+        demand((np.diff(ids_N) >= 0).all(), "shared ids must ascend: hits are found by bisection")
+    else:
+        _cuts_are_well_formed(proposal.indptr_B1, num_rows, len(ids_N))
+    if proposal.distinct:
+        for row, (ids, log_counts) in enumerate(rows_of(proposal, num_rows)):
+            demand(len(np.unique(ids)) == len(ids), f"distinct is stated, and row {row} has a class twice")
+            demand(
+                log_counts.max() <= 0,
+                f"a class that stands at most once is expected at most once, and row {row} has a log expected count of"
+                f" {log_counts.max():.6g}",
+            )
+
+
+def _cuts_are_well_formed(indptr_B1: np.ndarray, num_rows: int, length: int) -> None:
+    demand(indptr_B1.dtype == np.int64, f"indptr_B1 must be int64, is {indptr_B1.dtype}")
+    demand(indptr_B1.shape == (num_rows + 1,), f"indptr_B1 must be of {num_rows + 1}, is of {indptr_B1.shape}")
+    demand(
+        indptr_B1[0] == 0 and indptr_B1[-1] == length,
+        f"indptr_B1 must go from 0 to {length}, goes from {indptr_B1[0]} to {indptr_B1[-1]}",
+    )
+    demand((np.diff(indptr_B1) > 0).all(), "a row has no candidate")

@@ -1,0 +1,52 @@
+"""Tables are saved and restored whole, and a refresh says whether it did anything."""
+
+import numpy as np
+
+from runner.check.cases import NOBODY, NUM_CLASSES, Case, demand, move_rows, random_layer, random_query, same
+
+
+def refresh_without_work_changes_nothing(case: Case) -> None:
+    """Check that draws of the same weights are the same before and after a refresh that says no work was due."""
+    layer, query = random_layer(norm=0.05), random_query()
+    sampler = case.build(layer)
+    for step in range(1, 9):
+        touched_U = move_rows(layer, [step, 40 + step, 80 + step % 3], step, seed=step)
+        before = sampler.sample(query, step + 1)
+        if not sampler.refresh(query, step, touched_U):
+            demand(
+                same(before, sampler.sample(query, step + 1)),
+                f"refresh at step {step} returned False and changed what is drawn",
+            )
+
+
+def state_round_trip(case: Case) -> None:
+    """Check that a new sampler with the saved tables draws, refreshes and counts as the one that saved them."""
+    layer, query = random_layer(norm=0.05), random_query()
+    sampler = case.build(layer)
+    for step in range(1, 5):
+        sampler.refresh(query, step, move_rows(layer, [step, 50 + step], step, seed=step))
+    # The tables are now behind the weights.
+    sampler.refresh(query, 5, move_rows(layer, list(range(0, NUM_CLASSES, 2)), 5, seed=99))
+    state = {key: value.copy() for key, value in sampler.state_dict().items()}
+    other = case.build(layer)
+    if state:
+        fresh = other.state_dict()
+        demand(
+            set(fresh) == set(state), f"a new sampler's state_dict has {sorted(fresh)}, an old one's {sorted(state)}"
+        )
+        demand(
+            any(not np.array_equal(fresh[key], value) for key, value in state.items()),
+            "five steps that moved classes, and the state is that of a new sampler: does it follow the weights?",
+        )
+    other.load_state_dict(state)
+    restored = other.state_dict()
+    for key, value in state.items():
+        demand(np.array_equal(restored[key], value), f"'{key}' is not what load_state_dict was given")
+    for step in range(6, 12):
+        demand(
+            same(other.sample(query, step), sampler.sample(query, step)),
+            f"step {step}: the restored sampler draws otherwise; something that matters is not in state_dict",
+        )
+        theirs, ours = other.refresh(query, step, NOBODY), sampler.refresh(query, step, NOBODY)
+        demand(theirs == ours, f"step {step}: the restored sampler's refresh says {theirs}, the old one's {ours}")
+        demand(other.statistics == sampler.statistics, f"step {step}: the restored sampler has other statistics")

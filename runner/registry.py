@@ -1,0 +1,190 @@
+"""Samplers, losses, models, data sets and tasks from outside this package: a plugin is a module that registers some.
+
+``python -m runner plugins=[my_sampler] sampler=my_sampler`` imports ``my_sampler`` (a module on the Python path or in
+the current folder, or a file, ``plugins=[./my_sampler.py]``), which calls ``register_sampler`` or one of the others.
+What is registered is named, composed, compiled, trained and resumed like what is built in. Packages that declare an
+entry point in the group ``runner.plugins`` are loaded without being named. See docs/extending.md.
+"""
+
+import dataclasses
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable, MutableMapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runner import REPOSITORY
+from runner.errors import ConfigError, RunnerError, require
+
+if TYPE_CHECKING:
+    from runner.losses import LossConfig
+    from runner.models import ModelConfig
+    from runner.samplers import SamplerConfig
+    from runner.tasks import Task
+
+ENTRY_POINTS = "runner.plugins"
+FROM_OUTSIDE: dict[tuple[str, str], type] = {}
+"""Group of conf/ and name of everything registered, with its config class."""
+_installed_are_loaded = False
+
+# ---------------------------------------------------------------- registering
+
+
+def register_sampler(name: str, config_class: "type[SamplerConfig]") -> None:
+    """Make ``sampler=NAME`` valid. ConfigError where the name is taken or the class is no complete config."""
+    from runner.samplers import SAMPLERS, SamplerConfig
+
+    _register("sampler", SAMPLERS, name, config_class, SamplerConfig)
+
+
+def register_loss(name: str, config_class: "type[LossConfig]") -> None:
+    """Make ``loss=NAME`` valid for the samplers that the built-in loss ``config_class.like`` goes with."""
+    from runner.losses import LOSSES, LossConfig
+
+    like = getattr(config_class, "like", None)
+    require(
+        like in LOSSES,
+        f"loss={name}: {config_class.__name__}.like must name the loss whose samplers it goes with, of"
+        f" {', '.join(LOSSES)}",
+    )
+    _register("loss", LOSSES, name, config_class, LossConfig)
+
+
+def register_model(name: str, config_class: "type[ModelConfig]") -> None:
+    """Make ``model=NAME`` valid for data sets of the family that ``config_class.reads``."""
+    from runner.models import MODELS, ModelConfig
+
+    _register("model", MODELS, name, config_class, ModelConfig)
+
+
+def register_dataset_kind(kind: str, config_class: type) -> None:
+    """Make ``dataset=KIND`` valid: ``config_class.build()`` gives the data set of its ``family``."""
+    from runner.data import KINDS
+
+    require(
+        all(hasattr(config_class, what) for what in ("build", "family")),
+        f"dataset={kind}: {getattr(config_class, '__name__', config_class)} must have build() and family",
+    )
+    _register("dataset", KINDS, kind, config_class, object, "kind", "name")
+
+
+def register_task(family: str, task_class: "type[Task]") -> None:
+    """Say how data sets of a new family are trained on and measured. ConfigError where the family has a task."""
+    from runner.tasks import TASKS, Task
+
+    _require_free("task of family", TASKS, family)
+    require(
+        inspect.isclass(task_class) and issubclass(task_class, Task) and not inspect.isabstract(task_class),
+        f"task of family {family}: {task_class!r} must be a subclass of runner.tasks.Task that lacks no method",
+    )
+    TASKS[family] = task_class
+
+
+def _register(
+    group: str, registry: MutableMapping[str, Any], name: str, cls: type, base: type, *keys: str
+) -> None:  # fmt: skip
+    what = f"{group}={name}"
+    require(re.fullmatch(r"[A-Za-z]\w*", name) is not None, f"{what}: a name is of letters, digits and '_'")
+    _require_free(f"{group}=", registry, name)
+    taken = (REPOSITORY / "conf" / group / f"{name}.yaml").exists()
+    require(not taken, f"{what} is taken by conf/{group}/{name}.yaml: register yours under another name")
+    require(inspect.isclass(cls) and issubclass(cls, base), f"{what}: {cls!r} must be a subclass of {base.__name__}")
+    # An undecorated subclass is a dataclass too, whose own fields are none.
+    params = vars(cls).get("__dataclass_params__")
+    require(
+        params is not None and params.frozen,
+        f"{what}: decorate {cls.__name__} with @dataclass(frozen=True, kw_only=True)",
+    )
+    missing = sorted(getattr(cls, "__abstractmethods__", ()))
+    require(not missing, f"{what}: {cls.__name__} lacks {', '.join(missing)}")
+    fields = {field.name for field in dataclasses.fields(cls)}
+    for key in keys or ("name",):
+        require(key in fields, f"{what}: {cls.__name__} must have a field '{key}: str'")
+    registry[name] = cls
+    FROM_OUTSIDE[group, name] = cls
+
+
+def _require_free(what: str, registry: MutableMapping[str, Any], name: str) -> None:
+    joint = "" if what.endswith("=") else " "
+    require(name not in registry, f"{what}{joint}{name} is taken: register yours under another name")
+
+
+# ---------------------------------------------------------------- loading
+
+
+def load_plugins(plugins: Iterable[str]) -> None:
+    """Import modules (by name) and files (by a path that ends in .py), each once, and all installed ones first.
+
+    ConfigError, one line that names the module, where one can not be imported or registered.
+    """
+    global _installed_are_loaded
+    if not _installed_are_loaded:
+        for entry in entry_points(group=ENTRY_POINTS):
+            _telling(f"installed plugin '{entry.name}' ({entry.value})", entry.load)
+        _installed_are_loaded = True
+    for plugin in plugins:
+        _telling(f"plugin '{plugin}'", lambda plugin=plugin: _import(plugin))  # type: ignore[misc]
+
+
+def module_name(plugin: str) -> str:
+    """Name of the module that a plugin is imported as."""
+    return Path(plugin).stem if plugin.endswith(".py") else plugin
+
+
+def digest_of(plugins: Iterable[str]) -> str:
+    """Hash of the source files of loaded plugins, in their order."""
+    digest = hashlib.sha256()
+    for plugin in plugins:
+        file = getattr(sys.modules[module_name(plugin)], "__file__", None)
+        digest.update(Path(file).read_bytes() if file else plugin.encode())
+    return digest.hexdigest()
+
+
+def _import(plugin: str) -> None:
+    name = module_name(plugin)
+    if not plugin.endswith(".py"):
+        importlib.import_module(name)
+        return
+    path = Path(plugin).expanduser().absolute()
+    require(path.is_file(), "there is no such file")
+    if name in sys.modules or importlib.util.find_spec(name) is not None:
+        file = getattr(importlib.import_module(name), "__file__", None)
+        require(
+            file is not None and Path(file).exists() and path.samefile(file),
+            f"another module is called {name}: rename the file",
+        )
+        return
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and the cache of kernels look it up there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+
+
+def _telling(what: str, load: Callable[[], object]) -> None:
+    """Load, and tell any failure in one line."""
+    try:
+        load()
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{what} can not be imported: {error}; name a module on the Python path or in the current folder, or a"
+            " file, e.g. plugins=[./my_sampler.py]"
+        ) from None
+    except RunnerError as error:
+        raise ConfigError(f"{what}: {error}") from None
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise ConfigError(
+            f"{what} failed at {Path(frame.filename).name}:{frame.lineno}: {type(error).__name__}: {error}"
+        ) from error

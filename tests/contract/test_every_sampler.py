@@ -1,0 +1,41 @@
+"""Every check of ``runner.check`` on every case of every sampler; nothing here knows a sampler by name.
+
+Statistics run with few draws by default and with a million under the marker ``slow``.
+"""
+
+import pytest
+import yaml
+
+from runner.check.cases import cases_of
+from runner.check.checks import CHECKS, STATISTICS
+from runner.config import CONF
+from runner.samplers import SAMPLERS
+
+EVERY = [pytest.param(name, case, id=f"{name}-{case}") for name in SAMPLERS for case in cases_of(name)]
+DRAWN = [param for param in EVERY if not SAMPLERS[param.values[0]].is_the_batch]  # see test_in_batch.py for the rest
+FEW, MANY = 20_000, 1_000_000
+
+
+def test_every_yaml_is_a_sampler_and_every_sampler_has_a_yaml() -> None:
+    names = {path.stem: yaml.safe_load(path.read_text())["name"] for path in (CONF / "sampler").glob("*.yaml")}
+    assert set(names) == set(SAMPLERS)
+    assert all(stem == name for stem, name in names.items())
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize(("name", "case"), EVERY)
+def test_keeps_its_contract(name: str, case: str, check: str) -> None:
+    CHECKS[check](cases_of(name)[case])
+
+
+@pytest.mark.parametrize("check", STATISTICS)
+@pytest.mark.parametrize(("name", "case"), DRAWN)
+def test_states_true_counts(name: str, case: str, check: str) -> None:
+    STATISTICS[check](cases_of(name)[case], FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", STATISTICS)
+@pytest.mark.parametrize(("name", "case"), DRAWN)
+def test_states_true_counts_to_a_million_draws(name: str, case: str, check: str) -> None:
+    STATISTICS[check](cases_of(name)[case], MANY)
