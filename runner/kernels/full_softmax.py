@@ -17,15 +17,15 @@ from runner.kernels.math import fast_exp
 from runner.kernels.products import COLUMNS, ROWS, round_up, tile_float32
 from runner.kernels.rows import FAST, adam_row, carry_to_row, inverse_norm, scale_row
 
-BLOCK = 64  # classes at a time: their probabilities (256 KB for 1,024 rows) stay in the second-level cache
+# Classes at a time: their probabilities (256 KB for 1,024 rows) stay in the second-level cache.
+BLOCK = round_up(64, ROWS)
 DEPTH = 256  # rows of the batch summed at a time, for the same reason
 
 
 def padded(hidden_BD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Hidden states padded with zeros to whole tiles, (B, D), and the same as panels of columns (B / W, D, W)."""
     rows, dim = hidden_BD.shape
-    # Tiles are ROWS x COLUMNS, and rows of the batch serve as either.
-    out = np.zeros((round_up(rows, max(ROWS, COLUMNS)), round_up(dim, COLUMNS)), dtype=np.float32)
+    out = np.zeros((round_up(rows, COLUMNS), round_up(dim, COLUMNS)), dtype=np.float32)
     out[:rows, :dim] = hidden_BD
     panels = np.ascontiguousarray(out.reshape(-1, COLUMNS, out.shape[1]).transpose(0, 2, 1))
     return out, panels
@@ -128,12 +128,13 @@ def gradients_and_adam(
     num_panels, dim, width = panels.shape
     batch = num_panels * width
     classes = weights_ND.shape[0]
-    partial = np.zeros((CHUNKS, batch, dim), dtype=np.float32)
+    # Here rows of the batch are rows of tiles, which need not divide the panels: the last tile reads zeros.
+    partial = np.zeros((CHUNKS, (batch + ROWS - 1) // ROWS * ROWS, dim), dtype=np.float32)
     for part in prange(CHUNKS):
         block = np.zeros((BLOCK, dim), dtype=np.float32)
         # Rows a power of two apart would share a few sets of the first-level cache: one tile of slack.
         pitch = batch + COLUMNS
-        grad = np.empty((BLOCK, pitch), dtype=np.float32)
+        grad = np.zeros((BLOCK, pitch), dtype=np.float32)
         grad_block = np.empty((BLOCK, dim), dtype=np.float32)
         bias_grad = np.empty(1, dtype=np.float32)
         if least_norm is not None:
