@@ -52,12 +52,14 @@ def take_directions(block_CD, count, least_norm, inverse_C):
 def log_partition(weights_ND, bias_N1, panels, least_norm=None):
     """log sum_c exp(w_c . h_b + bias_c) for every (padded) row of the batch."""
     num_panels, dim, width = panels.shape
+    batch = num_panels * width
     classes = weights_ND.shape[0]
-    top_XB = np.full((CHUNKS, num_panels * width), -np.inf, dtype=np.float32)
-    total_XB = np.zeros((CHUNKS, num_panels * width), dtype=np.float32)
+    top_XB = np.full((CHUNKS, batch), -np.inf, dtype=np.float32)
+    total_XB = np.zeros((CHUNKS, batch), dtype=np.float32)
     for part in prange(CHUNKS):
         block = np.zeros((BLOCK, dim), dtype=np.float32)
-        logits = np.empty((BLOCK, width), dtype=np.float32)
+        pitch = batch + COLUMNS
+        logits = np.empty((BLOCK, pitch), dtype=np.float32)
         if least_norm is not None:
             inverse = np.empty(BLOCK, dtype=np.float32)
         at_block, at_panels, at_logits = block.ctypes.data, panels.ctypes.data, logits.ctypes.data
@@ -71,10 +73,9 @@ def log_partition(weights_ND, bias_N1, panels, least_norm=None):
                 for i in range(0, hi - lo, ROWS):
                     tile_float32(
                         at_block + 4 * i * dim, dim, 1, at_panels + 4 * panel * dim * width, width, dim,
-                        at_logits + 4 * i * width, width, False,
+                        at_logits + 4 * (i * pitch + panel * width), pitch, False,
                     )  # fmt: skip
-                top, total = top_XB[part, panel * width :], total_XB[part, panel * width :]
-                fold(logits, bias_N1, lo, hi, top, total)
+            fold(logits, bias_N1, lo, hi, top_XB[part], total_XB[part])
     return combine(top_XB, total_XB)
 
 
@@ -93,22 +94,35 @@ def combine(top_XB, total_XB):
 
 
 @njit(cache=True, fastmath=FAST)
-def fold(logits_CW, bias_N1, lo, hi, top_W, total_W):
-    """Fold a block's logits (without biases yet) into maxima and sums of exp(logit - maximum)."""
-    higher_W = np.empty(COLUMNS, dtype=np.float32)
-    for w in range(COLUMNS):
-        higher_W[w] = top_W[w]
-    for i in range(hi - lo):
-        bias = bias_N1[lo + i, 0]
-        for w in range(COLUMNS):
-            logits_CW[i, w] += bias
-            higher_W[w] = max(higher_W[w], logits_CW[i, w])
-    for w in range(COLUMNS):
-        total_W[w] *= fast_exp(top_W[w] - higher_W[w])
-        top_W[w] = higher_W[w]
-    for i in range(hi - lo):
-        for w in range(COLUMNS):
-            total_W[w] += fast_exp(logits_CW[i, w] - higher_W[w])
+def fold(logits_CX, bias_N1, lo, hi, top_B, total_B):
+    """Fold a block's logits (without biases, in the first B columns) into maxima and sums of exp(logit - maximum)."""
+    count = hi - lo
+    before_B, higher_B = top_B.copy(), np.empty_like(top_B)
+    for i in range(0, count, 2):
+        j = min(i + 1, count - 1)  # a class twice does not change a maximum
+        _raise(logits_CX[i], bias_N1[lo + i, 0], logits_CX[j], bias_N1[lo + j, 0], before_B, higher_B)
+        before_B, higher_B = higher_B, before_B
+    for b in range(top_B.shape[0]):
+        total_B[b] *= fast_exp(top_B[b] - before_B[b])
+        top_B[b] = before_B[b]
+    for i in range(count):
+        _add_exponentials(logits_CX[i], bias_N1[lo + i, 0], top_B, total_B)
+
+
+# Loops over whole rows, apart from others: only so are they compiled to vector instructions.
+
+
+@njit(cache=True, fastmath=FAST)
+def _raise(logits_X, bias, others_X, others_bias, top_B, higher_B):
+    """higher = max(top, logits, others). In place it would be compiled to masked stores, ten times as slow on AVX2."""
+    for b in range(top_B.shape[0]):
+        higher_B[b] = max(max(logits_X[b] + bias, others_X[b] + others_bias), top_B[b])
+
+
+@njit(cache=True, fastmath=FAST)
+def _add_exponentials(logits_X, bias, top_B, total_B):
+    for b in range(top_B.shape[0]):
+        total_B[b] += fast_exp(logits_X[b] + bias - top_B[b])
 
 
 @njit(cache=True, parallel=True, fastmath=FAST)

@@ -63,13 +63,15 @@ def log_partition(
 @njit(cache=True, parallel=True, fastmath=FAST)
 def _log_partition(weights_ND, bias_N1, panels, least_norm):
     num_panels, half_dim, width = panels.shape
+    batch = num_panels * width
     classes = weights_ND.shape[0]
-    top_XB = np.full((CHUNKS, num_panels * width), -np.inf, dtype=np.float32)
-    total_XB = np.zeros((CHUNKS, num_panels * width), dtype=np.float32)
+    top_XB = np.full((CHUNKS, batch), -np.inf, dtype=np.float32)
+    total_XB = np.zeros((CHUNKS, batch), dtype=np.float32)
     for part in prange(CHUNKS):
         block = np.zeros((BLOCK, 2 * half_dim), dtype=np.float32)
         words = np.empty((BLOCK, half_dim), dtype=np.uint32)
-        logits = np.empty((BLOCK, width), dtype=np.float32)
+        pitch = batch + COLUMNS
+        logits = np.empty((BLOCK, pitch), dtype=np.float32)
         if least_norm is not None:
             inverse = np.empty(BLOCK, dtype=np.float32)
         at_words, at_panels, at_logits = words.ctypes.data, panels.ctypes.data, logits.ctypes.data
@@ -84,10 +86,9 @@ def _log_partition(weights_ND, bias_N1, panels, least_norm):
                 for i in range(0, hi - lo, ROWS):
                     tile_bf16(
                         at_words + 4 * i * half_dim, half_dim, 1, at_panels + 4 * panel * half_dim * width, width,
-                        half_dim, at_logits + 4 * i * width, width, False,
+                        half_dim, at_logits + 4 * (i * pitch + panel * width), pitch, False,
                     )  # fmt: skip
-                top, total = top_XB[part, panel * width :], total_XB[part, panel * width :]
-                fold(logits, bias_N1, lo, hi, top, total)
+            fold(logits, bias_N1, lo, hi, top_XB[part], total_XB[part])
     return combine(top_XB, total_XB)
 
 
