@@ -17,6 +17,7 @@ def main(cfg: DictConfig) -> None:
     try:
         config = to_run_config(cfg)
         config.check_model_reads_dataset()
+        config.sampler.check_processor()
         from runner.compilation import compile_first
         from runner.experiment import run  # heavy imports come after the configuration is known to be right
 

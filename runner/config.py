@@ -203,9 +203,9 @@ class RunConfig:
     def as_dict(self) -> dict[str, Any]:
         """Plain nested dict, as written to the run folder's config.yaml.
 
-        Sections that change nothing are left out, so that they do not tell runs apart: ``diagnostics`` where there are
-        none, ``output`` where logits are h . w + b, ``windows`` where nothing is text, ``training`` where no part of it
-        is asked for.
+        What changes nothing is left out, so that it does not tell runs apart: ``diagnostics`` where there are none,
+        ``output`` where logits are h . w + b, ``windows`` where nothing is text, ``training`` where no part of it is
+        asked for, ``sampler.stored_logits`` where none are.
         """
         out = dataclasses.asdict(self)
         if self.diagnostics.every_epochs is None:
@@ -216,6 +216,8 @@ class RunConfig:
             del out["windows"]
         if self.training == TrainingConfig():
             del out["training"]
+        if out["sampler"].get("stored_logits") == "none":
+            del out["sampler"]["stored_logits"]
         return out
 
     def check_model_reads_dataset(self) -> None:

@@ -225,6 +225,7 @@ def run(config: RunConfig) -> Path:
     leaving a checkpoint.
     """
     config.check_model_reads_dataset()
+    config.sampler.check_processor()
     config = settled(config)
     threads = set_threads(config.hardware.threads)  # a wrong number is found before a folder is made
     folder = RunFolder(config.run_dir)
@@ -300,6 +301,8 @@ class _Run:
         data = config.dataset.build()
         _check_same_data(config, folder, data.checksum)
         self.task = task_of(config, data)
+        if notice := config.sampler.check_memory(self.task.rows_per_step, len(self.task.training.label_counts_N)):
+            print(notice, file=sys.stderr)
         folder.write_provenance(provenance(config, threads, data.checksum), resumed=folder.has_checkpoint)
         print(f"{config.run_id}: {self.task.description}; preparing kernels", file=sys.stderr)
         begin = time.perf_counter()
@@ -308,6 +311,8 @@ class _Run:
 
         self.per_epoch = self.task.training.steps_per_epoch
         self.network = Network(config, num_features=self.task.num_features, training=self.task.training)
+        for key, value in self.network.sampler.chosen.items():
+            print(f"{key}=auto: {value}", file=sys.stderr)
         self.last_step = config.epochs * self.per_epoch
         if config.max_steps is not None:
             self.last_step = min(self.last_step, config.max_steps)
@@ -510,6 +515,7 @@ class _Run:
                 "candidates_per_row": self.candidates / max(1, self.step),
                 "peak_rss_mb": max(self.peak_mb, memory.peak_mb()),
                 "sampler_statistics": self.network.sampler.statistics,
+                "chosen": self.network.sampler.chosen,
                 **self._latest_diagnostics(),
                 **self._selection(),
                 **self.task.about_speed(self.clock.total, self.rows),

@@ -9,10 +9,11 @@ import numpy as np
 from runner.bench.methods import METHODS
 from runner.clock import StageClock
 from runner.config import RunConfig, compose
-from runner.errors import ConfigError
+from runner.errors import ConfigError, ProcessorLacks
 from runner.optimizers import RowTable
 from runner.output_layer import OutputLayer
 from runner.samplers import Query, TrainingFacts
+from runner.samplers.full import FullConfig, stored_bytes
 from runner.samplers.hashed import HashedConfig
 from runner.samplers.lsh import Lsh, LshConfig
 from runner.samplers.rff import RffConfig
@@ -30,6 +31,15 @@ def configuration(method: str, overrides: list[str]) -> RunConfig:
 def make_layer(table: RowTable, config: RunConfig) -> OutputLayer:
     """The output layer as the runner would build it from ``config``, over a table that methods share."""
     return OutputLayer(table, config.output.scale)
+
+
+def out_of_reach(config: RunConfig) -> str | None:
+    """``skipped: needs AVX512_BF16`` where this processor can not run the method; None where it can."""
+    try:
+        config.sampler.check_processor()
+    except ProcessorLacks as error:
+        return error.status
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,9 +132,11 @@ class RunnerMethod(Contender):
         return tables + sum(held.nbytes for held in vars(self.sampler).values() if isinstance(held, np.ndarray))
 
 
-def sampler_bytes(config: Any, num_classes: int) -> float:
-    """About how much building a sampler takes: a hash table's members, codes and codes before they are narrowed; a sum
-    tree's features in bytes and sums."""
+def sampler_bytes(config: Any, num_classes: int, batch: int) -> float:
+    """About how much a sampler takes: a hash table's members, codes and codes before they are narrowed; a sum tree's
+    features in bytes and sums; stored logits."""
+    if isinstance(config, FullConfig) and config.stored_logits != "none":
+        return stored_bytes(batch, num_classes)
     if isinstance(config, HashedConfig):
         return config.L * num_classes * 10.0
     return (4.0 * config.D if isinstance(config, RffConfig) else 64.0) * num_classes

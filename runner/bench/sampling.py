@@ -126,7 +126,7 @@ def one_size(
         entrants: dict[str, _Entrant] = {}
         skipped: dict[str, str] = {}
         for name, config in configs.items():
-            if status := shortage(sampler_bytes(config.sampler, num_classes)):
+            if status := shortage(sampler_bytes(config.sampler, num_classes, batch)):
                 skipped[name] = status
                 continue
             say(f"{num_classes:,} classes: building {name}")

@@ -153,6 +153,12 @@ def to_bf16(value):
     return (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
 
 
+@njit(cache=True, inline="always")
+def from_bf16(bits):
+    """The float32 that a bfloat16 in the low 16 bits stands for."""
+    return np.uint32(np.uint32(bits) << np.uint32(16)).view(np.float32)
+
+
 def round_up(size: int, multiple: int) -> int:
     """The least multiple that is not below ``size``."""
     return -(-size // multiple) * multiple

@@ -82,11 +82,13 @@ class Proposal:
 class Everything:
     """The proposal of full softmax: every class once, so nothing needs to be listed.
 
-    ``products``: precision of the operands of its products.
+    ``products``: precision of the operands of its products. ``stores_logits``: they are kept, as bfloat16, from the
+    scores to the update.
     """
 
     num_classes: int
     products: Literal["float32", "bf16"] = "float32"
+    stores_logits: bool = False
 
     def candidates_per_row(self, num_rows: int) -> float:
         return float(self.num_classes)
@@ -129,6 +131,11 @@ class Sampler(ABC):
         Returns whether there was anything to learn.
         """
         return False
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """Settings that were left to the machine (``auto``), and what was taken here."""
+        return {}
 
     @property
     def statistics(self) -> dict[str, float]:
@@ -188,6 +195,17 @@ class SamplerConfig(ABC):
                 f"loss={loss.name} has targets in its partition only where they are drawn, and sampler={self.name} "
                 f"can not draw them all: it would fall without limit{way_out}"
             )
+
+    def check_processor(self) -> None:
+        """Raise ProcessorLacks where the settings need instructions that this processor has not."""
+        return
+
+    def check_memory(self, num_rows: int, num_classes: int) -> str | None:
+        """Say in a line what steps on ``num_rows`` rows will hold, None where that is little.
+
+        ConfigError where the memory is not there.
+        """
+        return None
 
     @abstractmethod
     def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:

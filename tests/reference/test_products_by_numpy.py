@@ -12,7 +12,7 @@ from runner.kernels import dense
 from runner.kernels.products import COLUMNS, HAS_BF16, ROWS, tile_bf16, tile_float32, to_bf16
 
 MARK = np.float32(77)
-NEEDS_BF16 = pytest.mark.skipif(not HAS_BF16, reason="the processor has no AVX512_BF16")
+NEEDS_BF16 = pytest.mark.skipif(not HAS_BF16, reason="needs AVX512_BF16")
 
 
 @njit
