@@ -15,6 +15,12 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
+# A processor named for Numba comes with its own features; Numba alone would add those of the host, so that an AVX2
+# machine emulated on an AVX-512 one would be neither.
+if os.environ.get("NUMBA_CPU_NAME", "host") != "host":
+    os.environ.setdefault("NUMBA_CPU_FEATURES", "")
+
+
 def _compile_cache() -> Path:
     """Folder of compiled kernels for exactly these sources of kernels.
 
@@ -33,3 +39,4 @@ def _compile_cache() -> Path:
 os.environ.setdefault("NUMBA_CACHE_DIR", str(_compile_cache()))
 if "numba" in sys.modules:  # imported before us: it has read the environment already
     sys.modules["numba"].config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]
+    sys.modules["numba"].config.CPU_FEATURES = os.environ.get("NUMBA_CPU_FEATURES")

@@ -17,6 +17,7 @@ def main(cfg: DictConfig) -> None:
     try:
         config = to_run_config(cfg)
         config.check_model_reads_dataset()
+        config.sampler.check_processor()
         from runner.machine.compilation import compile_first
         from runner.training.run import run  # heavy imports come after the configuration is known to be right
 

@@ -207,10 +207,10 @@ class RunConfig:
     def as_dict(self) -> dict[str, Any]:
         """Plain nested dict, as written to the run folder's config.yaml.
 
-        Sections that change nothing are left out, so that they do not tell runs apart: ``diagnostics`` where there are
-        none, ``output`` where logits are h . w + b, ``training`` where no part of it is asked for, ``plugins`` where
-        there are none, ``batch_sampler`` where every example comes once an epoch; and so are sections of other tasks,
-        such as ``windows`` where nothing is text.
+        What changes nothing is left out, so that it does not tell runs apart: ``diagnostics`` where there are none,
+        ``output`` where logits are h . w + b, ``training`` where no part of it is asked for, ``plugins`` where there
+        are none, ``batch_sampler`` where every example comes once an epoch, ``sampler.stored_logits`` where none are;
+        and so are sections of other tasks, such as ``windows`` where nothing is text.
         """
         out = dataclasses.asdict(self)
         out["plugins"] = list(self.plugins)
@@ -226,6 +226,8 @@ class RunConfig:
             del out["training"]
         if out["batch_sampler"] == _EVERY_EXAMPLE_ONCE:
             del out["batch_sampler"]
+        if out["sampler"].get("stored_logits") == "none":
+            del out["sampler"]["stored_logits"]
         return out
 
     def _sections_of_other_tasks(self) -> set[str]:

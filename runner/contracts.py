@@ -209,11 +209,13 @@ class Proposal:
 class Everything:
     """The proposal of full softmax: every class once, so nothing needs to be listed.
 
-    ``products``: precision of the operands of its products.
+    ``products``: precision of the operands of its products. ``stores_logits``: they are kept, as bfloat16, from the
+    scores to the update.
     """
 
     num_classes: int
     products: Products = "float32"
+    stores_logits: bool = False
 
     def row(self, b: int) -> Candidates:
         """Every class, expected once."""

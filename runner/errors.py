@@ -17,6 +17,14 @@ class DataNotPrepared(DataError):
     """The data set is known but not on this machine yet; tables show this as a status, never as a number."""
 
 
+class ProcessorLacks(RunnerError):
+    """A setting needs instructions that the processor has not; tables and benches show this as ``status``."""
+
+    def __init__(self, instructions: str, message: str) -> None:
+        super().__init__(message)
+        self.status = f"skipped: needs {instructions}"
+
+
 class Diverged(RunnerError):
     """The training blew up: a loss or a weight is no longer a finite number."""
 

@@ -9,11 +9,13 @@ import numpy as np
 from runner.bench.methods import METHODS
 from runner.config import RunConfig, compose
 from runner.contracts import Query, TrainingFacts
-from runner.errors import ConfigError
+from runner.errors import ConfigError, ProcessorLacks
+from runner.heads.classes import estimate
 from runner.heads.output_layer import OutputLayer
 from runner.machine.clock import StageClock
 from runner.optimizers import RowTable
-from runner.samplers.hashed import HashedConfig
+from runner.samplers.full import FullConfig, stored_bytes
+from runner.samplers.hashed import Hashed, HashedConfig
 from runner.samplers.lsh import Lsh, LshConfig
 from runner.samplers.rff import RffConfig
 
@@ -30,6 +32,15 @@ def configuration(method: str, overrides: list[str]) -> RunConfig:
 def make_layer(table: RowTable, config: RunConfig) -> OutputLayer:
     """The output layer as the runner would build it from ``config``, over a table that methods share."""
     return OutputLayer(table, config.output.scale)
+
+
+def out_of_reach(config: RunConfig) -> str | None:
+    """``skipped: needs AVX512_BF16`` where this processor can not run the method; None where it can."""
+    try:
+        config.sampler.check_processor()
+    except ProcessorLacks as error:
+        return error.status
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,20 +99,13 @@ class RunnerMethod(Contender):
         self.sampler = config.sampler.build(layer=self.layer, training=training, seed=0)
 
     def step(self, query: Query, step: int, clock: StageClock) -> Drawn:
-        log_count = None
-        with clock.stage("sample"):
-            proposal = self.sampler.sample(query, step)
-            if self.config.loss.corrects_targets:
-                log_count = self.sampler.log_expected_count_of_targets(query, proposal, step)
-        with clock.stage("score"):
-            scores = self.layer.score(query, proposal, step)
-        with clock.stage("loss"):
-            scores.loss(self.config.loss, log_count)
+        made = estimate(self.layer, self.sampler, self.config.loss, query, step, clock)
+        proposal = made.proposal
         with clock.stage("update"):
-            scores.update()
+            made.scores.update()
         if isinstance(self.sampler, Lsh):
             with clock.stage("refresh"):
-                self.sampler.note_touched(scores.touched_U, step)
+                self.sampler.note_touched(made.scores.touched_U, step)
         return Drawn(per_row=proposal.candidates_per_row(query.num_rows), ids_N=getattr(proposal, "ids_N", None))
 
     @property
@@ -119,12 +123,17 @@ class RunnerMethod(Contender):
     @property
     def table_bytes(self) -> int:
         tables = int(self.sampler.statistics.get("table_mb", 0) * 2**20)
-        return tables + sum(held.nbytes for held in vars(self.sampler).values() if isinstance(held, np.ndarray))
+        owners = [self.sampler, self.sampler.classes] if isinstance(self.sampler, Hashed) else [self.sampler]
+        return tables + sum(
+            held.nbytes for owner in owners for held in vars(owner).values() if isinstance(held, np.ndarray)
+        )
 
 
-def sampler_bytes(config: Any, num_classes: int) -> float:
-    """About how much building a sampler takes: a hash table's members, codes and codes before they are narrowed; a sum
-    tree's features in bytes and sums."""
+def sampler_bytes(config: Any, num_classes: int, batch: int) -> float:
+    """About how much a sampler takes: a hash table's members, codes and codes before they are narrowed; a sum tree's
+    features in bytes and sums; stored logits."""
+    if isinstance(config, FullConfig) and config.stored_logits != "none":
+        return stored_bytes(batch, num_classes)
     if isinstance(config, HashedConfig):
         return config.L * num_classes * 10.0
     return (4.0 * config.D if isinstance(config, RffConfig) else 64.0) * num_classes

@@ -24,7 +24,7 @@ import torch
 from tqdm import tqdm
 
 from runner.bench.arithmetic import Spread, refreshes_in_schedule
-from runner.bench.contenders import sampler_bytes
+from runner.bench.contenders import out_of_reach, sampler_bytes
 from runner.bench.machine import shortage
 from runner.bench.measure import BAR, say
 from runner.bench.methods import LANGUAGE_METHODS
@@ -195,7 +195,11 @@ def network_bytes(config: RunConfig, num_classes: int) -> float:
     """About how much a network in training takes: its tables, gradients that are kept of every class, the sampler."""
     keeps_gradients = updates_together(config) or not isinstance(config.optimizer, AdamConfig)
     kept = 4.0 * num_classes * config.model.dim if config.sampler.name == "full" and keeps_gradients else 0.0
-    return table_bytes(config, num_classes) + kept + sampler_bytes(config.sampler, num_classes)
+    return (
+        table_bytes(config, num_classes)
+        + kept
+        + sampler_bytes(config.sampler, num_classes, config.batch_size * config.windows.length)
+    )
 
 
 def building_bytes(config: RunConfig, num_classes: int) -> float:
@@ -365,17 +369,19 @@ class _Entrant:
 
 def one_text(text: Text, methods: Sequence[str], plan: LanguagePlan, printed: str | None = None) -> dict[str, Any]:
     """The report's part for one text. ``printed``: name of the text in LSH Softmax Table 2, to stand beside that."""
-    configs = {name: configuration(name, text, plan) for name in methods}
-    some = next(iter(configs.values()))
+    every = {name: configuration(name, text, plan) for name in methods}
+    some = next(iter(every.values()))
+    skipped = {name: status for name, config in every.items() if (status := out_of_reach(config))}
+    configs = {name: config for name, config in every.items() if name not in skipped}
     task = LanguageModelling(some, text.data)
     num_classes = text.data.num_classes
     needed = {name: network_bytes(config, num_classes) for name, config in configs.items()}
     building = building_bytes(some, num_classes)
-    one_by_one = len(methods) > 1 and shortage(sum(needed.values()) + building) is not None
+    one_by_one = len(configs) > 1 and shortage(sum(needed.values()) + building) is not None
 
     def run() -> dict[str, dict[str, Any]]:
-        rows: dict[str, dict[str, Any]] = {}
-        for group in [[name] for name in methods] if one_by_one else [list(methods)]:
+        rows: dict[str, dict[str, Any]] = {name: {"method": name, "status": status} for name, status in skipped.items()}
+        for group in [[name] for name in configs] if one_by_one else [list(configs)]:
             status = shortage(sum(needed[name] for name in group) + building)
             if status is not None:
                 rows |= {name: {"method": name, "status": status} for name in group}

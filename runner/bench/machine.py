@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit, prange
 
 from runner.machine import memory
+from runner.machine.memory import available_bytes
 
 _CACHE_SIZE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 _CLEAR_PEAK = Path("/proc/self/clear_refs")
@@ -99,15 +100,6 @@ def growth_bytes(work: Callable[[], Any]) -> float | None:
     before = memory.peak_mb()
     work()
     return (memory.peak_mb() - before) * 2**20 if _CLEAR_PEAK.exists() else None
-
-
-def available_bytes() -> float:
-    """Memory that can be had without swapping; infinite where the system does not say."""
-    try:
-        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
-    except OSError:
-        return float("inf")
-    return int(found[1]) * 1024 if found else float("inf")
 
 
 def shortage(needed_bytes: float, promised_bytes: float = 0.0) -> str | None:

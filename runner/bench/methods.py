@@ -9,7 +9,9 @@ _SHARED = ["sampler.shared=true", "sampler.max_hits=4"]
 # Name -> Hydra overrides. A new method of the runner is one line here.
 METHODS: dict[str, list[str]] = {
     "full": ["sampler=full"],
+    "full_stored": ["sampler=full", "sampler.stored_logits=bf16"],
     "full_bf16": ["sampler=full", "sampler.products=bf16"],
+    "full_bf16_stored": ["sampler=full", "sampler.products=bf16", "sampler.stored_logits=bf16"],
     "topk": ["sampler=topk"],
     "uniform": ["sampler=uniform", f"sampler.num_samples={NUM_SAMPLES}"],
     "log_uniform": ["sampler=log_uniform", f"sampler.num_samples={NUM_SAMPLES}"],
@@ -20,9 +22,10 @@ METHODS: dict[str, list[str]] = {
     "lsh_label_shared": ["sampler=lsh_label", *_SHARED],
     "lsh_embedding_shared": ["sampler=lsh_embedding", *_SHARED],
 }
-TORCH_METHODS = ("torch_full", "torch_sampled")  # what a user of PyTorch could have instead
-ALL_METHODS = (*METHODS, *TORCH_METHODS)
-FULL_METHODS = ("full", "full_bf16", "torch_full")  # the fastest of these is what all others are compared with
+LIBRARY_METHODS = ("torch_full", "torch_sampled", "tensorflow_full")  # what users of these could have instead
+ALL_METHODS = (*METHODS, *LIBRARY_METHODS)
+# The fastest of these is what all others are compared with.
+FULL_METHODS = ("full", "full_stored", "full_bf16", "full_bf16_stored", "torch_full", "tensorflow_full")
 
 # Name -> Hydra overrides, for how long drawing takes. {draws}: draws of each row.
 _EACH = ["sampler.num_samples={draws}"]

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from runner.bench.contenders import Contender, RunnerMethod, configuration, sampler_bytes
+from runner.bench.contenders import Contender, RunnerMethod, configuration, out_of_reach, sampler_bytes
 from runner.bench.machine import Company, Limits, shortage
 from runner.bench.measure import Entrant, Plan, measure, say
-from runner.bench.methods import FULL_METHODS, METHODS, TORCH_METHODS
+from runner.bench.methods import FULL_METHODS, LIBRARY_METHODS, METHODS
+from runner.bench.tensorflow_baseline import TensorFlowFull, is_installed
 from runner.bench.torch_baselines import TORCH, bytes_needed
 from runner.bench.workload import Workload, matrix_bytes
 
@@ -32,7 +33,11 @@ NOTES = (
     "Scattered rows: the bandwidth at which a random half of the rows of three matrices is read and written, which no "
     "update of scattered rows can exceed by much.",
     "Peak: growth of resident memory during one step off the clock, beside buffers that earlier steps left for it.",
-    "PyTorch's baselines are float32. Their full softmax takes the block size that was fastest at 20,000 classes.",
+    "PyTorch's and TensorFlow's baselines are float32. PyTorch's full softmax takes the block size that was fastest at "
+    "20,000 classes; TensorFlow's (`pip install tensorflow-cpu`, optional) is one graph with all logits in memory and "
+    "its fused Adam.",
+    "full_stored and full_bf16_stored keep the batch's logits as bf16, rows x classes x 2 bytes, in a buffer that is "
+    "among those that earlier steps left.",
 )
 
 
@@ -74,19 +79,21 @@ def one_size(num_classes: int, methods: Sequence[str], plan: Plan, overrides: li
         say(f"{num_classes:,} classes: building")
         workload = Workload(any_config.optimizer, num_classes=num_classes, dim=dim)
         entrants, skipped = [], {}
-        promised = 0.0  # PyTorch allocates its moments and gradients in the first step only
+        promised = 0.0  # libraries allocate their moments and gradients in the first step only
         for name in methods:
-            if name in TORCH_METHODS:
-                needed = bytes_needed(name, num_classes, dim)
+            if name in LIBRARY_METHODS:
+                needed = bytes_needed(name, num_classes, dim, plan.batch)
+                unable = None if name in TORCH or is_installed() else "skipped: not installed"
             else:
-                needed = sampler_bytes(configs[name].sampler, num_classes)
-            if status := shortage(needed, promised):
+                needed = sampler_bytes(configs[name].sampler, num_classes, plan.batch)
+                unable = out_of_reach(configs[name])
+            if status := unable or shortage(needed, promised):
                 skipped[name] = status
                 continue
             contender: Contender
-            if name in TORCH_METHODS:
+            if name in LIBRARY_METHODS:
                 promised += needed
-                contender = TORCH[name](workload)
+                contender = TORCH[name](workload) if name in TORCH else TensorFlowFull(workload)
             else:
                 contender = RunnerMethod(name, configs[name], workload.table, workload.label_counts_N)
             entrants.append(Entrant(contender, workload))

@@ -25,7 +25,8 @@ def render(report: dict[str, Any]) -> str:
     lines = [
         f"# Bench: {report['name']}",
         "",
-        f"{made['cpu']}, {made['threads']} threads; {', '.join(settings)}; {versions}; commit {commit}; "
+        f"{made['cpu']}, {made['threads']} threads{_compiled_for(made)}; {', '.join(settings)}; {versions}; "
+        f"commit {commit}; "
         f"{made['started']}",
         "",
     ]
@@ -47,6 +48,12 @@ def render(report: dict[str, Any]) -> str:
         lines += ["## Growth with the number of classes", "", *_flat(report["sizes"]), ""]
     lines += [f"- {note}" for note in report["notes"]]
     return "\n".join(lines) + "\n"
+
+
+def _compiled_for(made: dict[str, Any]) -> str:
+    """The instructions that kernels and torch use, which may be fewer than the processor has."""
+    names = made.get("compiled_for")  # reports of earlier versions have none
+    return f"; kernels for {names['kernels']}; torch with {names['torch']}" if names else ""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

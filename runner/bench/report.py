@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from runner.bench.render import render
 from runner.config import RunConfig
+from runner.kernels.target import target
 from runner.training.run_folder import provenance, write_atomically
 
 Size = TypeVar("Size")
@@ -14,8 +15,12 @@ Size = TypeVar("Size")
 
 def origin_of(config: RunConfig, threads: int) -> dict[str, Any]:
     """Where a report's numbers come from: a run's provenance without what only a run has."""
+    import torch
+
     origin = provenance(config, threads, data_checksum="")
-    return {key: value for key, value in origin.items() if key not in ("data_checksum", "run_id")}
+    kept = {key: value for key, value in origin.items() if key not in ("data_checksum", "run_id")}
+    compiled_for = {"kernels": target().description, "torch": torch.backends.cpu.get_cpu_capability()}
+    return {**kept, "compiled_for": compiled_for}
 
 
 def write_report(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from runner.bench.contenders import RunnerMethod, configuration, sampler_bytes
+from runner.bench.contenders import RunnerMethod, configuration, out_of_reach, sampler_bytes
 from runner.bench.machine import shortage
 from runner.bench.measure import Entrant, Plan, measure, say
 from runner.bench.output_layer import limits_before_and_after
@@ -32,8 +32,10 @@ def one_size(num_classes: int, method: str, plan: Plan, overrides: list[str]) ->
         entrants: dict[str, Entrant] = {}
         skipped: dict[str, str] = {}
         for policy, config in configs.items():
-            needed = matrix_bytes(num_classes, dim) + sampler_bytes(config.sampler, num_classes)
-            if policy == "dense" and num_classes > _MOST_CLASSES_DENSE:
+            needed = matrix_bytes(num_classes, dim) + sampler_bytes(config.sampler, num_classes, plan.batch)
+            if status := out_of_reach(config):
+                skipped[policy] = status
+            elif policy == "dense" and num_classes > _MOST_CLASSES_DENSE:
                 skipped[policy] = (
                     f"skipped: moves every row every step, not tried above {_MOST_CLASSES_DENSE:,} classes"
                 )

@@ -21,7 +21,9 @@ from runner.bench.output_layer import limits_before_and_after
 from runner.bench.workload import Workload, matrix_bytes
 from runner.config import RunConfig, compose
 from runner.contracts import Query, TrainingFacts
+from runner.heads.classes import estimate
 from runner.machine import memory
+from runner.machine.clock import StageClock
 from runner.samplers import Sampler
 
 NOTES = (
@@ -72,17 +74,12 @@ class _Entrant:
         self.loss_ms: list[float] = []
 
     def repetition(self, query: Query, step: int, *, record: bool) -> None:
-        begin = time.perf_counter()
-        proposal = self.sampler.sample(query, step)
-        drawn = time.perf_counter()
-        self.candidates = proposal.candidates_per_row(query.num_rows)
-        counts = None
-        if self.config.loss.corrects_targets:
-            counts = self.sampler.log_expected_count_of_targets(query, proposal, step)
-        self.layer.score(query, proposal, step).loss(self.config.loss, counts)
+        clock = StageClock()
+        made = estimate(self.layer, self.sampler, self.config.loss, query, step, clock)
+        self.candidates = made.proposal.candidates_per_row(query.num_rows)
         if record:
-            self.draw_ms.append(1000 * (drawn - begin))
-            self.loss_ms.append(1000 * (time.perf_counter() - begin))
+            self.draw_ms.append(1000 * clock.seconds["sample"])
+            self.loss_ms.append(1000 * sum(clock.seconds.values()))
 
     def summary(self, name: str) -> dict[str, Any]:
         return {
@@ -127,7 +124,7 @@ def one_size(
         entrants: dict[str, _Entrant] = {}
         skipped: dict[str, str] = {}
         for name, config in configs.items():
-            if status := shortage(sampler_bytes(config.sampler, num_classes)):
+            if status := shortage(sampler_bytes(config.sampler, num_classes, batch)):
                 skipped[name] = status
                 continue
             say(f"{num_classes:,} classes: building {name}")

@@ -29,12 +29,16 @@ def block_rows(num_classes: int) -> int:
     return max(16, min(_BLOCK_ROWS, _BLOCK_ELEMENTS // num_classes))
 
 
-def bytes_needed(name: str, num_classes: int, dim: int) -> float:
-    """Memory of parameters and moments; for ``torch_full`` also the dense gradient and a block of logits."""
+def bytes_needed(name: str, num_classes: int, dim: int, batch: int) -> float:
+    """Memory of parameters and moments; of full softmaxes also the dense gradient and the logits held at once.
+
+    TensorFlow holds all logits of the batch, and their gradients.
+    """
     parameters = matrix_bytes(num_classes, dim)
     if name == "torch_sampled":
         return parameters
-    return parameters * 4 / 3 + 4.0 * block_rows(num_classes) * num_classes
+    logits = 2 * batch if name == "tensorflow_full" else block_rows(num_classes)
+    return parameters * 4 / 3 + 4.0 * logits * num_classes
 
 
 class _TorchMethod(Contender):

@@ -1,4 +1,6 @@
-"""All checks by name. A check takes a ``Case`` (a sampler and settings) and raises ``Broken`` with a readable message where the sampler does
+"""All checks by name.
+
+A check takes a ``Case`` (a sampler and settings) and raises ``Broken`` with a readable message where the sampler does
 not keep what ``runner.samplers.base`` promises. Statistical checks take a number of draws too: the more, the smaller
 the mistakes they see.
 """

@@ -142,7 +142,10 @@ class _EverythingScores:
         table.read(None, step)
         rows = query.num_rows
         self.padded_BD, self.panels = full_softmax.padded(query.hidden_BD)
-        log_partition = self.kernels.log_partition(table.weights, table.bias, self.panels, layer.least_norm)
+        self.stored = self._room_for_logits() if proposal.stores_logits else (None, None)
+        log_partition = self.kernels.log_partition(
+            table.weights, table.bias, self.panels, layer.least_norm, *self.stored
+        )
         # Rows that only pad the batch get no gradient, nor do rows without a target.
         log_partition[rows:] = np.inf
         log_partition[:rows][np.diff(query.target_indptr_B1) == 0] = np.inf
@@ -151,6 +154,12 @@ class _EverythingScores:
         self.target_logit_P = np.empty(len(query.targets_P), dtype=np.float32)
         self.weight_B: np.ndarray | None = None
         table.score(self.groups, query.hidden_BD, query.row_P, self.target_logit_P, layer.least_norm)
+
+    def _room_for_logits(self) -> tuple[np.ndarray, np.ndarray]:
+        """``stored_NB`` and ``shift_SB`` of the kernels, in memory that lives on."""
+        take, classes, rows = self.layer.scratch.take, self.layer.num_classes, len(self.padded_BD)
+        halves = take("logits of all classes", classes, rows // 2)  # two bfloat16 a float32; padded rows are even
+        return halves.view(np.uint16), take("highest logits", full_softmax.num_shifts(classes), rows)
 
     @property
     def touched_U(self) -> np.ndarray:
@@ -191,7 +200,7 @@ class _EverythingScores:
         done = act(
             self.kernels.gradients_and_adam, self.step,
             self.padded_BD, self.panels, log_partition_B, scale,
-            query.targets_P[order], row_P, share_P, grad_hidden_BD, self.layer.least_norm,
+            query.targets_P[order], row_P, share_P, grad_hidden_BD, self.layer.least_norm, *self.stored,
         )  # fmt: skip
         return done, grad_hidden_BD
 

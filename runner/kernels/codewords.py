@@ -13,7 +13,7 @@ from runner.kernels.groups import CHUNKS
 from runner.kernels.products import COLUMNS, ROWS, round_up, tile_float32
 from runner.kernels.rows import FAST
 
-_BLOCK = 64  # rows at a time: they and their products stay in the first- and second-level caches
+_BLOCK = round_up(64, ROWS)  # rows at a time: they and their products stay in the first- and second-level caches
 
 
 def panels_of(codebooks_2CD: np.ndarray) -> np.ndarray:

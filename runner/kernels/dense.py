@@ -9,17 +9,21 @@ import numpy as np
 from numba import njit, prange
 
 from runner.kernels.groups import CHUNKS
-from runner.kernels.products import COLUMNS, ROWS, round_up, tile_float32
+from runner.kernels.products import COLUMNS, ROWS, WHOLE, round_up, tile_float32
 from runner.kernels.rows import FAST, inverse_norm, scale_row
 
-_TILES = max(ROWS, COLUMNS)
 _DEPTH = 128  # summed at a time, so that one factor stays in the cache while the other passes by
 _SLACK = COLUMNS  # keeps rows from lying a power of two apart, where they share a few sets of the cache
 
 
 def padded_size(size: int) -> int:
-    """The size in whole tiles, by rows or columns."""
-    return round_up(size, _TILES)
+    """A number of rows or candidates in whole tiles, which meet them as rows and as columns."""
+    return round_up(size, WHOLE)
+
+
+def padded_dim(dim: int) -> int:
+    """A hidden size in whole tiles, which meet it as columns only."""
+    return round_up(dim, COLUMNS)
 
 
 def pitch(num_candidates: int) -> int:
@@ -29,7 +33,7 @@ def pitch(num_candidates: int) -> int:
 
 def padded_rows(values_XD: np.ndarray) -> np.ndarray:
     """The matrix padded with zeros to (X', D')."""
-    out = np.zeros((padded_size(values_XD.shape[0]), padded_size(values_XD.shape[1])), dtype=np.float32)
+    out = np.zeros((padded_size(values_XD.shape[0]), padded_dim(values_XD.shape[1])), dtype=np.float32)
     out[: values_XD.shape[0], : values_XD.shape[1]] = values_XD
     return out
 
@@ -82,9 +86,9 @@ def grad_candidates(grad_BM, hidden_BD, grad_MD):
     candidates, dim = grad_MD.shape
     batch, pitch = hidden_BD.shape[0], grad_BM.shape[1]
     at_grad, at_hidden, at_out = grad_BM.ctypes.data, hidden_BD.ctypes.data, grad_MD.ctypes.data
-    for panel in prange(candidates // COLUMNS):
+    for strip in prange(candidates // WHOLE):
         for b in range(0, batch, _DEPTH):
-            for m in range(panel * COLUMNS, (panel + 1) * COLUMNS, ROWS):
+            for m in range(strip * WHOLE, (strip + 1) * WHOLE, ROWS):
                 for k in range(0, dim, COLUMNS):
                     tile_float32(
                         at_grad + 4 * (b * pitch + m), 1, pitch, at_hidden + 4 * (b * dim + k), dim,
@@ -98,9 +102,9 @@ def grad_hidden(grad_BM, rows_MD, grad_BD):
     batch, dim = grad_BD.shape
     candidates, pitch = rows_MD.shape[0], grad_BM.shape[1]
     at_grad, at_rows, at_out = grad_BM.ctypes.data, rows_MD.ctypes.data, grad_BD.ctypes.data
-    for panel in prange(batch // COLUMNS):
+    for strip in prange(batch // WHOLE):
         for m in range(0, candidates, _DEPTH):
-            for b in range(panel * COLUMNS, (panel + 1) * COLUMNS, ROWS):
+            for b in range(strip * WHOLE, (strip + 1) * WHOLE, ROWS):
                 for k in range(0, dim, COLUMNS):
                     tile_float32(
                         at_grad + 4 * (b * pitch + m), pitch, 1, at_rows + 4 * (m * dim + k), dim,

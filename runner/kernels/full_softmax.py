@@ -4,7 +4,12 @@ Pass 1 (``log_partition``): logits of a block, folded into running maxima and su
 logits again, probabilities, both gradients, and Adam on the block's rows while they are at hand. Four products of
 2 B N D operations instead of the three of a stored logit matrix, in exchange for B N floats of memory.
 
-Legend: B rows of the batch (padded to whole tiles), D hidden size (padded), N classes, C classes of a block,
+Where ``stored_NB`` and ``shift_SB`` are given, pass 1 leaves the logits there as bfloat16 and pass 2 makes none. What
+is stored is the distance to the highest logit of the row so far, the ``shift``: likely classes are near it, where bfloat16
+is finest, so that p changes by at most 2^-9 p log(1 / p), about. The partition is that of the rounded logits, so that a
+row's probabilities sum to 1.
+
+Legend: B rows of the batch (padded to whole tiles), D hidden size (padded), N classes, C classes of a block, S blocks,
 W columns of a tile, P (row, target) pairs sorted by class. ``least_norm``: see ``kernels.rows``.
 Work is split into a fixed number of parts whose results are added in order: same bits for any number of threads.
 """
@@ -14,21 +19,33 @@ from numba import njit, prange
 
 from runner.kernels.groups import CHUNKS
 from runner.kernels.math import fast_exp
-from runner.kernels.products import COLUMNS, ROWS, round_up, tile_float32
+from runner.kernels.products import COLUMNS, ROWS, from_bf16, round_up, tile_float32, to_bf16
 from runner.kernels.rows import FAST, adam_row, carry_to_row, inverse_norm, scale_row
 
-BLOCK = 64  # classes at a time: their probabilities (256 KB for 1,024 rows) stay in the second-level cache
+# Classes at a time: their probabilities (256 KB for 1,024 rows) stay in the second-level cache.
+BLOCK = round_up(64, ROWS)
 DEPTH = 256  # rows of the batch summed at a time, for the same reason
 
 
 def padded(hidden_BD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Hidden states padded with zeros to whole tiles, (B, D), and the same as panels of columns (B / W, D, W)."""
     rows, dim = hidden_BD.shape
-    # Tiles are ROWS x COLUMNS, and rows of the batch serve as either.
-    out = np.zeros((round_up(rows, max(ROWS, COLUMNS)), round_up(dim, COLUMNS)), dtype=np.float32)
+    out = np.zeros((round_up(rows, COLUMNS), round_up(dim, COLUMNS)), dtype=np.float32)
     out[:rows, :dim] = hidden_BD
     panels = np.ascontiguousarray(out.reshape(-1, COLUMNS, out.shape[1]).transpose(0, 2, 1))
     return out, panels
+
+
+def num_shifts(num_classes: int) -> int:
+    """Rows of ``shift_SB``: of every block one, by ``shift_of``, and a few that are not used."""
+    return num_classes // BLOCK + CHUNKS
+
+
+@njit(cache=True, inline="always")
+def shift_of(part, lo):
+    """The row of ``shift_SB`` of a part's block that begins with class ``lo``: parts begin anywhere, so each has one
+    row more than whole blocks before it."""
+    return lo // BLOCK + part
 
 
 @njit(cache=True, inline="always")
@@ -49,15 +66,17 @@ def take_directions(block_CD, count, least_norm, inverse_C):
 
 
 @njit(cache=True, parallel=True, fastmath=FAST)
-def log_partition(weights_ND, bias_N1, panels, least_norm=None):
+def log_partition(weights_ND, bias_N1, panels, least_norm=None, stored_NB=None, shift_SB=None):
     """log sum_c exp(w_c . h_b + bias_c) for every (padded) row of the batch."""
     num_panels, dim, width = panels.shape
+    batch = num_panels * width
     classes = weights_ND.shape[0]
-    top_XB = np.full((CHUNKS, num_panels * width), -np.inf, dtype=np.float32)
-    total_XB = np.zeros((CHUNKS, num_panels * width), dtype=np.float32)
+    top_XB = np.full((CHUNKS, batch), -np.inf, dtype=np.float32)
+    total_XB = np.zeros((CHUNKS, batch), dtype=np.float32)
     for part in prange(CHUNKS):
         block = np.zeros((BLOCK, dim), dtype=np.float32)
-        logits = np.empty((BLOCK, width), dtype=np.float32)
+        pitch = batch + COLUMNS
+        logits = np.empty((BLOCK, pitch), dtype=np.float32)
         if least_norm is not None:
             inverse = np.empty(BLOCK, dtype=np.float32)
         at_block, at_panels, at_logits = block.ctypes.data, panels.ctypes.data, logits.ctypes.data
@@ -71,10 +90,13 @@ def log_partition(weights_ND, bias_N1, panels, least_norm=None):
                 for i in range(0, hi - lo, ROWS):
                     tile_float32(
                         at_block + 4 * i * dim, dim, 1, at_panels + 4 * panel * dim * width, width, dim,
-                        at_logits + 4 * i * width, width, False,
+                        at_logits + 4 * (i * pitch + panel * width), pitch, False,
                     )  # fmt: skip
-                top, total = top_XB[part, panel * width :], total_XB[part, panel * width :]
-                fold(logits, bias_N1, lo, hi, top, total)
+            if stored_NB is None:
+                fold(logits, bias_N1, lo, hi, top_XB[part], total_XB[part])
+            else:
+                shift_B = shift_SB[shift_of(part, lo)]
+                fold_and_store(logits, bias_N1, lo, hi, top_XB[part], total_XB[part], stored_NB, shift_B)
     return combine(top_XB, total_XB)
 
 
@@ -93,22 +115,58 @@ def combine(top_XB, total_XB):
 
 
 @njit(cache=True, fastmath=FAST)
-def fold(logits_CW, bias_N1, lo, hi, top_W, total_W):
-    """Fold a block's logits (without biases yet) into maxima and sums of exp(logit - maximum)."""
-    higher_W = np.empty(COLUMNS, dtype=np.float32)
-    for w in range(COLUMNS):
-        higher_W[w] = top_W[w]
+def fold(logits_CX, bias_N1, lo, hi, top_B, total_B):
+    """Fold a block's logits (without biases, in the first B columns) into maxima and sums of exp(logit - maximum)."""
+    _raise_all(logits_CX, bias_N1, lo, hi, top_B, total_B)
     for i in range(hi - lo):
-        bias = bias_N1[lo + i, 0]
-        for w in range(COLUMNS):
-            logits_CW[i, w] += bias
-            higher_W[w] = max(higher_W[w], logits_CW[i, w])
-    for w in range(COLUMNS):
-        total_W[w] *= fast_exp(top_W[w] - higher_W[w])
-        top_W[w] = higher_W[w]
+        _add_exponentials(logits_CX[i], bias_N1[lo + i, 0], top_B, total_B)
+
+
+@njit(cache=True, fastmath=FAST)
+def fold_and_store(logits_CX, bias_N1, lo, hi, top_B, total_B, stored_NB, shift_B):
+    """``fold``, with rounded logits that are left in stored[lo:hi] as their distances to ``shift``."""
+    _raise_all(logits_CX, bias_N1, lo, hi, top_B, total_B)
+    shift_B[:] = top_B
     for i in range(hi - lo):
-        for w in range(COLUMNS):
-            total_W[w] += fast_exp(logits_CW[i, w] - higher_W[w])
+        _store_and_add(logits_CX[i], bias_N1[lo + i, 0], top_B, total_B, stored_NB[lo + i])
+
+
+@njit(cache=True, fastmath=FAST)
+def _raise_all(logits_CX, bias_N1, lo, hi, top_B, total_B):
+    """Maxima with a block's logits, and the sums so far relative to them."""
+    count = hi - lo
+    before_B, higher_B = top_B.copy(), np.empty_like(top_B)
+    for i in range(0, count, 2):
+        j = min(i + 1, count - 1)  # a class twice does not change a maximum
+        _raise(logits_CX[i], bias_N1[lo + i, 0], logits_CX[j], bias_N1[lo + j, 0], before_B, higher_B)
+        before_B, higher_B = higher_B, before_B
+    for b in range(top_B.shape[0]):
+        total_B[b] *= fast_exp(top_B[b] - before_B[b])
+        top_B[b] = before_B[b]
+
+
+# Loops over whole rows, apart from others: only so are they compiled to vector instructions.
+
+
+@njit(cache=True, fastmath=FAST)
+def _raise(logits_X, bias, others_X, others_bias, top_B, higher_B):
+    """higher = max(top, logits, others). In place it would be compiled to masked stores, ten times as slow on AVX2."""
+    for b in range(top_B.shape[0]):
+        higher_B[b] = max(max(logits_X[b] + bias, others_X[b] + others_bias), top_B[b])
+
+
+@njit(cache=True, fastmath=FAST)
+def _add_exponentials(logits_X, bias, top_B, total_B):
+    for b in range(top_B.shape[0]):
+        total_B[b] += fast_exp(logits_X[b] + bias - top_B[b])
+
+
+@njit(cache=True, fastmath=FAST)
+def _store_and_add(logits_X, bias, top_B, total_B, stored_B):
+    for b in range(top_B.shape[0]):
+        bits = to_bf16(logits_X[b] + bias - top_B[b])
+        stored_B[b] = bits
+        total_B[b] += fast_exp(from_bf16(bits))
 
 
 @njit(cache=True, parallel=True, fastmath=FAST)
@@ -116,7 +174,7 @@ def gradients_and_adam(
     weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
     step_size, beta1, beta2, root, epsilon,
     hidden_BD, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD, least_norm=None,
-    grad_ND=None, bias_grad_N=None,
+    stored_NB=None, shift_SB=None, grad_ND=None, bias_grad_N=None,
 ):  # fmt: skip
     """Adam on every class, and the gradient of the hidden states (as they met the weights before the step).
 
@@ -128,12 +186,13 @@ def gradients_and_adam(
     num_panels, dim, width = panels.shape
     batch = num_panels * width
     classes = weights_ND.shape[0]
-    partial = np.zeros((CHUNKS, batch, dim), dtype=np.float32)
+    # Here rows of the batch are rows of tiles, which need not divide the panels: the last tile reads zeros.
+    partial = np.zeros((CHUNKS, (batch + ROWS - 1) // ROWS * ROWS, dim), dtype=np.float32)
     for part in prange(CHUNKS):
         block = np.zeros((BLOCK, dim), dtype=np.float32)
         # Rows a power of two apart would share a few sets of the first-level cache: one tile of slack.
         pitch = batch + COLUMNS
-        grad = np.empty((BLOCK, pitch), dtype=np.float32)
+        grad = np.zeros((BLOCK, pitch), dtype=np.float32)
         grad_block = np.empty((BLOCK, dim), dtype=np.float32)
         bias_grad = np.empty(1, dtype=np.float32)
         if least_norm is not None:
@@ -149,14 +208,17 @@ def gradients_and_adam(
             load_block(weights_ND, lo, hi, block)
             if least_norm is not None:
                 take_directions(block, hi - lo, least_norm, inverse)
-            for panel in range(num_panels):
-                for i in range(0, size, ROWS):
-                    tile_float32(
-                        at_block + 4 * i * dim, dim, 1, at_panels + 4 * panel * dim * width, width, dim,
-                        at_grad + 4 * (i * pitch + panel * width), pitch, False,
-                    )  # fmt: skip
-            for i in range(hi - lo):
-                probabilities(grad[i, :batch], bias_N1[lo + i, 0], log_partition_B, scale)
+            if stored_NB is None:
+                for panel in range(num_panels):
+                    for i in range(0, size, ROWS):
+                        tile_float32(
+                            at_block + 4 * i * dim, dim, 1, at_panels + 4 * panel * dim * width, width, dim,
+                            at_grad + 4 * (i * pitch + panel * width), pitch, False,
+                        )  # fmt: skip
+                for i in range(hi - lo):
+                    probabilities(grad[i, :batch], bias_N1[lo + i, 0], log_partition_B, scale)
+            else:
+                recall(stored_NB, lo, hi, shift_SB[shift_of(part, lo)], log_partition_B, scale, grad)
             grad[hi - lo : size] = np.float32(0.0)
             while pair < class_P.shape[0] and class_P[pair] < hi:
                 grad[class_P[pair] - lo, row_P[pair]] -= share_P[pair]
@@ -204,6 +266,20 @@ def probabilities(logits_B, bias, log_partition_B, scale):
     """Logits (without bias yet) of one class to scaled probabilities, in place."""
     for b in range(logits_B.shape[0]):
         logits_B[b] = scale * fast_exp(logits_B[b] + bias - log_partition_B[b])
+
+
+@njit(cache=True, fastmath=FAST)
+def recall(stored_NB, lo, hi, shift_B, log_partition_B, scale, grad_CX):
+    """Scaled probabilities of a block, in its first B columns, from the logits that ``fold_and_store`` left."""
+    offset_B = shift_B - log_partition_B
+    for i in range(hi - lo):
+        _recall_class(stored_NB[lo + i], offset_B, scale, grad_CX[i])
+
+
+@njit(cache=True, fastmath=FAST)
+def _recall_class(stored_B, offset_B, scale, grad_X):
+    for b in range(stored_B.shape[0]):
+        grad_X[b] = scale * fast_exp(from_bf16(stored_B[b]) + offset_B[b])
 
 
 @njit(cache=True, fastmath=FAST)

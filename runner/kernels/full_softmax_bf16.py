@@ -12,8 +12,11 @@ from runner.kernels.full_softmax import (
     DEPTH,
     combine,
     fold,
+    fold_and_store,
     load_block,
     probabilities,
+    recall,
+    shift_of,
     sum_of,
     take_directions,
 )
@@ -54,22 +57,29 @@ def _panel_words(panels: np.ndarray) -> np.ndarray:
 
 
 def log_partition(
-    weights_ND: np.ndarray, bias_N1: np.ndarray, panels: np.ndarray, least_norm: np.float32 | None = None
+    weights_ND: np.ndarray,
+    bias_N1: np.ndarray,
+    panels: np.ndarray,
+    least_norm: np.float32 | None = None,
+    stored_NB: np.ndarray | None = None,
+    shift_SB: np.ndarray | None = None,
 ) -> np.ndarray:
     """As ``full_softmax.log_partition``."""
-    return _log_partition(weights_ND, bias_N1, _panel_words(panels), least_norm)
+    return _log_partition(weights_ND, bias_N1, _panel_words(panels), least_norm, stored_NB, shift_SB)
 
 
 @njit(cache=True, parallel=True, fastmath=FAST)
-def _log_partition(weights_ND, bias_N1, panels, least_norm):
+def _log_partition(weights_ND, bias_N1, panels, least_norm, stored_NB, shift_SB):
     num_panels, half_dim, width = panels.shape
+    batch = num_panels * width
     classes = weights_ND.shape[0]
-    top_XB = np.full((CHUNKS, num_panels * width), -np.inf, dtype=np.float32)
-    total_XB = np.zeros((CHUNKS, num_panels * width), dtype=np.float32)
+    top_XB = np.full((CHUNKS, batch), -np.inf, dtype=np.float32)
+    total_XB = np.zeros((CHUNKS, batch), dtype=np.float32)
     for part in prange(CHUNKS):
         block = np.zeros((BLOCK, 2 * half_dim), dtype=np.float32)
         words = np.empty((BLOCK, half_dim), dtype=np.uint32)
-        logits = np.empty((BLOCK, width), dtype=np.float32)
+        pitch = batch + COLUMNS
+        logits = np.empty((BLOCK, pitch), dtype=np.float32)
         if least_norm is not None:
             inverse = np.empty(BLOCK, dtype=np.float32)
         at_words, at_panels, at_logits = words.ctypes.data, panels.ctypes.data, logits.ctypes.data
@@ -84,10 +94,13 @@ def _log_partition(weights_ND, bias_N1, panels, least_norm):
                 for i in range(0, hi - lo, ROWS):
                     tile_bf16(
                         at_words + 4 * i * half_dim, half_dim, 1, at_panels + 4 * panel * half_dim * width, width,
-                        half_dim, at_logits + 4 * i * width, width, False,
+                        half_dim, at_logits + 4 * (i * pitch + panel * width), pitch, False,
                     )  # fmt: skip
-                top, total = top_XB[part, panel * width :], total_XB[part, panel * width :]
-                fold(logits, bias_N1, lo, hi, top, total)
+            if stored_NB is None:
+                fold(logits, bias_N1, lo, hi, top_XB[part], total_XB[part])
+            else:
+                shift_B = shift_SB[shift_of(part, lo)]
+                fold_and_store(logits, bias_N1, lo, hi, top_XB[part], total_XB[part], stored_NB, shift_B)
     return combine(top_XB, total_XB)
 
 
@@ -95,14 +108,14 @@ def gradients_and_adam(
     weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
     step_size, beta1, beta2, root, epsilon,
     hidden_BD, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD, least_norm=None,
-    grad_ND=None, bias_grad_N=None,
+    stored_NB=None, shift_SB=None, grad_ND=None, bias_grad_N=None,
 ):  # fmt: skip
     """As ``full_softmax.gradients_and_adam``."""
     _gradients_and_adam(
         weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
         step_size, beta1, beta2, root, epsilon,
         _hidden_words(hidden_BD), _panel_words(panels), log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD,
-        least_norm, grad_ND, bias_grad_N,
+        least_norm, stored_NB, shift_SB, grad_ND, bias_grad_N,
     )  # fmt: skip
 
 
@@ -111,7 +124,7 @@ def _gradients_and_adam(
     weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
     step_size, beta1, beta2, root, epsilon,
     hidden_words, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD, least_norm,
-    grad_ND, bias_grad_N,
+    stored_NB, shift_SB, grad_ND, bias_grad_N,
 ):  # fmt: skip
     num_panels, half_dim, width = panels.shape
     dim, batch = 2 * half_dim, num_panels * width
@@ -141,16 +154,19 @@ def _gradients_and_adam(
             load_block(weights_ND, lo, hi, block)
             if least_norm is not None:
                 take_directions(block, hi - lo, least_norm, inverse)
-            _pack_rows(block, block_along_d)
             _pack_columns(block, block_along_c)
-            for panel in range(num_panels):
-                for i in range(0, size, ROWS):
-                    tile_bf16(
-                        at_block_along_d + 4 * i * half_dim, half_dim, 1, at_panels + 4 * panel * half_dim * width,
-                        width, half_dim, at_grad + 4 * (i * pitch + panel * width), pitch, False,
-                    )  # fmt: skip
-            for i in range(hi - lo):
-                probabilities(grad[i, :batch], bias_N1[lo + i, 0], log_partition_B, scale)
+            if stored_NB is None:
+                _pack_rows(block, block_along_d)
+                for panel in range(num_panels):
+                    for i in range(0, size, ROWS):
+                        tile_bf16(
+                            at_block_along_d + 4 * i * half_dim, half_dim, 1, at_panels + 4 * panel * half_dim * width,
+                            width, half_dim, at_grad + 4 * (i * pitch + panel * width), pitch, False,
+                        )  # fmt: skip
+                for i in range(hi - lo):
+                    probabilities(grad[i, :batch], bias_N1[lo + i, 0], log_partition_B, scale)
+            else:
+                recall(stored_NB, lo, hi, shift_SB[shift_of(part, lo)], log_partition_B, scale, grad)
             grad[hi - lo : size] = np.float32(0.0)
             while pair < class_P.shape[0] and class_P[pair] < hi:
                 grad[class_P[pair] - lo, row_P[pair]] -= share_P[pair]

@@ -9,20 +9,26 @@ Legend: ROWS x COLUMNS the tile, K the summed dimension.
 """
 
 from collections.abc import Callable
+from math import lcm
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-_FEATURES = dict(llvm.get_host_cpu_features())
-_LANES = 16 if _FEATURES.get("avx512f") else 8 if _FEATURES.get("avx2") else 4
+from runner.kernels.target import target
+
+# Rows of a tile by lanes of a vector: as many sums as stay in registers, beside two vectors of B and one element of A.
+# AVX-512 has 32 registers (16 sums hide the latency; more were no faster), AVX2 16 (12 + 2 + 1), SSE 16 too, but
+# without fused multiply-add it needs some for products.
+_ROWS = {16: 8, 8: 6, 4: 4}
 _VECTORS = 2
-ROWS = 8 if _LANES == 16 else 4  # accumulators: 16 of AVX-512's 32 vector registers, 8 of the 16 of others
+_LANES = target().lanes
+ROWS = _ROWS[_LANES]
 COLUMNS = _LANES * _VECTORS
-HAS_BF16 = bool(_FEATURES.get("avx512bf16"))
+WHOLE = lcm(ROWS, COLUMNS)  # a size that tiles divide either way
+HAS_BF16 = target().has_bf16
 
 _FLOAT, _INDEX = ir.FloatType(), ir.IntType(64)
 _VECTOR = ir.VectorType(_FLOAT, _LANES)
@@ -145,6 +151,12 @@ def to_bf16(value):
     """The nearest bfloat16 of a finite float32 as the low 16 bits of a uint32 (ties to even)."""
     bits = np.float32(value).view(np.uint32)
     return (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+
+
+@njit(cache=True, inline="always")
+def from_bf16(bits):
+    """The float32 that a bfloat16 in the low 16 bits stands for."""
+    return np.uint32(np.uint32(bits) << np.uint32(16)).view(np.float32)
 
 
 def round_up(size: int, multiple: int) -> int:

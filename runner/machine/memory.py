@@ -1,4 +1,4 @@
-"""Peak memory of one run, also when one process does several (a sweep)."""
+"""Memory that is free, and the peak of one run, also when one process does several (a sweep)."""
 
 import contextlib
 import re
@@ -7,6 +7,14 @@ import sys
 from pathlib import Path
 
 _STATUS = Path("/proc/self/status")
+
+
+def available_bytes() -> float:
+    """Memory that can be had without swapping; infinite where the system does not say."""
+    with contextlib.suppress(OSError):
+        if found := re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text()):
+            return int(found[1]) * 1024
+    return float("inf")
 
 
 def reset_peak() -> None:

@@ -25,18 +25,18 @@ from runner.models.language import LstmConfig, TransformerConfig
 from runner.report.grids import PlannedRun, expand, point_text
 from runner.report.records import (
     FINISHED,
+    NO_DATA,
     NOT_RUN,
     OLDER,
     UNFINISHED,
     RunRecord,
     all_records,
-    how_to_prepare,
     record_of,
+    why_skipped,
 )
 from runner.report.tables import TableSpec
 from runner.training.run_folder import RunFolder
 
-SKIPPED = "skipped: data not prepared"
 TO_RUN, RESUME, AGAIN = "to run", "resume", "failed, run again"
 
 
@@ -73,10 +73,7 @@ def _status(run: PlannedRun) -> str:
     status = record_of(run).status
     if status in (FINISHED, OLDER):
         return status
-    command = how_to_prepare(run)
-    if command:
-        return f"{SKIPPED} ({command})"
-    return {NOT_RUN: TO_RUN, UNFINISHED: RESUME}.get(status, AGAIN)
+    return why_skipped(run) or {NOT_RUN: TO_RUN, UNFINISHED: RESUME}.get(status, AGAIN)
 
 
 def plan_table(steps: Sequence[Step]) -> pd.DataFrame:
@@ -105,20 +102,21 @@ def _seconds_text(step: Step) -> str:
 def plan_total(steps: Sequence[Step]) -> str:
     """One or two lines: how many runs are left, and for how long."""
     pending = [step for step in steps if step.is_pending]
-    skipped = sum(step.status.startswith(SKIPPED) for step in steps)
+    without_data = [step for step in steps if step.status.startswith(NO_DATA)]
+    skipped = sum(step.status.startswith("skipped") for step in steps) - len(without_data)
     finished = sum(step.status == FINISHED for step in steps)
     older = sum(step.status == OLDER for step in steps)
-    parts = [f"{len(steps)} runs: {finished} finished, {len(pending)} to run, {skipped} without data"]
+    parts = [f"{len(steps)} runs: {finished} finished, {len(pending)} to run, {len(without_data)} without data"]
     if older:
         parts.append(f"{older} {OLDER}")
+    if skipped:
+        parts.append(f"{skipped} that this processor can not make")
     if pending:
         parts.append(f"estimated time: {_length(pending)}")
         if not all(step.measured for step in pending):
             parts.append("~ is a rough guess from the size of the data, other times are from earlier runs here")
-    if skipped:
-        parts.append(
-            f"those without data would take about {_length([s for s in steps if s.status.startswith(SKIPPED)])}"
-        )
+    if without_data:
+        parts.append(f"those without data would take about {_length(without_data)}")
     return "; ".join(parts)
 
 

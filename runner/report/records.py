@@ -10,6 +10,7 @@ from runner.data import CardConfig
 from runner.data.card import load_card
 from runner.data.places import prepared_dir
 from runner.data.store import read_manifest
+from runner.errors import ProcessorLacks
 from runner.report.grids import PlannedRun
 from runner.report.yardstick import Yardstick
 from runner.training.run_folder import RunFolder, read_json
@@ -18,6 +19,7 @@ FINISHED = "finished"
 NOT_RUN = "not run"
 UNFINISHED = "unfinished"
 OLDER = "made by an earlier version, which stored no measures: force=true makes it again"
+NO_DATA = "skipped: data not prepared"
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class RunRecord:
         name = str(sampler["name"])
         if name == "log_uniform" and self.config["loss"]["name"] == "nce":
             return "nce"
-        if sampler.get("products") == "bf16":
+        if self.summary.get("chosen", {}).get("sampler.products", sampler.get("products")) == "bf16":
             return f"{name}_bf16"
         return f"{name}_shared" if name.startswith("lsh") and sampler.get("shared") else name
 
@@ -165,10 +167,19 @@ def how_to_prepare(run: PlannedRun) -> str | None:
     return f"python scripts/prepare_dataset.py {before}{dataset.name}"
 
 
+def why_skipped(run: PlannedRun) -> str | None:
+    """``skipped: ...`` where the run can not be made here: its data are missing, or instructions of the processor."""
+    try:
+        run.config.sampler.check_processor()
+    except ProcessorLacks as error:
+        return error.status
+    command = how_to_prepare(run)
+    return f"{NO_DATA} ({command})" if command else None
+
+
 def status_of(run: PlannedRun) -> str:
-    """The run's status; ``skipped: data not prepared (command)`` where it can have no folder."""
+    """The run's status; ``skipped: ...`` where it is not finished and can not be made here."""
     record = record_of(run)
     if record.status in (FINISHED, OLDER):
         return record.status
-    command = how_to_prepare(run)
-    return f"skipped: data not prepared ({command})" if command else record.status
+    return why_skipped(run) or record.status

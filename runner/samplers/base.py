@@ -57,6 +57,11 @@ class Sampler(ABC):
         return False
 
     @property
+    def chosen(self) -> dict[str, str]:
+        """Settings that were left to the machine (``auto``), and what was taken here."""
+        return {}
+
+    @property
     def statistics(self) -> dict[str, float]:
         """Numbers worth logging, e.g. refreshes done and bytes held."""
         return {}
@@ -124,6 +129,17 @@ class SamplerConfig(ABC):
                 f"loss={loss.name} has targets in its partition only where they are drawn, and sampler={self.name} "
                 f"can not draw them all: it would fall without limit{way_out}"
             )
+
+    def check_processor(self) -> None:
+        """Raise ProcessorLacks where the settings need instructions that this processor has not."""
+        return
+
+    def check_memory(self, num_rows: int, num_classes: int) -> str | None:
+        """Say in a line what steps on ``num_rows`` rows will hold, None where that is little.
+
+        ConfigError where the memory is not there.
+        """
+        return None
 
     @abstractmethod
     def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:

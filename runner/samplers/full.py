@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from runner.contracts import Everything, Query, TrainingFacts
-from runner.errors import require
+from runner.errors import ProcessorLacks, require
+from runner.machine.memory import available_bytes
 from runner.samplers.base import Sampler, SamplerConfig
 
 if TYPE_CHECKING:
@@ -15,23 +16,59 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FullConfig(SamplerConfig):
-    """``products``: float32, or bf16 where the processor has it (1.7 times as fast; significands of 8 bits)."""
+    """Precision of full softmax's products, and whether its logits are stored.
+
+    ``products``: of float32 operands, or of bf16 ones (significands of 8 bits) where the processor has AVX512_BF16;
+    ``auto`` takes bf16 where it can. ``stored_logits``: ``none`` makes them twice, once for their sum and once for
+    their gradients; ``bf16`` makes them once, for rows x classes x 2 bytes of memory.
+    """
 
     losses: ClassVar[tuple[str, ...]] = ("full",)
     by_chance: ClassVar[bool] = False
-    products: Literal["float32", "bf16"] = "float32"
+    products: Literal["auto", "float32", "bf16"] = "float32"
+    stored_logits: Literal["none", "bf16"] = "none"
+
+    def check_processor(self) -> None:
+        if self.products == "bf16" and not _has_bf16():
+            message = "sampler.products=bf16 needs a processor with AVX512_BF16; take auto or float32"
+            raise ProcessorLacks("AVX512_BF16", message)
+
+    def check_memory(self, num_rows: int, num_classes: int) -> str | None:
+        if self.stored_logits == "none":
+            return None
+        needed, free = stored_bytes(num_rows, num_classes), available_bytes()
+        size = f"{needed / 1e9:.2f} GB ({num_rows:,} rows x {num_classes:,} classes x 2 bytes)"
+        require(
+            needed < free,
+            f"sampler.stored_logits=bf16 needs {size} and {free / 1e9:.2f} GB are free; take none, or a smaller batch",
+        )
+        return f"sampler.stored_logits=bf16 holds {size}"
 
     def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
-        if self.products == "bf16":
-            from runner.kernels.products import HAS_BF16
-
-            require(HAS_BF16, "sampler.products=bf16 needs a processor with AVX512_BF16; take float32")
+        self.check_processor()
         return Full(self, layer.num_classes)
+
+
+def _has_bf16() -> bool:
+    from runner.kernels.target import target
+
+    return target().has_bf16
+
+
+def stored_bytes(num_rows: int, num_classes: int) -> float:
+    """Memory of the logits of a batch as bfloat16."""
+    return 2.0 * num_rows * num_classes
 
 
 class Full(Sampler):
     def __init__(self, config: FullConfig, num_classes: int) -> None:
-        self.everything = Everything(num_classes, config.products)
+        self._is_chosen_here = config.products == "auto"
+        bf16 = config.products == "bf16" or (self._is_chosen_here and _has_bf16())
+        self.everything = Everything(num_classes, "bf16" if bf16 else "float32", config.stored_logits == "bf16")
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        return {"sampler.products": self.everything.products} if self._is_chosen_here else {}
 
     def sample(self, query: Query, step: int) -> Everything:
         return self.everything

@@ -76,6 +76,8 @@ class Training:
         self.examples = config.batch_sampler.build(
             examples=task.examples, batch_size=config.batch_size, seed=config.seed
         )
+        if notice := config.sampler.check_memory(task.rows_per_step, len(task.training.label_counts_N)):
+            print(notice, file=sys.stderr)
         folder.write_provenance(provenance(config, threads, data_checksum), resumed=folder.has_checkpoint)
         print(f"{config.run_id}: {task.description}; preparing kernels", file=sys.stderr)
         begin = time.perf_counter()
@@ -84,6 +86,8 @@ class Training:
 
         self.per_epoch = task.training.steps_per_epoch
         self.network: ClassNetwork = Network.of(config, task.build_head(), num_features=task.num_features)
+        for key, value in self.network.head.sampler.chosen.items():
+            print(f"{key}=auto: {value}", file=sys.stderr)
         self.schedule = Schedule.of(config, self.per_epoch)
         self.last_step = config.epochs * self.per_epoch
         if config.max_steps is not None:
@@ -255,6 +259,7 @@ class Training:
                 "candidates_per_row": progress.candidates / max(1, step),
                 "peak_rss_mb": max(self.peak_mb, memory.peak_mb()),
                 "sampler_statistics": self.network.head.sampler.statistics,
+                "chosen": self.network.head.sampler.chosen,
                 **self._latest_diagnostics(),
                 **self._selection(),
                 **self.task.about_measures(),

@@ -27,6 +27,7 @@ def run(config: RunConfig) -> Path:
     leaving a checkpoint.
     """
     config.check_model_reads_dataset()
+    config.sampler.check_processor()
     config = settled(config)
     threads = set_threads(config.hardware.threads)  # a wrong number is found before a folder is made
     folder = RunFolder(config.run_dir)

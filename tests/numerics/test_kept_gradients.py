@@ -10,6 +10,7 @@ import torch
 from runner.contracts import Everything, Proposal, Query
 from runner.errors import ConfigError
 from runner.heads.output_layer import OutputLayer
+from runner.kernels.products import HAS_BF16
 from runner.losses import FullLoss, SampledSoftmaxLoss
 from runner.optimizers import AdamConfig, OptimizerConfig, RowGradient, RowTable, SgdConfig, clipping_factor
 
@@ -116,6 +117,7 @@ def test_sgd_is_torchs(kind: str, scale: float | None) -> None:
     np.testing.assert_allclose(grad_hidden, h.grad.numpy(), rtol=1e-3, atol=1e-6)  # type: ignore[union-attr]
 
 
+@pytest.mark.skipif(not HAS_BF16, reason="needs AVX512_BF16")
 def test_full_softmax_in_bf16_keeps_gradients_too() -> None:
     layer = layer_of(SgdConfig(lr=1.0), None)
     query = query_of(np.random.default_rng(3))

@@ -21,6 +21,7 @@ B, D, N, STEPS = 90, 24, 3000, 4
 _LSH = {"K": 5, "L": 8, "min_candidates": 40, "tail_candidates": 20, "refresh_period": 2, "refresh_growth": 1.0}
 KINDS: dict[str, tuple[str, dict[str, Any], str]] = {
     "full_float32": ("full", {}, "full"),
+    "full_stored": ("full", {"stored_logits": "bf16"}, "full"),
     "full_bf16": ("full", {"products": "bf16"}, "full"),
     "shared": ("uniform", {"num_samples": 300}, "sampled_softmax"),
     "per_row": ("uniform", {"num_samples": 50, "shared": False}, "nce"),
@@ -77,7 +78,7 @@ def test_same_bits_with_one_thread_and_two(
     kind: str, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
 ) -> None:
     if kind == "full_bf16" and not HAS_BF16:
-        pytest.skip("the processor has no AVX512_BF16")
+        pytest.skip("needs AVX512_BF16")
     query = make_query(B, D, N)
     one, two = (results(kind, make_layer(N, D), query, threads) for threads in (1, 2))
     assert set(one) == set(two)

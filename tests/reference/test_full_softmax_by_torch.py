@@ -2,7 +2,8 @@
 
 Legend: B rows of a batch, D hidden size, N classes, P targets. Sizes lie around those of tiles (8 to 32), blocks (64
 classes) and parts (16); rows have none to three targets. bfloat16 kernels are held against rounded operands, so that
-what is left is the rounding of their probabilities (2^-9 of each). Under Adam with beta1 = 0 the first moment after the
+what is left is the rounding of their probabilities (2^-9 of each). Stored logits are rounded by 2^-9 of their distance
+to the highest. Under Adam with beta1 = 0 the first moment after the
 first step is the gradient.
 """
 
@@ -18,7 +19,7 @@ from runner.optimizers import AdamConfig, RowTable
 
 BF16 = pytest.param(
     full_softmax_bf16, 5e-3, id="bf16",
-    marks=pytest.mark.skipif(not HAS_BF16, reason="the processor has no AVX512_BF16"),
+    marks=pytest.mark.skipif(not HAS_BF16, reason="needs AVX512_BF16"),
 )  # fmt: skip
 KERNELS = [pytest.param(full_softmax, 2e-5, id="float32"), BF16]
 SHAPES = [(b, d, n) for b, d in ((1, 7), (33, 1), (33, 128), (200, 7)) for n in (1, 63, 64, 65, 700)]
@@ -32,9 +33,18 @@ def near(ours: np.ndarray, theirs: torch.Tensor, tolerance: float, what: str) ->
     assert error <= tolerance * max(np.abs(reference).max(initial=0), 1e-12), f"{what}: {error:.2e}"
 
 
+def room_for_logits(n: int, padded: int) -> tuple[np.ndarray, np.ndarray]:
+    """``stored_NB`` and ``shift_SB``, full of what a step before may have left."""
+    stored = np.full((n, padded), 0x7FC0, dtype=np.uint16)
+    return stored, np.full((full_softmax.num_shifts(n), padded), np.nan, dtype=np.float32)
+
+
+@pytest.mark.parametrize("stores", [False, True])
 @pytest.mark.parametrize(("batch", "dim", "n"), SHAPES)
 @pytest.mark.parametrize(("kernels", "tolerance"), KERNELS)
-def test_partition_gradients_and_adam(kernels: ModuleType, tolerance: float, batch: int, dim: int, n: int) -> None:
+def test_partition_gradients_and_adam(
+    kernels: ModuleType, tolerance: float, batch: int, dim: int, n: int, stores: bool
+) -> None:
     generator = np.random.default_rng(1000 * batch + n)
     weights = (2 * generator.standard_normal((n, dim)) / np.sqrt(dim)).astype(np.float32)
     hidden = generator.standard_normal((batch, dim)).astype(np.float32)
@@ -64,8 +74,11 @@ def test_partition_gradients_and_adam(kernels: ModuleType, tolerance: float, bat
     table = RowTable(config, weights.copy(), bias=True)
     table.bias[:] = bias
     padded_BD, panels = full_softmax.padded(hidden)
-    log_partition_B = kernels.log_partition(table.weights, table.bias, panels)
-    np.testing.assert_allclose(log_partition_B[:batch], partition.detach().numpy(), rtol=1e-5, atol=1e-5)
+    stored = room_for_logits(n, len(padded_BD)) if stores else (None, None)
+    tolerance = max(tolerance, 5e-3) if stores else tolerance
+    log_partition_B = kernels.log_partition(table.weights, table.bias, panels, None, *stored)
+    off = 2**-8 if stores else 1e-5
+    np.testing.assert_allclose(log_partition_B[:batch], partition.detach().numpy(), rtol=1e-5, atol=off)
 
     log_partition_B[batch:] = np.inf
     log_partition_B[:batch][sizes == 0] = np.inf  # no target: no gradient
@@ -74,7 +87,7 @@ def test_partition_gradients_and_adam(kernels: ModuleType, tolerance: float, bat
     grad_hidden = start.copy()
     table.update_all(
         kernels.gradients_and_adam, 1, padded_BD, panels, log_partition_B, np.float32(1 / batch), class_P, row_P,
-        share_P, grad_hidden,
+        share_P, grad_hidden, None, *stored,
     )  # fmt: skip
     near(table.first, w.grad, tolerance, "class vectors")
     near(table.bias_first, b.grad, tolerance, "biases")
@@ -89,6 +102,34 @@ def test_partition_gradients_and_adam(kernels: ModuleType, tolerance: float, bat
         np.testing.assert_allclose(second, (1 - config.beta2) * first.astype(np.float64) ** 2, rtol=1e-4, atol=1e-37)
         root = np.sqrt(second.astype(np.float64) / (1 - config.beta2)) + config.epsilon
         np.testing.assert_allclose(parameter, before - config.lr * first / root, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("kernels", "tolerance"), KERNELS)
+def test_stored_probabilities_are_those_of_a_softmax(kernels: ModuleType, tolerance: float) -> None:
+    """They sum to 1, whatever was rounded: without targets a row's bias gradients are its probabilities.
+
+    One class of 500 has nearly all of it: its probability must not exceed 1, or its target would be pushed away.
+    """
+    generator = np.random.default_rng(0)
+    n, dim = 500, 24
+    weights = generator.standard_normal((n, dim)).astype(np.float32)
+    hidden = 0.9 * weights[[17]]
+    table = RowTable(AdamConfig(beta1=0.0), weights, bias=True)
+    padded_BD, panels = full_softmax.padded(hidden)
+    stored = room_for_logits(n, len(padded_BD))
+    log_partition_B = kernels.log_partition(table.weights, table.bias, panels, None, *stored)
+    log_partition_B[1:] = np.inf
+    nothing = np.zeros(0, dtype=np.int32)
+    table.update_all(
+        kernels.gradients_and_adam, 1, padded_BD, panels, log_partition_B, np.float32(1), nothing, nothing,
+        nothing.astype(np.float32), np.zeros_like(hidden), None, *stored,
+    )  # fmt: skip
+    probabilities = table.bias_first[:, 0]
+    assert probabilities.sum(dtype=np.float64) == pytest.approx(1, abs=2e-6)
+    assert 0.9 < probabilities[17] < 1 + 1e-6
+    if kernels is full_softmax:  # operands are exact, so only the storing rounds
+        exact = torch.softmax(torch.from_numpy(hidden @ weights.T).double(), 1)[0].numpy()
+        np.testing.assert_allclose(probabilities, exact, rtol=2**-9 * np.log(1 / exact.min()), atol=1e-9)
 
 
 @pytest.mark.parametrize(("kernels", "tolerance"), KERNELS)

@@ -9,10 +9,10 @@ import pytest
 from numba import njit
 
 from runner.kernels import dense
-from runner.kernels.products import COLUMNS, HAS_BF16, ROWS, round_up, tile_bf16, tile_float32, to_bf16
+from runner.kernels.products import COLUMNS, HAS_BF16, ROWS, tile_bf16, tile_float32, to_bf16
 
 MARK = np.float32(77)
-NEEDS_BF16 = pytest.mark.skipif(not HAS_BF16, reason="the processor has no AVX512_BF16")
+NEEDS_BF16 = pytest.mark.skipif(not HAS_BF16, reason="needs AVX512_BF16")
 
 
 @njit
@@ -125,8 +125,9 @@ def test_products_of_shared_candidates(batch: int, candidates: int, dim: int) ->
         generator.standard_normal(shape).astype(np.float32) for shape in ((n, dim), (batch, dim), n)
     )
     ids = np.sort(generator.choice(n, candidates, replace=False)).astype(np.int32)
-    padded_batch, padded_candidates, padded_dim = (dense.padded_size(size) for size in (batch, candidates, dim))
-    assert padded_candidates == round_up(candidates, max(ROWS, COLUMNS))
+    padded_batch, padded_candidates, padded_dim = *map(dense.padded_size, (batch, candidates)), dense.padded_dim(dim)
+    assert padded_candidates % ROWS == padded_candidates % COLUMNS == padded_dim % COLUMNS == 0
+    assert padded_candidates - candidates < ROWS * COLUMNS
 
     hidden_BD = dense.padded_rows(hidden)
     assert hidden_BD.shape == (padded_batch, padded_dim)

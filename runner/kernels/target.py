@@ -1,0 +1,55 @@
+"""The processor that Numba compiles for: what its vector registers hold, and whether it multiplies bfloat16.
+
+NUMBA_CPU_NAME and NUMBA_CPU_FEATURES may name another processor than the host, so the host is not asked: LLVM is, by
+compiling a few instructions for the same target and looking at what became of them.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import llvmlite.binding as llvm
+
+# A multiply-add of 16 floats stays one instruction only where registers hold 16; a conversion to bfloat16 stays one
+# only where the processor has AVX512_BF16 (or, with registers of 8, AVX_NE_CONVERT, which has no products).
+_PROBE = """
+define <16 x float> @multiply_add(<16 x float> %a, <16 x float> %b, <16 x float> %c) {
+  %r = call <16 x float> @llvm.fmuladd.v16f32(<16 x float> %a, <16 x float> %b, <16 x float> %c)
+  ret <16 x float> %r
+}
+declare <16 x float> @llvm.fmuladd.v16f32(<16 x float>, <16 x float>, <16 x float>)
+define <16 x bfloat> @to_bf16(<16 x float> %a) {
+  %r = fptrunc <16 x float> %a to <16 x bfloat>
+  ret <16 x bfloat> %r
+}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """``lanes``: floats in a vector register; ``has_bf16``: AVX512_BF16; ``cpu``: LLVM's name of the processor."""
+
+    cpu: str
+    lanes: int
+    has_bf16: bool
+
+    @property
+    def description(self) -> str:
+        """As reports print it: ``znver4, 16 lanes, AVX512_BF16``."""
+        return f"{self.cpu}, {self.lanes} lanes{', AVX512_BF16' if self.has_bf16 else ''}"
+
+
+@cache
+def target() -> Target:
+    """The processor that kernels of this process are compiled for."""
+    from numba.core.registry import cpu_target
+
+    triple, cpu, features = cpu_target.target_context.codegen().magic_tuple()  # by which Numba tells its caches apart
+    return target_of(triple, cpu, features)
+
+
+def target_of(triple: str, cpu: str, features: str) -> Target:
+    """What a target of LLVM can do. ``features``: as ``+avx2,-fma``, empty for those that come with the ``cpu``."""
+    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features)
+    assembly = machine.emit_assembly(llvm.parse_assembly(_PROBE))
+    lanes = 16 if "%zmm" in assembly else 8 if "%ymm" in assembly else 4
+    return Target(cpu=cpu, lanes=lanes, has_bf16=lanes == 16 and "vcvtneps2bf16" in assembly)
