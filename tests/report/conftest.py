@@ -1,6 +1,5 @@
 """Table files of the tests' own, and run folders as a run would write them, without running."""
 
-import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from runner.machine.clock import STAGES
 from runner.report.grids import Grid, PlannedRun, expand
 from runner.report.tables import TableSpec, load_table
+from runner.tasks import Classification
 
 # Amazon-670K has published numbers (full: epochs 2 and 6, P@1 37.5), the WordNet set is a stand-in.
 GRID = """
@@ -29,11 +29,14 @@ profiles:
   medium: {seeds: [0, 1], datasets: [{name: wordnet_hypernym}]}
   paper: {seeds: [0], datasets: [{name: amazon670k}]}
 """
-TABLE2 = """
+P_AT_1 = "{name: P@1, metric: test/p@1}"
+CONVERGENCE = f"kind: numbers\ncolumns: [{{name: epoch_to_50pct}}, {{name: epoch_to_90pct}}, {P_AT_1}]\n"
+SPEED = f"kind: numbers\ncolumns: [{{name: epoch_speedup_vs_full}}, {P_AT_1}]\nwith_costs: true\n"
+TABLE2 = f"""
 title: "Toy Table 2"
-kind: convergence
+{CONVERGENCE}
 grid: toy
-published: {csv: lns.csv, table: table2}
+published: {{csv: lns.csv, table: table2}}
 notes: [A note.]
 """
 
@@ -70,16 +73,13 @@ def write_tables(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture
 def toy(write_tables: Callable[..., Path]) -> dict[str, TableSpec]:
     """The toy grid as a table of every kind."""
-    spec = load_table("toy2", write_tables())
-    assert spec.published is not None
-    table3 = dataclasses.replace(spec.published, table="table3")
-    return {
-        "convergence": spec,
-        "speed": dataclasses.replace(spec, name="toy3", kind="speed", published=table3),
-        "distribution": dataclasses.replace(spec, name="toyd", kind="distribution", published=None),
-        "curves": dataclasses.replace(spec, name="toyc", kind="curves", published=None),
-        "frequency": dataclasses.replace(spec, name="toyf", kind="frequency", published=None),
-    }
+    figure = "title: Toy\ngrid: toy\nkind: {}\n"
+    table3 = TABLE2.replace(CONVERGENCE, SPEED).replace("table: table2", "table: table3")
+    files = {"distribution": "toyd", "curves": "toyc", "frequency": "toyf"}
+    tables = {name: figure.format(kind) for kind, name in files.items()}
+    folder = write_tables(toy2=TABLE2, toy3=table3, **tables)
+    files |= {"convergence": "toy2", "speed": "toy3"}
+    return {kind: load_table(name, folder) for kind, name in files.items()}
 
 
 @pytest.fixture
@@ -136,6 +136,8 @@ def write_run() -> Callable[..., Path]:
                 "stage_seconds": dict.fromkeys(STAGES, seconds / 8),
                 "candidates_per_row": 1000.0,
                 "peak_rss_mb": 512.4,
+                **Classification.about_measures(),
+                "units_per_second": 500 * epochs / seconds,
                 "dataset": {
                     "name": run.dataset, "num_classes": 50, "num_train": 500,
                     "label_frequency": {"rank": [1, 5, 20, 50], "count": [90, 30, 4, 0]},

@@ -123,11 +123,6 @@ def test_no_finished_run_no_figure(toy: Specs, planned: Callable[..., list[Plann
     assert "No runs yet." in page
 
 
-def test_every_method_has_a_colour_and_a_marker_of_its_own() -> None:
-    assert plots.COLOURS.keys() == plots.MARKERS.keys()
-    assert len(set(plots.COLOURS.values())) == len(set(plots.MARKERS.values())) == len(plots.COLOURS)
-
-
 def test_different_machines_are_pointed_out(
     toy: Specs,
     planned: Callable[..., list[PlannedRun]],

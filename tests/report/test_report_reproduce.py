@@ -36,7 +36,8 @@ profiles:
   medium: {seeds: [0], datasets: [{name: synthetic_xc, overrides: [epochs=100000]}]}
   paper: {seeds: [0], datasets: [{name: synthetic_xc, overrides: [epochs=3]}]}
 """
-TABLE = "title: Toy\nkind: convergence\ngrid: toy\n"
+COLUMNS = "kind: numbers\ncolumns: [{name: epoch_to_50pct}, {name: P@1, metric: test/p@1}]\n"
+TABLE = f"title: Toy\n{COLUMNS}grid: toy\n"
 
 
 def reproduce(*arguments: str | Path, **more: object) -> subprocess.CompletedProcess[str]:
@@ -203,7 +204,7 @@ def test_without_names_costly_tables_are_left_out_and_named(
     folder = write_tables(grid=GRID, toy=TABLE)
     costly = GRID.replace("baseline: full", "baseline: full\nby_name: true")
     (folder / "grid" / "costly.yaml").write_text(costly)
-    (folder / "big.yaml").write_text("title: Big\nkind: speed\ngrid: costly\n")
+    (folder / "big.yaml").write_text(f"title: Big\n{COLUMNS}grid: costly\n")
     options = ["--tables-dir", folder, "--results-dir", results_dir]
     plain = reproduce(*options, "--dry-run")
     assert "3 runs" in plain.stdout

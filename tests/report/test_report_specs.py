@@ -5,14 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
+import planned_runs
 import pytest
 
 from runner.config import CONF, compose
 from runner.errors import ConfigError
 from runner.report.cells import published_numbers
-from runner.report.grids import PROFILES, Grid, expand
+from runner.report.grids import PROFILES, Grid, expand, grid_names, load_grid
 from runner.report.plan import plan
-from runner.report.tables import PUBLISHED, bench_names, load_bench, load_table, table_names
+from runner.report.tables import PUBLISHED, TABLES, bench_names, load_bench, load_table, table_names
 
 DATASETS = ("amazon670k", "wiki325k", "odp", "amazon_uniform")
 METHODS = ("full", "lsh_embedding", "lsh_label", "topk", "unigram", "log_uniform", "nce")
@@ -70,6 +71,11 @@ def test_p_at_1_agrees_between_tables_2_and_3(published: pd.DataFrame) -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_table_expands_in_every_profile(profile: str, tmp_path: Path) -> None:
+    for name, recorded in planned_runs.read().items():
+        if name.endswith(f"/{profile}"):
+            found = planned_runs.digest(load_grid(name.partition("/")[0], TABLES), profile, tmp_path)
+            assert found == recorded, f"{name}: other runs than recorded; if meant: {planned_runs.COMMAND}"
+    assert {name.partition("/")[0] for name in planned_runs.read()} == set(grid_names(TABLES)), planned_runs.COMMAND
     for grid in dict.fromkeys(load_table(name).grid for name in table_names()):
         runs = expand(grid, profile, tmp_path)
         chosen = grid.profile(profile)
@@ -77,7 +83,7 @@ def test_every_table_expands_in_every_profile(profile: str, tmp_path: Path) -> N
         points = sum(len(grid.points(method.name)) for method in grid.methods)
         assert len(runs) == grid.num_runs(profile) == points * len(chosen.datasets) * len(chosen.seeds)
         for run in runs:
-            column = grid.column(run.dataset)
+            column = grid.dataset(run.dataset)
             assert run.config.dataset.name == (column.dataset or column.name)
             assert run.config.seed == run.seed
 
@@ -185,7 +191,7 @@ def test_two_methods_with_the_same_settings_are_refused(
     ("wrong", "right", "hint"),
     [
         ("grid: tooy", "grid: toy", "did you mean 'toy'"),
-        ("kind: convergance", "kind: convergence", "kind: expected one of"),
+        ("kind: nombers", "kind: numbers", "kind: expected one of"),
         ("csv: lsn.csv", "csv: lns.csv", "did you mean 'lns.csv'"),
         ("notez: [A", "notes: [A", "did you mean 'notes'"),
     ],
@@ -193,7 +199,10 @@ def test_two_methods_with_the_same_settings_are_refused(
 def test_a_mistake_in_a_table_is_one_line_too(
     wrong: str, right: str, hint: str, write_tables: Callable[..., Path]
 ) -> None:
-    text = "title: T\nkind: convergence\ngrid: toy\npublished: {csv: lns.csv, table: table2}\nnotes: [A]\n"
+    text = (
+        "title: T\nkind: numbers\ncolumns: [{name: epochs}]\ngrid: toy\n"
+        "published: {csv: lns.csv, table: table2}\nnotes: [A]\n"
+    )
     with pytest.raises(ConfigError) as error:
         load_table("toy2", write_tables(toy2=text.replace(right, wrong)))
     message = str(error.value)
@@ -224,7 +233,7 @@ def test_every_bench_table_is_a_command_of_the_bench(tmp_path: Path) -> None:
 
 
 def test_only_a_diagnosis_says_what_to_diagnose(write_tables: Callable[..., Path]) -> None:
-    for text in ("kind: speed\ndiagnose: [--rows, '3']\n", "kind: diagnosis\n"):
+    for text in ("kind: curves\ndiagnose: [--rows, '3']\n", "kind: diagnosis\n"):
         folder = write_tables(toy=f"title: Toy\ngrid: toy\n{text}")
         with pytest.raises(ConfigError, match="diagnose: goes with kind: diagnosis, and only with it"):
             load_table("toy", folder)

@@ -51,8 +51,8 @@ def test_swept_settings_are_found_and_measured(swept: Path) -> None:
     for row in table.itertuples():
         assert row[3] == pytest.approx(100 * (P1[row[1], row[2]] + 0.005))
     assert set(table["seeds"]) == {2}
-    grids = pivots(table, KEYS)
-    assert grids["P@1 (%)"].loc[10, 20] == pytest.approx(60.5)
+    grids = pivots(table, KEYS, records)
+    assert grids["test P@1 (%)"].loc[10, 20] == pytest.approx(60.5)
     assert grids["seconds per epoch"].loc[4, 10] == pytest.approx(40)
 
 
@@ -62,18 +62,19 @@ def test_an_unfinished_run_takes_the_numbers_from_its_combination(swept: Path, w
     table = sweep_table(families(all_records(swept))["wordnet_hypernym", "lsh_label"], KEYS)
     row = table.iloc[0]
     assert (row["sampler.K"], row["sampler.L"], row["status"], row["seeds"]) == (4, 10, "diverged", 3)
-    assert pd.isna(row["P@1 (%)"])
-    assert table["P@1 (%)"].notna().sum() == 3
+    assert pd.isna(row["test P@1 (%)"])
+    assert table["test P@1 (%)"].notna().sum() == 3
 
 
 def test_a_further_setting_that_differs_gets_its_own_column(swept: Path, write_run: Callable[..., Path]) -> None:
     """Runs that also differ in the learning rate are not averaged with the others."""
     config = compose(["sampler.K=4", "sampler.L=10", "optimizer.lr=0.1", f"results_dir={swept}"])
     write_run(PlannedRun(dataset="d", method="m", seed=0, overrides=(), config=config), [0.9])
-    table = sweep_table(families(all_records(swept))["wordnet_hypernym", "lsh_label"], KEYS)
+    records = families(all_records(swept))["wordnet_hypernym", "lsh_label"]
+    table = sweep_table(records, KEYS)
     assert list(table.columns[:3]) == [*KEYS, "optimizer.lr"]
     assert len(table) == 5
-    assert pivots(table, KEYS) == {}
+    assert pivots(table, KEYS, records) == {}
 
 
 def test_unknown_key_lists_the_valid_ones(swept: Path) -> None:
@@ -84,10 +85,10 @@ def test_unknown_key_lists_the_valid_ones(swept: Path) -> None:
 def test_the_script_writes_the_table(swept: Path) -> None:
     command = [sys.executable, str(CONF.parent / "scripts" / "render_tables.py"), "--sweep", str(swept)]
     done = subprocess.run([*command, "--keys", *KEYS], capture_output=True, text=True, check=True)
-    assert "## P@1 (%)" in done.stdout
+    assert "## test P@1 (%)" in done.stdout
     assert "| sampler.K \\ sampler.L |" in done.stdout
     written = pd.read_csv(swept / "tables" / "sweep" / "wordnet_hypernym-lsh_label.csv")
-    assert written["P@1 (%)"].tolist() == pytest.approx([40.5, 50.5, 55.5, 60.5])
+    assert written["test P@1 (%)"].tolist() == pytest.approx([40.5, 50.5, 55.5, 60.5])
     wrong = subprocess.run([*command, "--keys", "sampler.bits"], capture_output=True, text=True, check=False)
     assert wrong.returncode == 2
     assert wrong.stderr.count("\n") == 1

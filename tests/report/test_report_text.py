@@ -17,6 +17,7 @@ from runner.report.plan import estimate
 from runner.report.records import record_of
 from runner.report.sweep import sweep_table
 from runner.report.tables import TableSpec, load_table
+from runner.tasks import LanguageModelling
 
 GRID = """
 paper: midx
@@ -41,7 +42,19 @@ profiles:
   paper: {seeds: [0], datasets: [{name: recurrent}, {name: attention}]}
 """
 SWEEP = "sweep: [{key: sampler.codewords, values: [8, 16], methods: [midx_rq]}]"
-TABLE = 'title: "Toy"\nkind: KIND\ngrid: toy\n'
+TABLE = 'title: "Toy"\nKIND\ngrid: toy\n'
+PERPLEXITIES = (
+    "{name: test_ppl, metric: test/ppl}, {name: val_ppl, metric: valid/ppl}, {name: train_ppl, metric: train/ppl}"
+)
+KINDS = {
+    "perplexity": f"kind: numbers\ncolumns: [{PERPLEXITIES}]\nwith_costs: true",
+    "perplexity_loss": (
+        "kind: numbers\ncolumns: [{name: delta_ppl_percent, metric: valid/ppl, show: percent_above_baseline}]"
+    ),
+    "codebooks": "kind: numbers\ncolumns: [{name: kl_loss}, {name: log_ppl, metric: test/ppl, show: log}]",
+    "curves": "kind: curves",
+    "effect": "kind: effect",
+}
 PUBLISHED = "published: {csv: midx.csv, table: table4}\n"
 
 Write = Callable[..., Path]
@@ -50,7 +63,7 @@ Write = Callable[..., Path]
 @pytest.fixture
 def load(write_tables: Write) -> Callable[..., TableSpec]:
     def of_kind(kind: str, *, swept: bool = False, published: bool = False) -> TableSpec:
-        text = TABLE.replace("KIND", kind) + (PUBLISHED if published else "")
+        text = TABLE.replace("KIND", KINDS[kind]) + (PUBLISHED if published else "")
         folder = write_tables(grid=GRID.replace("SWEEP", SWEEP if swept else ""), toy=text)
         return load_table("toy", folder)
 
@@ -69,7 +82,7 @@ def write_text_run(write_run: Write) -> Write:
         best = min(range(len(curve)), key=lambda epoch: float(curve[epoch]))
         summary["metrics"] = {"test/ppl": test, "valid/ppl": curve[best], "train/ppl": train}
         summary["selection"] = {"step": 10 * best + 10, "epoch": best + 1.0, "stopped_early": stopped, "lr": 0.1}
-        summary |= {"tokens_per_second": 5000.0, "diagnostics": {"kl": 1.25}}
+        summary |= {**LanguageModelling.about_measures(), "units_per_second": 5000.0, "diagnostics": {"kl": 1.25}}
         (folder / "summary.json").write_text(json.dumps(summary))
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         values = iter(curve)
@@ -162,7 +175,7 @@ def test_an_effect_needs_one_swept_key(load: Callable[..., TableSpec]) -> None:
 def test_a_published_model_needs_its_data_set(write_tables: Write) -> None:
     grid = GRID.replace("SWEEP", "").replace("dataset: ptb_small}", "dataset: ptb_small, published_model: lstm}")
     with pytest.raises(ConfigError, match=r"datasets\[0\].*published_model"):
-        load_table("toy", write_tables(grid=grid, toy=TABLE.replace("KIND", "perplexity")))
+        load_table("toy", write_tables(grid=grid, toy=TABLE.replace("KIND", KINDS["perplexity"])))
 
 
 def test_a_sweep_of_texts_tells_perplexities_and_the_frontier_goes_down(

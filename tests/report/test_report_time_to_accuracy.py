@@ -18,12 +18,21 @@ Plan = Callable[..., list[PlannedRun]]
 Write = Callable[..., Path]
 Pick = Callable[..., PlannedRun]
 
-TABLE = "title: Toy\nkind: {kind}\ngrid: toy\n"
+TABLE = "title: Toy\n{kind}\ngrid: toy\n"
+NUMBERS = """kind: numbers
+columns:
+  - {name: seconds_to_50pct}
+  - {name: seconds_to_90pct}
+  - {name: sooner_than_full_at_90pct}
+  - {name: P@1, metric: test/p@1}
+  - {name: learning_rate}"""
 SWEEP = "sweep: [{key: optimizer.lr, values: [0.001, 0.01]}]\ndatasets:"
 
 
 def load(write_tables: Write, kind: str, grid: str) -> Any:
-    return load_table("toy", write_tables(grid=grid, toy=TABLE.format(kind=kind)))
+    return load_table(
+        "toy", write_tables(grid=grid, toy=TABLE.format(kind=NUMBERS if kind == "numbers" else f"kind: {kind}"))
+    )
 
 
 def shown(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
@@ -49,7 +58,7 @@ def test_seconds_count_to_the_baseline_and_sooner_than_the_fastest_full(
 ) -> None:
     """The goal is full's last .60 on the subset: 50 % is .30, 90 % is .54. Full is there after 60 s of 80, the other
     full softmax after 30 of 40, LSH Label after 4 of 4; NCE never."""
-    spec = load(write_tables, "time_to_accuracy", two_full)
+    spec = load(write_tables, "numbers", two_full)
     runs = planned(spec.grid, "small")
     write_run(pick(runs, "full"), [0.30, 0.50, 0.54, 0.60], seconds=80)
     write_run(pick(runs, "full_bf16"), [0.30, 0.50, 0.55, 0.90], seconds=40)
@@ -70,7 +79,7 @@ def test_seconds_count_to_the_baseline_and_sooner_than_the_fastest_full(
 def test_a_full_softmax_that_did_not_finish_or_reach_is_no_reference(
     write_tables: Write, two_full: str, planned: Plan, pick: Pick, write_run: Write
 ) -> None:
-    spec = load(write_tables, "time_to_accuracy", two_full)
+    spec = load(write_tables, "numbers", two_full)
     runs = planned(spec.grid, "small")
     write_run(pick(runs, "full"), [0.30, 0.50, 0.54, 0.60], seconds=80)
     write_run(pick(runs, "lsh_label"), [0.60], seconds=6)
@@ -82,7 +91,7 @@ def test_a_full_softmax_that_did_not_finish_or_reach_is_no_reference(
 def test_each_seed_compares_with_full_of_its_own(
     write_tables: Write, grid_text: str, planned: Plan, pick: Pick, write_run: Write
 ) -> None:
-    spec = load(write_tables, "time_to_accuracy", grid_text)
+    spec = load(write_tables, "numbers", grid_text)
     runs = planned(spec.grid, "medium")
     for seed, seconds in ((0, 80), (1, 160)):
         write_run(pick(runs, "full", seed), [0.3, 0.6], seconds=seconds)
@@ -199,7 +208,7 @@ def test_a_sweep_of_some_methods_leaves_the_others_one_run(
         ("frontier", "", "needs a grid with a sweep"),
         ("learning_rates", "", "needs a grid that sweeps optimizer.lr"),
         ("learning_rates", "sweep: [{key: sampler.K, values: [4]}]\n", "needs a grid that sweeps optimizer.lr"),
-        ("speed", "sweep: [{key: optimizer.lr, values: [0.1]}]\n", "name a grid without a sweep"),
+        ("numbers", "sweep: [{key: optimizer.lr, values: [0.1]}]\n", "name a grid without a sweep"),
         ("frontier", "sweep: [{key: sampler.K, values: [4], methods: [lsh]}]\n", "sweep[0].methods: unknown 'lsh'"),
         ("frontier", "sweep: [{key: sampler.K, values: []}]\n", "at least one"),
         ("frontier", "sweep: [{key: sampler.K, values: [4, 4]}]\n", "repeated"),
@@ -229,7 +238,7 @@ def test_costly_tables_run_by_name_only() -> None:
 def test_has_runs_once_one_has_finished(
     write_tables: Write, grid_text: str, planned: Plan, write_run: Write, results_dir: Path
 ) -> None:
-    grid = load(write_tables, "speed", grid_text).grid
+    grid = load(write_tables, "numbers", grid_text).grid
     runs = planned(grid, "small")
     write_run(runs[0], [0.1], status="failed")
     assert not has_runs(grid, "small", results_dir)

@@ -8,18 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runner.diagnosis.measures import (
-    BELOW_NOISE,
-    INFINITE,
-    Measures,
-    Truth,
-    fresh_samplers,
-    measure,
-    proposal_against_truth,
-)
 
 from runner import rng
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
+from runner.diagnosis.by_rank import proposal_against_truth
+from runner.diagnosis.divergence import Divergence, fresh_samplers, measure_divergence
+from runner.diagnosis.gradients import BELOW_NOISE, INFINITE
+from runner.diagnosis.truth import Truth
 from runner.heads.output_layer import OutputLayer
 from runner.losses import LOSSES
 from runner.samplers import SAMPLERS, Sampler
@@ -73,8 +68,10 @@ def logit_gradient_of(p_BN: np.ndarray, query: Query) -> np.ndarray:
 
 
 def measures_of(sampler: Sampler, layer: OutputLayer, query: Query, loss: str = "sampled_softmax",
-                draws: int = 4, **options: Any) -> Measures:  # fmt: skip
-    return measure(sampler, Truth.of(layer, query), LOSSES[loss](name=loss), first_step=9, draws=draws, **options)
+                draws: int = 4, **options: Any) -> Divergence:  # fmt: skip
+    return measure_divergence(
+        sampler, Truth.of(layer, query), LOSSES[loss](name=loss), first_step=9, draws=draws, **options
+    )
 
 
 def build(name: str, layer: OutputLayer, **options: Any) -> Sampler:

@@ -1,0 +1,183 @@
+"""The catalogue of methods and the grids that take rows from it or extend another grid."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.errors import ConfigError
+from runner.report.figure_style import looks_of, looks_of_rows
+from runner.report.grids import PROFILES, Grid, expand, grid_names, load_grid
+from runner.report.methods import known_methods, load_catalogue
+from runner.report.tables import load_table, table_names
+from runner.report.yaml_files import TABLES
+from runner.samplers import SAMPLERS
+
+CATALOGUE = """
+fragments:
+  per_row: [sampler.shared=false, sampler.unique=false]
+methods:
+  full: {label: Full softmax, colour: "#000000", marker: s, overrides: [sampler=full]}
+  uniform: {label: Uniform, colour: "#7F7F7F", marker: [6, 1, 0], linestyle: ":", overrides: [sampler=uniform]}
+"""
+BASE = """
+fixed: [epochs=4]
+baseline: full
+methods:
+  - {method: full, published: exact}
+  - {method: uniform, label: Uniform (NS), fragments: [per_row], overrides: [sampler.num_samples=30]}
+datasets: [{name: wordnet_hypernym, label: WordNet hypernyms}]
+profiles:
+  small:
+    seeds: [0]
+    datasets:
+      - name: wordnet_hypernym
+        overrides: [batch_size=64]
+        tuned: [{methods: [uniform], overrides: [sampler.num_samples=40]}]
+  medium: {seeds: [0], datasets: [{name: wordnet_hypernym}]}
+  paper: {seeds: [0], datasets: [{name: wordnet_hypernym}]}
+"""
+EXTENDING = """
+extends: base
+methods: [uniform, {method: full}]
+profiles:
+  small:
+    seeds: [3, 4]
+    datasets: [{name: wordnet_hypernym, tuned: [{methods: [uniform], overrides: [optimizer.lr=0.5]}]}]
+"""
+Load = Callable[..., Grid]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Write the catalogue and both grids, and load one of them."""
+
+    def write(name: str, *, catalogue: str = CATALOGUE, base: str = BASE, extending: str = EXTENDING) -> Grid:
+        (tmp_path / "grid").mkdir(exist_ok=True)
+        (tmp_path / "methods.yaml").write_text(catalogue)
+        (tmp_path / "grid" / "base.yaml").write_text(base)
+        (tmp_path / "grid" / "extending.yaml").write_text(extending)
+        return load_grid(name, tmp_path)
+
+    return write
+
+
+# ---------------------------------------------------------------- the catalogue of conf/table
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of #RRGGBB (WCAG 2): 0 black, 1 white."""
+    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_every_sampler_has_a_method_of_its_own_name() -> None:
+    assert set(SAMPLERS) <= set(known_methods())
+
+
+def test_labels_colours_and_markers_are_all_different_and_seen_on_white() -> None:
+    methods = known_methods()
+    for values in zip(*((m.label, m.colour.upper(), m.marker) for m in methods.values()), strict=True):
+        assert len(set(values)) == len(methods)
+    for name, method in methods.items():
+        assert 1.05 / (luminance(method.colour) + 0.05) > 2.5, f"{name}: {method.colour} is too light on white"
+
+
+def figures() -> Iterator[tuple[str, list[str]]]:
+    """Every figure of conf/table that draws methods, with their names in the catalogue."""
+    for name in table_names():
+        spec = load_table(name)
+        if spec.kind in ("curves", "effect", "frontier", "distribution"):
+            yield name, [method.look_name for method in spec.grid.methods]
+
+
+def test_methods_that_meet_in_a_figure_are_told_apart_in_colour_and_in_grey() -> None:
+    """In grey, two methods of like lightness must differ in marker and in line too."""
+    known = known_methods()
+    shown = list(figures())
+    assert len(shown) > 8
+    for figure, names in shown:
+        assert set(names) <= set(known), f"{figure}: {set(names) - set(known)} are not in the catalogue"
+        looks = looks_of(names)
+        assert len(looks) == len(names), f"{figure}: a method is drawn twice with one look"
+        for (one, a), (other, b) in itertools.combinations(looks.items(), 2):
+            assert a.marker != b.marker
+            light, dark = sorted((luminance(a.colour), luminance(b.colour)), reverse=True)
+            in_grey = (light + 0.05) / (dark + 0.05) > 1.2
+            assert in_grey or a.linestyle != b.linestyle, f"{figure}: {one} and {other} look alike in grey"
+
+
+def test_a_method_has_one_label_everywhere() -> None:
+    """A grid may add to the catalogue's label (its paper's name, its own setting), and so say the same method."""
+    known = known_methods()
+    for name in grid_names(TABLES):
+        for method in load_grid(name, TABLES).methods:
+            if method.look_name in known:
+                label = known[method.look_name].label
+                assert method.label == label or method.label.startswith(f"{label} ("), f"{name}: {method.label}"
+
+
+# ---------------------------------------------------------------- rows of a grid
+
+
+def test_a_row_is_the_catalogues_method_with_what_the_grid_adds(load: Load) -> None:
+    full, uniform = load("base").methods
+    assert (full.name, full.label, full.published_name) == ("full", "Full softmax", "exact")
+    assert (uniform.name, uniform.label, uniform.published_name) == ("uniform", "Uniform (NS)", "uniform")
+    drawn = ("sampler=uniform", "sampler.shared=false", "sampler.unique=false", "sampler.num_samples=30")
+    assert uniform.overrides == drawn
+    assert looks_of_rows((full, uniform))["uniform"].colour == known_methods()["uniform"].colour
+
+
+def test_markers_may_be_stars(load: Load, tmp_path: Path) -> None:
+    load("base")
+    assert load_catalogue(tmp_path).methods["uniform"].marker == (6, 1, 0)
+
+
+def test_an_extending_grid_replaces_what_it_says(load: Load, tmp_path: Path) -> None:
+    base, grid = load("base"), load("extending")
+    assert [method.name for method in grid.methods] == ["uniform", "full"]
+    assert grid.methods[0] == base.methods[1]
+    assert grid.methods[1].published == "", "a method of the catalogue, not the row of the grid extended"
+    assert (grid.fixed, grid.baseline, grid.datasets) == (base.fixed, base.baseline, base.datasets)
+    assert grid.profile("medium") == base.profile("medium")
+    runs = {(run.method, run.seed): run.config for run in expand(grid, "small", tmp_path)}
+    assert set(runs) == {(method, seed) for method in ("uniform", "full") for seed in (3, 4)}
+    tuned = runs["uniform", 3]
+    assert (tuned.batch_size, tuned.sampler.num_samples, tuned.optimizer.lr) == (64, 40, 0.5)
+
+
+def test_a_data_set_that_an_extending_profile_leaves_out_is_not_run(load: Load) -> None:
+    extending = EXTENDING.replace("{name: wordnet_hypernym, ", "{name: wordnet_related, ")
+    both = BASE.replace("label: WordNet hypernyms}", "label: WordNet hypernyms}, {name: wordnet_related, label: R}")
+    (dataset,) = load("extending", base=both, extending=extending).profile("small").datasets
+    assert (dataset.name, dataset.overrides) == ("wordnet_related", ())
+
+
+@pytest.mark.parametrize(("where", "wrong", "right", "message"), [
+    ("base", "method: uniform", "method: unifrom", "base.yaml: methods[1].method: unknown 'unifrom'; did you mean"),
+    ("base", "[per_row]", "[per_token]", "base.yaml: methods[1].fragments: unknown 'per_token'"),
+    ("base", "fragments:", "fragment:", "base.yaml: unknown key 'methods[1].fragment'; did you mean 'fragments'"),
+    ("base", "{method: full, published: exact}", "full", "base.yaml: methods[0]: 'full' alone is a row of the grid"),
+    ("extending", "[uniform,", "[unifrom,", "extending.yaml: methods[0]: unknown 'unifrom'; did you mean 'uniform'"),
+    ("extending", "extends: base", "extends: bass", "extending.yaml: extends: no grid 'bass'; did you mean 'base'"),
+    ("catalogue", "#7F7F7F", "grey", "methods.yaml: methods.uniform.colour: expected #RRGGBB, got 'grey'"),
+    ("catalogue", "fragments:", "parts:", "methods.yaml: keys: unknown 'parts'"),
+])  # fmt: skip
+def test_a_mistake_is_one_line(where: str, wrong: str, right: str, message: str, load: Load) -> None:
+    texts = {"catalogue": CATALOGUE, "base": BASE, "extending": EXTENDING}
+    assert wrong in texts[where]
+    with pytest.raises(ConfigError) as error:
+        load("extending" if where == "extending" else "base", **{where: texts[where].replace(wrong, right)})
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_grid_that_extends_is_not_extended_itself(load: Load, tmp_path: Path) -> None:
+    load("base")
+    (tmp_path / "grid" / "third.yaml").write_text("extends: extending\n")
+    with pytest.raises(ConfigError, match="'extending' itself extends a grid"):
+        load_grid("third", tmp_path)
+    assert set(PROFILES) == {"small", "medium", "paper"}
