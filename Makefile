@@ -10,10 +10,10 @@ FROM ?=
 CLASSES ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test reproduce data bench lint clean
+.PHONY: help setup test test-all reproduce data bench lint clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make reproduce TABLE=lns_table2 PROFILE=small|medium|paper"
 	@echo "  make data NAME=amazon670k [FROM=DIR]"
@@ -27,8 +27,14 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-test: $(STAMP) ## run the test suite
-	$(PY) -m pytest --numprocesses auto
+# A worker takes a run of neighbouring tests, so that two workers seldom compile the same kernels at the same time.
+PYTEST := $(PY) -m pytest --numprocesses auto --dist worksteal
+
+test: $(STAMP) ## run the test suite but what is marked slow
+	$(PYTEST) -m "not slow"
+
+test-all: $(STAMP) ## run every test: full cross products and million-draw statistics too
+	$(PYTEST)
 
 reproduce: $(STAMP) ## run what a table needs and render it (TABLE, PROFILE)
 	$(PY) scripts/reproduce.py $(TABLE) --profile $(PROFILE)

@@ -5,6 +5,7 @@ is that of the bound over fresh seeds.
 """
 
 import os
+import random
 
 # Thread tests need two threads even on one core. Numba reads this when it is first imported.
 os.environ.setdefault("NUMBA_NUM_THREADS", str(max(2, os.cpu_count() or 1)))
@@ -86,6 +87,37 @@ def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """train.txt and test.txt in XC text: 240 and 60 rows, 60 features, 50 classes."""
     folder = tmp_path_factory.mktemp("toy")
     write_toy(folder)
+    return folder
+
+
+WORDS = 60
+WriteText = Callable[..., None]
+
+
+@pytest.fixture(scope="session")
+def write_text() -> WriteText:
+    """Write train.txt, valid.txt and test.txt of so many sentences, in which one of two words follows a word."""
+
+    def write(folder: Path, *, lines: dict[str, int]) -> None:
+        draw = random.Random(0)
+        for split, count in lines.items():
+            sentences = []
+            for _ in range(count):
+                word, words = draw.randrange(WORDS), []
+                for _ in range(draw.randrange(4, 12)):
+                    words.append(f"w{word}")
+                    word = (7 * word + 3 + draw.choice([0, 0, 0, 1])) % WORDS
+                sentences.append(" ".join(words))
+            (folder / f"{split}.txt").write_text("\n".join(sentences) + "\n")
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def text_folder(tmp_path_factory: pytest.TempPathFactory, write_text: WriteText) -> Path:
+    """A text of 62 types, 150 training sentences and 30 of each other split."""
+    folder = tmp_path_factory.mktemp("text")
+    write_text(folder, lines={"train": 150, "valid": 30, "test": 30})
     return folder
 
 

@@ -2,11 +2,13 @@
 
 import contextlib
 import dataclasses
+import functools
 import io
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -36,6 +38,7 @@ OPTIONS = [
 ]
 # A loss names the sampler it needs, in tests that choose losses.
 SAMPLER_FOR = {"full": "full"}
+NEED_EVERY_CLASS = ("nce", "blackout", "partition_estimate")  # these need every class to be drawn now and then
 
 
 def overrides_for(group: str, option: str) -> list[str]:
@@ -92,22 +95,42 @@ def test_every_preset_composes(preset: str) -> None:
     compose([f"preset={preset}"])
 
 
+@pytest.fixture(scope="module")
+def sections() -> dict[tuple[str, str], dict[str, Any]]:
+    """The settings of every sampler and of every loss as plain mappings, each composed once."""
+    of_samplers = {("sampler", name): dataclasses.asdict(compose([f"sampler={name}"]).sampler) for name in SAMPLERS}
+    of_losses = {("loss", name): dataclasses.asdict(compose(overrides_for("loss", name)).loss) for name in LOSSES}
+    return {**of_samplers, **of_losses}
+
+
 @pytest.mark.parametrize("sampler", sorted(SAMPLERS))
 @pytest.mark.parametrize("loss", sorted(LOSSES))
-def test_each_pair_of_sampler_and_loss_composes_or_says_what_would(sampler: str, loss: str) -> None:
-    choice = [f"sampler={sampler}", f"loss={loss}"]
-    if loss in ("nce", "blackout", "partition_estimate") and sampler in ("exact", "lsh_label", "lsh_embedding"):
-        with pytest.raises(ConfigError, match=r"can not draw them") as caught:
-            compose(choice)
-        if sampler == "exact":
-            return
-        assert "sampler.tail_candidates of at least 1" in str(caught.value)
-        choice.append("sampler.tail_candidates=1")
-    if loss in SAMPLERS[sampler].losses:
-        assert compose(choice).loss.name == loss
-    else:
+def test_each_pair_of_sampler_and_loss_converts_or_says_what_would(
+    sampler: str, loss: str, sections: dict[tuple[str, str], dict[str, Any]]
+) -> None:
+    base = compose_once().as_dict()
+
+    def pair(**settings: Any) -> RunConfig:
+        chosen = {"sampler": {**sections["sampler", sampler], **settings}, "loss": sections["loss", loss]}
+        return to_run_config({**base, **chosen})
+
+    if loss not in SAMPLERS[sampler].losses:
         with pytest.raises(ConfigError, match=f"loss={loss} does not go with sampler={sampler}; valid: "):
-            compose(choice)
+            pair()
+    elif loss in NEED_EVERY_CLASS and sampler == "exact":
+        with pytest.raises(ConfigError, match=r"can not draw them"):
+            pair()
+    elif loss in NEED_EVERY_CLASS and sampler in ("lsh_label", "lsh_embedding"):
+        with pytest.raises(ConfigError, match=r"can not draw them.*sampler\.tail_candidates of at least 1"):
+            pair()
+        assert pair(tail_candidates=1).loss.name == loss
+    else:
+        assert pair().loss.name == loss
+
+
+@functools.cache
+def compose_once() -> RunConfig:
+    return compose([])
 
 
 @pytest.mark.parametrize(("preset", "sampler", "loss"), [

@@ -136,6 +136,7 @@ def test_test_classes_are_mostly_seen_at_the_size_of_amazon670k() -> None:
     assert seen[dataset.test.labels].mean() > 0.55  # 0.75 with 60,000 rows
 
 
+@pytest.mark.slow
 def test_ten_million_classes_and_single_labels() -> None:
     dataset = SyntheticXcConfig(
         num_classes=10_000_000, num_features=100_000, num_train=3000, num_test=100, labels_per_row=1

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from test_bench import cells, load_front
-from test_language_models import write_text
 
 from runner.bench import language_step, machine, methods
 from runner.bench.language_step import LanguagePlan, Repetition
@@ -132,7 +131,7 @@ def test_a_figure_of_stages(bench: Bench, tmp_path: Path) -> None:
     assert language_step.draw_figure(report, tmp_path / "nothing") is None
 
 
-def test_a_prepared_text(bench: Bench, tmp_path: Path, own_data_dir: Path) -> None:
+def test_a_prepared_text(bench: Bench, write_text: Callable[..., None], tmp_path: Path, own_data_dir: Path) -> None:
     folder = tmp_path / "text"
     folder.mkdir()
     write_text(folder, lines={"train": 40, "valid": 5, "test": 5})

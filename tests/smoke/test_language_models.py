@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import random
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_runs import OPTIONS, numbers, observations, summary_of
+from test_runs import FEW, OPTIONS, numbers, observations, summary_of
 
 from runner import diagnose, generate
 from runner.config import RunConfig, compose
@@ -27,30 +26,11 @@ MODEL = {
     "transformer": ["model=transformer", "model.embedding=16", "model.heads=2", "model.feed_forward=24"],
 }
 SMALL = ["batch_size=4", "windows.length=8", "optimizer.lr=0.02", "evaluation.per_epoch=2", "hardware.threads=1"]
-WORDS = 60
 
+WORDS = 60  # of the text that ``write_text`` writes
+
+WriteText = Callable[..., None]
 Configure = Callable[..., RunConfig]
-
-
-def write_text(folder: Path, *, lines: dict[str, int]) -> None:
-    """Sentences in which a word is followed by one of two others."""
-    draw = random.Random(0)
-    for split, count in lines.items():
-        sentences = []
-        for _ in range(count):
-            word, words = draw.randrange(WORDS), []
-            for _ in range(draw.randrange(4, 12)):
-                words.append(f"w{word}")
-                word = (7 * word + 3 + draw.choice([0, 0, 0, 1])) % WORDS
-            sentences.append(" ".join(words))
-        (folder / f"{split}.txt").write_text("\n".join(sentences) + "\n")
-
-
-@pytest.fixture(scope="session")
-def text_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("text")
-    write_text(folder, lines={"train": 150, "valid": 30, "test": 30})
-    return folder
 
 
 @pytest.fixture
@@ -66,8 +46,15 @@ def test_every_text_model_has_small_options() -> None:
     assert set(MODEL) == {name for name, model in MODELS.items() if model.reads == "text"}
 
 
-@pytest.mark.parametrize("model", sorted(MODEL))
-@pytest.mark.parametrize("sampler", sorted(OPTIONS))
+# Every sampler under one model and every model under a few samplers; the rest of the product is slow.
+PRODUCT = [
+    pytest.param(sampler, model, marks=[] if model == "lstm" or sampler in FEW else pytest.mark.slow)
+    for model in sorted(MODEL)
+    for sampler in sorted(OPTIONS)
+]
+
+
+@pytest.mark.parametrize(("sampler", "model"), PRODUCT)
 def test_a_few_steps(sampler: str, model: str, text_folder: Path, own_data_dir: Path, tmp_path: Path) -> None:
     config = compose([
         "dataset=text", f"dataset.path={text_folder}", f"results_dir={tmp_path}", *SMALL, *MODEL[model],
@@ -93,11 +80,15 @@ def test_a_few_steps(sampler: str, model: str, text_folder: Path, own_data_dir: 
 
 
 @pytest.mark.parametrize("choice", [
-    "model.tied=false", "model.tied=false optimizer.rows=touched training.clip=1", "windows.cut=chunked",
+    pytest.param("model.tied=false", marks=pytest.mark.slow),
+    "model.tied=false optimizer.rows=touched training.clip=1",
+    pytest.param("windows.cut=chunked", marks=pytest.mark.slow),
     "optimizer=sgd optimizer.lr=20 training.clip=1 training.anneal=0.25 model.init=0.1",
     "output.normalize=true sampler=rff sampler.num_samples=20 sampler.D=32",
-    "sampler=uniform sampler.num_samples=20 sampler.shared=false", "sampler=uniform sampler.num_samples=20",
-    "sampler=unigram loss=nce sampler.num_samples=30", "model=transformer model.embedding=16 model.heads=2",
+    "sampler=uniform sampler.num_samples=20 sampler.shared=false",
+    pytest.param("sampler=uniform sampler.num_samples=20", marks=pytest.mark.slow),
+    pytest.param("sampler=unigram loss=nce sampler.num_samples=30", marks=pytest.mark.slow),
+    "model=transformer model.embedding=16 model.heads=2",
 ])  # fmt: skip
 def test_training_learns(choice: str, configure: Configure) -> None:
     """Unigram has a perplexity near 55; what can be known of the next word, one near 4."""
@@ -222,14 +213,21 @@ def test_the_rate_decays_to_its_last_share(configure: Configure) -> None:
     assert seen == pytest.approx([0.1, 0.08, 0.06, 0.04, 0.02])
 
 
-@pytest.mark.parametrize("choice", [
+RESUMED = [
     "sampler=full training.anneal=0.5 optimizer.lr=0.1 training.decay=0.1",
     "sampler=midx_rq sampler.num_samples=20 sampler.codewords=4",
     "sampler=uniform sampler.num_samples=20 sampler.shared=false model.tied=false windows.cut=chunked",
     "sampler=unigram sampler.num_samples=20 optimizer.rows=catch_up training.decay=0.1",
     "sampler=full optimizer=sgd optimizer.lr=5 training.clip=0.25",
+]
+CALLS = (3, 8)
+
+
+@pytest.mark.parametrize(("call", "choice"), [
+    pytest.param(call, choice, marks=[] if CALLS[index % 2] == call else pytest.mark.slow)
+    for index, choice in enumerate(RESUMED)
+    for call in CALLS
 ])  # fmt: skip
-@pytest.mark.parametrize("call", [3, 8])
 def test_resumed_with_the_same_bits(
     call: int, choice: str, configure: Configure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -280,7 +278,9 @@ def test_rows_have_no_windows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
-def test_a_text_with_nothing_to_predict(split: str, own_data_dir: Path, tmp_path: Path) -> None:
+def test_a_text_with_nothing_to_predict(
+    split: str, write_text: WriteText, own_data_dir: Path, tmp_path: Path
+) -> None:
     """Said before training, not after it."""
     write_text(tmp_path, lines={"train": 150, "valid": 30, "test": 30})
     (tmp_path / f"{split}.txt").write_text("\n")
@@ -336,7 +336,7 @@ def test_diagnostics_and_diagnosis(
 # ---------------------------------------------------------------- generating
 
 
-@pytest.mark.parametrize("model", sorted(MODEL))
+@pytest.mark.parametrize("model", ["lstm", pytest.param("transformer", marks=pytest.mark.slow)])
 def test_generated_text_follows_the_training_text(
     model: str, text_folder: Path, own_data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

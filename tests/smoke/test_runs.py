@@ -97,8 +97,16 @@ def test_every_sampler_has_small_options() -> None:
     assert set(OPTIONS) == set(SAMPLERS)
 
 
-@pytest.mark.parametrize("model", sorted(name for name, model in MODELS.items() if model.reads == "rows"))
-@pytest.mark.parametrize("sampler", sorted(OPTIONS))
+# Every sampler under one model and every model under a few samplers; the rest of the product is slow.
+FEW = ("full", "uniform", "lsh_label")
+PRODUCT = [
+    pytest.param(sampler, model, marks=[] if model == "mlp" or sampler in FEW else pytest.mark.slow)
+    for model in sorted(name for name, model in MODELS.items() if model.reads == "rows")
+    for sampler in sorted(OPTIONS)
+]
+
+
+@pytest.mark.parametrize(("sampler", "model"), PRODUCT)
 def test_a_few_steps(sampler: str, model: str, configure: Configure, capsys: pytest.CaptureFixture[str]) -> None:
     config = configure(f"sampler={sampler}", f"model={model}", *OPTIONS[sampler], "max_steps=5")
     folder = run(config)
@@ -134,14 +142,21 @@ def test_a_few_steps(sampler: str, model: str, configure: Configure, capsys: pyt
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize(("sampler", "loss"), [
+PAIRS = [
     ("uniform", "nce"), ("uniform", "active_set"), ("unigram", "nce"), ("lsh_label", "sampled_softmax"),
     ("lsh_embedding", "active_set"), ("topk", "sampled_softmax"), ("midx_rq", "nce"), ("midx_learn_pq", "nce"),
     ("midx_exact", "active_set"), ("uniform", "absolute_softmax"), ("quadratic", "absolute_softmax"),
     ("unigram", "partition_estimate"), ("lsh_topk", "partition_estimate"), ("uniform", "negative_sampling"),
     ("uniform", "gbce"), ("unigram", "blackout"),
+]  # fmt: skip
+ROWS = ("dense", "touched")
+
+
+@pytest.mark.parametrize(("sampler", "loss", "rows"), [
+    pytest.param(*pair, rows, marks=[] if ROWS[index % 2] == rows else pytest.mark.slow)
+    for index, pair in enumerate(PAIRS)
+    for rows in ROWS
 ])  # fmt: skip
-@pytest.mark.parametrize("rows", ["dense", "touched"])
 def test_other_losses_and_row_policies(sampler: str, loss: str, rows: str, configure: Configure) -> None:
     extra = ["max_steps=3", f"loss={loss}", f"optimizer.rows={rows}", "evaluation.per_epoch=1"]
     options = [option for option in OPTIONS[sampler] if not option.startswith("loss")]
@@ -268,6 +283,7 @@ MANY_CANDIDATES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_run_that_compiles_has_the_bits_of_its_repetition(environment: dict[str, str], tmp_path: Path) -> None:
     weights = []
     for place in ("first", "second"):

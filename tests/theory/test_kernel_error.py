@@ -28,14 +28,14 @@ def vectors() -> np.ndarray:
     return out / np.linalg.norm(out, axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("tau", [1.0, 4.0])
+@pytest.mark.parametrize("tau", [1.0, pytest.param(4.0, marks=pytest.mark.slow)])
 def test_random_maclaurin_is_unbiased(tau: float, vectors: np.ndarray) -> None:
-    """Over 60 draws of 4,096 features the mean is within five standard errors: false alarm 40 x 6e-7."""
+    """Over 30 draws of 4,096 features the mean is within six standard errors: false alarm 40 x 2e-6."""
     pairs = pairs_of(len(vectors), 40)
     kernel = np.exp(tau * ((vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).sum(axis=1) - 1))
-    found = np.stack([random_maclaurin(vectors, pairs, tau, 4096, draw) for draw in range(60)])
-    error = found.std(axis=0) / np.sqrt(60)
-    assert (np.abs(found.mean(axis=0) - kernel) < 5 * error).all()
+    found = np.stack([random_maclaurin(vectors, pairs, tau, 4096, draw) for draw in range(30)])
+    error = found.std(axis=0, ddof=1) / np.sqrt(30)
+    assert (np.abs(found.mean(axis=0) - kernel) < 6 * error).all()
 
 
 def test_random_fourier_is_the_samplers_map(vectors: np.ndarray) -> None:

@@ -1,0 +1,278 @@
+"""Every command line of README.md, CONTRIBUTING.md and docs/ works, on tiny settings where it would take long.
+
+Each has a rule here, and a line without one fails. What ``make --dry-run`` prints of a ``make`` line is checked by the
+same rules. Bench lines are only parsed: every subcommand runs in tests/smoke.
+"""
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from command_lines import ROOT, CommandLine, command_lines, is_command
+
+from runner import diagnose, generate
+from runner.config import compose
+from runner.data.card import card_names
+from runner.errors import RunnerError
+from runner.training.experiment import run
+from runner.training.run_folder import RunFolder
+
+LINES = command_lines()
+TINY = {
+    "mlp": ["model.hidden=8"],
+    "linear": ["model.hidden=8"],
+    "lstm": ["model.hidden=8", "model.embedding=8", "model.layers=1"],
+    "transformer": ["model.embedding=8", "model.heads=2", "model.feed_forward=8", "model.layers=1"],
+}
+SHORT = ["batch_size=4", "epochs=1", "evaluation.per_epoch=1", "evaluation.rows=10", "hardware.threads=1"]
+Rule = Callable[["Workplace", list[str]], None]
+
+
+class Workplace:
+    """Tiny data and finished runs in the place of those that the documents speak of."""
+
+    def __init__(self, folder: Path, rows: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.monkeypatch = folder, monkeypatch
+        self.data = {"rows": ["dataset=xmc", f"dataset.path={rows}"], "text": ["dataset=text", f"dataset.path={text}"]}
+
+    def run(self, *overrides: str) -> RunFolder:
+        """Two steps of what the overrides say, on a small network and data set of the same family."""
+        asked = compose(overrides)
+        asked.check_model_reads_dataset()
+        kept = [word for word in overrides if not word.startswith(("dataset", "epochs="))]
+        data = self.data[asked.dataset.family]
+        model = [*TINY[asked.model.name], *SHORT]
+        return RunFolder(run(compose([*kept, *data, *model, "max_steps=2", f"results_dir={self.folder}"])))
+
+    def main(self, script: ModuleType, *arguments: object) -> None:
+        """Call the command in this process."""
+        self.monkeypatch.setattr(sys, "argv", [str(script.__name__), *map(str, arguments)])
+        assert script.main() == 0
+
+
+@pytest.fixture
+def workplace(
+    tmp_path: Path, toy_folder: Path, text_folder: Path, own_data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> Workplace:
+    return Workplace(tmp_path, toy_folder, text_folder, monkeypatch)
+
+
+def script_named(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# ---------------------------------------------------------------- rules
+
+
+def runs(at: Workplace, words: list[str]) -> None:
+    """``python -m runner``: of every swept list the first and the last value compose; the first trains two steps."""
+    if words == ["--help"]:
+        helped = subprocess.run([sys.executable, "-m", "runner", "--help"], cwd=ROOT, capture_output=True, check=True)
+        assert b"sampler" in helped.stdout
+        return
+    settings = [word.split("=", 1) for word in words if word != "-m"]
+    first, last = ([f"{key}={value.split(',')[which]}" for key, value in settings] for which in (0, -1))
+    compose(last).check_model_reads_dataset()
+    folder = at.run(*first)
+    assert folder.is_finished()
+    assert (folder.summary() or {})["steps"] == 2
+
+
+def diagnoses(at: Workplace, words: list[str]) -> None:
+    assert words[0] == "results/runs/RUN"
+    trained = at.run("sampler=full", "dataset=wordnet_hypernym")
+    at.main(diagnose, trained.path, *words[1:], "--rows", 6, "--draws", 2)
+    assert (trained.path / "diagnostics" / "diagnostics.md").is_file()
+
+
+def generates(at: Workplace, words: list[str]) -> None:
+    assert words[0] == "results/runs/RUN"
+    trained = at.run("preset=midx_lm", "dataset=ptb")
+    at.main(generate, trained.path, *words[1:], "--words", 5)
+
+
+def renders(at: Workplace, words: list[str]) -> None:
+    """Of ``--sweep results``: two runs that differ in K and in L stand in the place of ``results``."""
+    assert words[:2] == ["--sweep", "results"]
+    for K, L in ((3, 4), (4, 5)):
+        at.run("sampler=lsh_embedding", "dataset=wordnet_hypernym", f"sampler.K={K}", f"sampler.L={L}")
+    at.main(script_named("render_tables"), "--sweep", at.folder, *words[2:])
+    (table,) = (at.folder / "tables" / "sweep").glob("*.md")
+    assert "| K" in table.read_text() or "sampler.K" in table.read_text()
+
+
+def reproduces(at: Workplace, words: list[str]) -> None:
+    """The plan is made for real; profiles and names are checked by it."""
+    words = ["lns_table2" if word == "<name>" else word for word in words]
+    dry = [] if "--dry-run" in words else ["--dry-run"]
+    at.main(script_named("reproduce"), *words, *dry, "--results-dir", at.folder)
+
+
+def prepares(at: Workplace, words: list[str]) -> None:
+    """Every word is understood and every name has a card; nothing is downloaded."""
+    script, asked = script_named("prepare_dataset"), []
+    words = ["ptb" if word == "<name>" else word for word in words]
+
+    class Manifest:
+        variant = "toy"
+
+        def in_words(self) -> str:
+            return "nothing"
+
+    def prepare_card(name: str, *, given: Path | None, force: bool) -> Manifest:
+        assert name in card_names()
+        assert (given is not None) == ("--from" in words)
+        asked.append(name)
+        return Manifest()
+
+    at.monkeypatch.setattr(script, "prepare_card", prepare_card)
+    at.monkeypatch.delenv("DATA_MIRROR", raising=False)
+    at.main(script, *words)
+    assert asked
+
+
+def measures(at: Workplace, words: list[str]) -> None:
+    script = script_named("bench")
+    if not words:  # the script is named, no command given
+        return
+    arguments = script.parser().parse_args(words)
+    if arguments.what == "sampling":
+        script.choose_sampling(arguments)
+    if arguments.what == "language_step":
+        script.choose_language_steps(arguments)
+        assert arguments.methods
+
+
+def makes(at: Workplace, words: list[str]) -> None:
+    """The target is listed by ``make help``, and what it would run has rules of its own."""
+    target = next(word for word in words if "=" not in word)
+    assert re.search(rf"^{target}:.*## ", (ROOT / "Makefile").read_text(), flags=re.M)
+    # The environment is there already: this test runs in it.
+    command = ["make", "--dry-run", "--no-print-directory", "--old-file", ".venv/.installed", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("make:")]
+    assert lines or target == "setup"
+    for line in lines:
+        check(at, shlex.split(line))
+
+
+def finds_its_tests(at: Workplace, words: list[str]) -> None:
+    for word in words:
+        if "/" in word:
+            assert (ROOT / word.partition("::")[0]).exists()
+
+
+def is_installed(at: Workplace, words: list[str]) -> None:
+    """The program comes with the development dependencies."""
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["dev"]
+    assert words[0] in {re.split(r"\W*>=", requirement)[0] for requirement in wanted}
+
+
+def knows_its_options(at: Workplace, words: list[str]) -> None:
+    """``--help`` of any other script (by path) or module of the runner (by name) lists every option used."""
+    program, *rest = words
+    how = [program] if program.endswith(".py") else ["-m", program]
+    helped = subprocess.run([sys.executable, *how, "--help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for option in (word for word in rest if word.startswith("-")):
+        assert re.search(rf"{option}\b", helped.stdout), f"{program} has no {option}"
+
+
+MODULES: dict[str, Rule] = {"runner": runs, "runner.diagnose": diagnoses, "runner.generate": generates,
+                            "pytest": finds_its_tests}  # fmt: skip
+SCRIPTS: dict[str, Rule] = {"render_tables": renders, "reproduce": reproduces, "prepare_dataset": prepares,
+                            "bench": measures}  # fmt: skip
+
+
+def rule_for(words: Sequence[str]) -> tuple[Rule, list[str]] | None:
+    """The rule and what of the line it is given; None where there is none."""
+    program, *rest = words
+    if program == "make":
+        return makes, rest
+    if program.startswith("scripts/"):
+        return rule_for(["python", *words])
+    if program.rpartition("/")[2].startswith("python") and rest:
+        if rest[0] == "-m" and len(rest) > 1:
+            name, arguments = rest[1], rest[2:]
+            if name in MODULES:
+                return MODULES[name], arguments
+            return (knows_its_options, rest[1:]) if name.startswith("runner.") else None
+        name = Path(rest[0]).stem
+        if rest[0] == f"scripts/{name}.py":
+            return (SCRIPTS[name], rest[1:]) if name in SCRIPTS else (knows_its_options, rest)
+    if program.startswith(".venv/bin/"):
+        return is_installed, [program.removeprefix(".venv/bin/"), *rest]
+    return None
+
+
+def check(at: Workplace, words: Sequence[str]) -> None:
+    found = rule_for(words)
+    assert found is not None, f"no rule covers: {shlex.join(words)}"
+    rule, arguments = found
+    rule(at, arguments)
+
+
+# ---------------------------------------------------------------- lines
+
+
+@pytest.mark.parametrize("line", LINES, ids=str)
+def test_a_command_line_of_the_documents(line: CommandLine, workplace: Workplace) -> None:
+    check(workplace, line.words)
+
+
+def test_lines_are_found() -> None:
+    """In blocks, within the text, over line ends; names and formulas are no commands."""
+    found = {line.words for line in LINES}
+    assert ("make", "test") in found
+    assert len([line for line in LINES if line.words[:3] == (".venv/bin/python", "-m", "runner")]) >= 8
+    assert len([line for line in LINES if line.page == "CONTRIBUTING.md"]) >= 5
+    assert is_command("make reproduce TABLE=x")
+    assert is_command("scripts/bench.py rows")
+    assert not any(is_command(code) for code in ("make", "python_topics", "sampler.K", "tests/contract", "alpha o^2"))
+
+
+@pytest.mark.parametrize("words", [
+    "pip install something", "python -m http.server", "python -c 1", "python other/tool.py", "rm -rf results",
+])  # fmt: skip
+def test_an_unknown_line_has_no_rule(words: str, workplace: Workplace) -> None:
+    with pytest.raises(AssertionError, match="no rule covers"):
+        check(workplace, words.split())
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    ("make nothing", "nothing"),
+    ("make reproduce TABLE=lns_table9", "lns_table9"),
+    ("make reproduce PROFILE=huge", "unknown profile 'huge'"),
+    ("make data NAME=amazon670kk", "amazon670kk"),
+    (".venv/bin/python -m runner sampler=unifrom", "unknown option 'sampler=unifrom'"),
+    (".venv/bin/python -m runner -m sampler.K=4,x", "sampler.K: expected int, got 'x'"),
+    (".venv/bin/python -m runner model=lstm", "models that read rows"),
+    (".venv/bin/python -m runner.diagnose results/runs/RUN --smapler all", "unrecognized arguments: --smapler"),
+    (".venv/bin/python -m runner.diagnose results/runs/RUN --sampler unifrom", "unknown sampler 'unifrom'"),
+    (".venv/bin/python -m runner.generate results/runs/RUN --by magic", "invalid choice: 'magic'"),
+    (".venv/bin/python scripts/render_tables.py --sweep results --keys sampler.Kk", "sampler.Kk"),
+    ("scripts/bench.py rows --classes many", "invalid int value: 'many'"),
+    ("scripts/bench.py language_step --lsh-softmax --texts ptb", "--lsh-softmax has its own --texts"),
+    ("scripts/plot.py --fronteer x", "has no --fronteer"),
+    (".venv/bin/python -m pytest tests/contracts/none.py", "assert"),
+    (".venv/bin/black .", "black"),
+    ("scripts/nothing.py --help", "nothing.py"),
+], ids=lambda text: text if " " in text else "")  # fmt: skip
+def test_a_wrong_line_is_noticed(
+    words: str, says: str, workplace: Workplace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises((AssertionError, RunnerError, SystemExit, subprocess.CalledProcessError)) as caught:
+        check(workplace, shlex.split(words))
+    assert says in str(caught.value) + capfd.readouterr().err

@@ -1,0 +1,71 @@
+"""Kernels are compiled by a process of their own, once for settings of a kind (see ``runner.machine.compilation``).
+
+That the run that compiles has the bits of its repetition is shown by real processes in test_runs.py.
+"""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.config import RunConfig, compose, to_run_config
+from runner.machine import compilation
+
+BASE = ["seed=1", "sampler=uniform", "sampler.num_samples=7", "model.hidden=8"]
+
+
+@pytest.fixture
+def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
+    """What was handed to the compiling process, in the place of which nothing is done."""
+    asked: list[RunConfig] = []
+
+    def child(command: list[str], *, input: str, **_: Any) -> "subprocess.CompletedProcess[str]":
+        assert command == [sys.executable, "-m", "runner.machine.compilation"]
+        asked.append(to_run_config(json.loads(input)))
+        return subprocess.CompletedProcess(command, 1 if asked[-1].seed == 13 else 0)
+
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(compilation.subprocess, "run", child)
+    return asked
+
+
+def test_settings_of_a_kind_are_compiled_once(
+    children: list[RunConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = compose(BASE)
+    compilation.compile_first(config)
+    assert children == [config]
+    assert "compiling kernels" in capsys.readouterr().err
+    for alike in (["sampler.num_samples=9"], ["optimizer.lr=0.5"], ["seed=3"], ["dataset=wordnet_related"]):
+        compilation.compile_first(compose([*BASE, *alike]))
+    assert children == [config]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("other", [
+    "sampler=unigram", "loss=nce", "model=linear", "optimizer.rows=dense", "sampler.shared=false", "optimizer.beta1=0",
+])  # fmt: skip
+def test_settings_of_another_kind_are_compiled_too(other: str, children: list[RunConfig]) -> None:
+    configs = [compose(BASE), compose([*BASE, other])]
+    for config in configs:
+        compilation.compile_first(config)
+    assert children == configs
+
+
+def test_what_could_not_be_compiled_is_tried_again(children: list[RunConfig]) -> None:
+    config = compose([*BASE, "seed=13"])
+    compilation.compile_first(config)
+    compilation.compile_first(config)
+    assert children == [config, config]
+
+
+def test_the_compiling_process_trains_on_throw_away_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It reads a configuration and leaves nothing but compiled kernels: no data set is opened, no folder made."""
+    config = compose([*BASE, "dataset=amazon670k", f"results_dir={tmp_path}", "hardware.threads=1"])
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(config.as_dict())))
+    assert compilation.main() == 0
+    assert not list(tmp_path.iterdir())
