@@ -1,13 +1,15 @@
 """Windows of a token stream: every target where it belongs, none twice, the same batches for the same arguments."""
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.data.text_batches import Cut, TextBatch, epoch_batches, evaluation_batches, steps_per_epoch
+from runner.batch_samplers.epoch import EpochConfig, steps_per_epoch
+from runner.data.text_batches import Cut, TextBatch, Windows, evaluation_batches
 from runner.errors import ConfigError
 
 CUTS: tuple[Cut, ...] = ("contiguous", "chunked")
@@ -19,6 +21,17 @@ def stream(size: int) -> np.ndarray:
     tokens = np.arange(size, dtype=np.int32)
     tokens.flags.writeable = False
     return tokens
+
+
+def epoch_batches(
+    tokens_n: np.ndarray, batch_size: int, length: int, cut: Cut, *, seed: int, epoch: int, first: int = 0
+) -> Iterator[TextBatch]:
+    """The training batches of an epoch (0-based) from the ``first`` on."""
+    windows = Windows(tokens_n=tokens_n, batch_size=batch_size, length=length, cut=cut)
+    sampler = EpochConfig().build(examples=windows.examples, batch_size=batch_size, seed=seed)
+    steps = steps_per_epoch(windows.examples.count, batch_size)
+    for number in range(first, steps):
+        yield windows.batch(sampler.draw(epoch * steps + number + 1).rows_B)
 
 
 def check(batch: TextBatch, length: int) -> None:
@@ -55,10 +68,10 @@ def test_contiguous_rows_go_on_where_they_were(shape: tuple[int, int, int]) -> N
     size, batch_size, length = shape
     if size < batch_size * length + 1:
         with pytest.raises(ConfigError, match=r"make batch_size or windows\.length smaller"):
-            steps_per_epoch(size, batch_size, length, "contiguous")
+            Windows(tokens_n=stream(size), batch_size=batch_size, length=length, cut="contiguous")
         return
     batches = one_epoch(size, batch_size, length, "contiguous")
-    assert len(batches) == steps_per_epoch(size, batch_size, length, "contiguous")
+    assert len(batches) == (size - 1) // (batch_size * length)
     for batch in batches:
         check(batch, length)
         assert batch.tokens_BT.shape == (batch_size, length)
@@ -76,10 +89,10 @@ def test_chunked_takes_every_sequence_once(shape: tuple[int, int, int], epoch: i
     size, batch_size, length = shape
     if size < length + 1:
         with pytest.raises(ConfigError, match="one window of"):
-            steps_per_epoch(size, batch_size, length, "chunked")
+            Windows(tokens_n=stream(size), batch_size=batch_size, length=length, cut="chunked")
         return
     batches = one_epoch(size, batch_size, length, "chunked", epoch)
-    assert len(batches) == steps_per_epoch(size, batch_size, length, "chunked")
+    assert len(batches) == -(-((size - 1) // length) // batch_size)
     for batch in batches:
         check(batch, length)
         assert batch.starts_anew
@@ -152,6 +165,7 @@ def test_mistakes() -> None:
         ),
     ]:
         with pytest.raises(ConfigError, match=message):
-            steps_per_epoch(*arguments)  # type: ignore[arg-type]
+            size, batch_size, length, cut = arguments
+            Windows(tokens_n=stream(size), batch_size=batch_size, length=length, cut=cut)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="a text of 1 tokens has nothing to predict"):
         list(evaluation_batches(stream(1), 1, 1, "chunked"))

@@ -21,7 +21,7 @@ from runner import diagnose, generate
 from runner.config import compose
 from runner.data.card import card_names
 from runner.errors import RunnerError
-from runner.training.experiment import run
+from runner.training.run import run
 from runner.training.run_folder import RunFolder
 
 LINES = command_lines()

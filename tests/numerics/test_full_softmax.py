@@ -15,7 +15,7 @@ from runner.data.batches import RowBatch
 from runner.heads.classes import ClassesHead
 from runner.heads.output_layer import OutputLayer
 from runner.machine.clock import StageClock
-from runner.network import Network
+from runner.network import ClassNetwork, Network
 
 F, D, B = 30, 12, 8
 
@@ -46,7 +46,7 @@ def dense(batch: RowBatch, num_classes: int) -> tuple[torch.Tensor, torch.Tensor
 
 
 class PlainModel(torch.nn.Module):
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: ClassNetwork) -> None:
         super().__init__()
         assert network.head.layer.table.bias is not None
         start = {
@@ -67,13 +67,10 @@ class PlainModel(torch.nn.Module):
         return self.scale * normalize(hidden, dim=1) @ normalize(self.output, dim=1).T
 
 
-def make_network(num_classes: int, *overrides: str) -> Network:
+def make_network(num_classes: int, *overrides: str) -> ClassNetwork:
     config = compose(["sampler=full", f"model.hidden={D}", "optimizer.lr=0.02", *overrides])
-    return Network.of(
-        config,
-        ClassesHead.of(config, TrainingFacts.one_label_a_row(np.ones(num_classes, dtype=np.int64))),
-        num_features=F,
-    )
+    facts = TrainingFacts.one_label_a_row(np.ones(num_classes, dtype=np.int64))
+    return Network.of(config, ClassesHead.of(config, facts), num_features=F)
 
 
 @pytest.mark.parametrize("rows", ["dense", "catch_up"])
@@ -84,12 +81,13 @@ def test_ten_steps_like_torch(rows: str, num_classes: int, normalize: str) -> No
     network = make_network(num_classes, f"optimizer.rows={rows}", f"output.normalize={normalize}")
     model = PlainModel(network)
     start = {name: value.detach().clone() for name, value in model.named_parameters()}
-    config = network.config.optimizer
+    config = network.head.layer.table.config
     adam = torch.optim.Adam(model.parameters(), lr=config.lr, betas=(config.beta1, config.beta2), eps=config.epsilon)
     generator = np.random.default_rng(5)
     for step in range(1, 11):
         batch = random_batch(generator, num_classes)
-        loss, candidates = network.train_step(batch, step, StageClock())
+        scores = network.train_step(batch, step, StageClock())
+        loss, candidates = scores.loss, scores.candidates_per_row
         x, y = dense(batch, num_classes)
         expected = torch.nn.functional.cross_entropy(model(x), y)
         adam.zero_grad()

@@ -3,20 +3,23 @@
 Legend: N words, which are the classes; B rows of a batch, T tokens of a window.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from runner.batch_samplers.epoch import EpochConfig, steps_per_epoch
 from runner.config import RunConfig, compose
 from runner.contracts import TrainingFacts
-from runner.data.text_batches import TextBatch, epoch_batches
+from runner.data.text_batches import Cut, TextBatch, Windows
 from runner.errors import ConfigError
 from runner.heads.classes import ClassesHead
 from runner.machine.clock import StageClock
 from runner.machine.device import device_of, settled
 from runner.models.recurrent import TextEncoder, positions
-from runner.network import Network
+from runner.network import ClassNetwork, Network
 
 N, B, T = 40, 4, 6
 SMALL = {
@@ -26,7 +29,18 @@ SMALL = {
 PLAIN = ["dataset=python_topics", "sampler=full", "model.dropout=0", f"batch_size={B}", f"windows.length={T}"]
 
 
-def network_of(config: RunConfig) -> tuple[Network, TextEncoder]:
+def epoch_batches(
+    tokens_n: np.ndarray, batch_size: int, length: int, cut: Cut, *, seed: int, epoch: int, first: int = 0
+) -> Iterator[TextBatch]:
+    """The training batches of an epoch (0-based) from the ``first`` on."""
+    windows = Windows(tokens_n=tokens_n, batch_size=batch_size, length=length, cut=cut)
+    sampler = EpochConfig().build(examples=windows.examples, batch_size=batch_size, seed=seed)
+    steps = steps_per_epoch(windows.examples.count, batch_size)
+    for number in range(first, steps):
+        yield windows.batch(sampler.draw(epoch * steps + number + 1).rows_B)
+
+
+def network_of(config: RunConfig) -> tuple[ClassNetwork, TextEncoder]:
     facts = TrainingFacts.one_label_a_row(np.ones(N, dtype=np.int64))
     network = Network.of(config, ClassesHead.of(config, facts), num_features=N)
     assert isinstance(network.encoder, TextEncoder)
@@ -49,14 +63,14 @@ def batch_of(tokens_n: np.ndarray, begin: int, end: int, *, starts_anew: bool) -
 class Theirs(nn.Module):
     """The same network in plain torch, weights copied from ours."""
 
-    def __init__(self, network: Network, encoder: TextEncoder) -> None:
+    def __init__(self, config: RunConfig, network: ClassNetwork, encoder: TextEncoder) -> None:
         super().__init__()
         table = network.head.layer.table
         self.words = nn.Parameter(torch.from_numpy(encoder.words.weights.copy()))
         tied = encoder.words is table
         self.classes = self.words if tied else nn.Parameter(torch.from_numpy(table.weights.copy()))
-        self.bias = nn.Parameter(torch.from_numpy(table.bias_view.copy()), requires_grad=network.config.output.bias)
-        self.module = type(encoder.module)(network.config.model)
+        self.bias = nn.Parameter(torch.from_numpy(table.bias_view.copy()), requires_grad=config.output.bias)
+        self.module = config.model.make_module()
         self.module.load_state_dict(encoder.module.state_dict())
         self.scale = network.head.layer.scale
 
@@ -85,9 +99,9 @@ def test_training_is_torchs(model: str, tied: bool, how: str) -> None:
     Untied words that a step lacks have gradient 0, so that they move by their momentum only.
     """
     choices = [*PLAIN, *SMALL[model], f"model.tied={str(tied).lower()}", *how.split()]
-    network, encoder = network_of(compose(choices))
-    theirs = Theirs(network, encoder)
-    config = network.config
+    config = compose(choices)
+    network, encoder = network_of(config)
+    theirs = Theirs(config, network, encoder)
     lr = config.optimizer.lr
     optimizer: torch.optim.Optimizer = torch.optim.Adam(theirs.parameters(), lr=lr)
     if config.optimizer.name == "sgd":
@@ -97,8 +111,9 @@ def test_training_is_torchs(model: str, tied: bool, how: str) -> None:
     for epoch in range(2):
         for batch in epoch_batches(text_of(5 * B * T + 3), B, T, "contiguous", seed=0, epoch=epoch):
             step += 1
-            loss, candidates = network.train_step(batch, step, StageClock())
-            assert candidates == N
+            scores = network.train_step(batch, step, StageClock())
+            loss = scores.loss
+            assert scores.candidates_per_row == N
             if batch.starts_anew:
                 state = theirs.module.start(B)
             logits, state = theirs.logits(batch, state)
@@ -133,7 +148,7 @@ def test_full_softmax_and_the_exact_measure_agree() -> None:
     network, encoder = network_of(compose([*PLAIN, *SMALL["lstm"]]))
     batch = batch_of(text_of(30), 0, 29, starts_anew=True)
     exact = network.head.layer.cross_entropy(encoder.encode(batch), batch.targets)
-    loss, _ = network.train_step(batch, 1, StageClock())
+    loss = network.train_step(batch, 1, StageClock()).loss
     assert exact.mean() == pytest.approx(loss, rel=1e-5)
 
 
@@ -275,7 +290,9 @@ def test_a_copy_on_a_device_trains_with_the_same_bits(model: str) -> None:
             encoder.move_to(torch.device("cpu"))
             assert encoder.working is not encoder.module
         batches = epoch_batches(tokens, B, T, "contiguous", seed=0, epoch=0)
-        losses.append([network.train_step(batch, step, StageClock())[0] for step, batch in enumerate(batches, start=1)])
+        losses.append(
+            [network.train_step(batch, step, StageClock()).loss for step, batch in enumerate(batches, start=1)]
+        )
         states.append(network.state_dict())
     assert losses[0] == losses[1]
     for name, array in states[0].items():

@@ -14,10 +14,10 @@ import torch
 
 from runner.config import compose
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
+from runner.heads.classes import ClassesHead
 from runner.heads.output_layer import OutputLayer
 from runner.kernels.products import HAS_BF16
 from runner.losses import LOSSES
-from runner.network import Network
 
 B, D, N = 40, 12, 1300
 SCALE = 0.3**-2
@@ -247,10 +247,10 @@ def test_same_bits_with_one_thread_and_two(
 
 def test_a_network_is_normalised_by_its_configuration() -> None:
     facts = TrainingFacts.one_label_a_row(np.ones(50, dtype=np.int64))
-    plain = Network(compose(["sampler=uniform"]), num_features=5, training=facts)
+    plain = ClassesHead.of(compose(["sampler=uniform"]), facts)
     assert plain.layer.scale is None
     assert plain.layer.table.bias_view == pytest.approx(-np.log(50))
     choices = ["sampler=uniform", "output.normalize=true", "output.temperature=0.5"]
-    network = Network(compose(choices), num_features=5, training=facts)
-    assert network.head.layer.scale == 4
-    assert not network.head.layer.table.bias_view.any()
+    head = ClassesHead.of(compose(choices), facts)
+    assert head.layer.scale == 4
+    assert not head.layer.table.bias_view.any()

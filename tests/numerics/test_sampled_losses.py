@@ -293,7 +293,7 @@ def test_a_network_ranks_as_its_loss_reads_logits(loss: str) -> None:
     )
     logits = network.encoder.encode(one_feature) @ network.head.layer.table.weights.T
     expected = np.argsort(-(np.abs(logits) if by_magnitude else logits), axis=1, kind="stable")[:, :9]
-    np.testing.assert_array_equal(network.top(one_feature, 9), expected)
+    np.testing.assert_array_equal(network.head.top(network.encoder.encode(one_feature), 9), expected)
 
 
 @pytest.mark.parametrize(("overrides", "start"), [
@@ -303,11 +303,9 @@ def test_a_network_ranks_as_its_loss_reads_logits(loss: str) -> None:
 ])  # fmt: skip
 def test_biases_start_where_draws_and_losses_want_them(overrides: list[str], start: float) -> None:
     """alpha o^2 + 1 has its least where o = 0: with all logits near -log n it would shun the largest."""
-    network = Network(
-        compose([*overrides, f"model.hidden={D}"]), num_features=5,
-        training=TrainingFacts.one_label_a_row(np.ones(N, dtype=np.int64)),
-    )  # fmt: skip
-    assert network.head.layer.table.bias_view == pytest.approx(start)
+    config = compose([*overrides, f"model.hidden={D}"])
+    head = ClassesHead.of(config, TrainingFacts.one_label_a_row(np.ones(N, dtype=np.int64)))
+    assert head.layer.table.bias_view == pytest.approx(start)
 
 
 @pytest.mark.parametrize("kind", ["full", "uniform", "exact"])
@@ -316,7 +314,7 @@ def test_a_layer_without_biases_has_none_after_training(kind: str, rows: str, ma
     """All three kinds of proposal; and class vectors learn as ever."""
     config = compose([f"sampler={kind}", "output.bias=false", f"optimizer.rows={rows}", f"model.hidden={D}"])
     training = TrainingFacts.one_label_a_row(np.ones(N, dtype=np.int64))
-    layer = Network(config, num_features=5, training=training).layer
+    layer = ClassesHead.of(config, training).layer
     sampler = config.sampler.build(layer=layer, training=training, seed=0)
     before, query = layer.table.weights.copy(), make_query(B, D, N)
     for step in (1, 2, 3):

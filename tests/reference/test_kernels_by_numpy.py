@@ -15,8 +15,10 @@ from numba import njit
 from scipy.linalg import hadamard
 
 from runner import rng
+from runner.batch_samplers.epoch import EpochConfig, steps_per_epoch
+from runner.contracts import Examples
 from runner.data import LabelledRows
-from runner.data.batches import epoch_batches, steps_per_epoch, take
+from runner.data.batches import take
 from runner.heads import output_layer
 from runner.heads.output_layer import OutputLayer
 from runner.kernels.groups import group_by_id
@@ -239,22 +241,17 @@ def test_take(seed: int, rows: int, wanted: int) -> None:
 
 @pytest.mark.parametrize(("rows", "batch_size"), [(10, 3), (9, 3), (2, 5), (1, 1)])
 def test_an_epoch_takes_each_row_once_and_can_begin_in_the_middle(rows: int, batch_size: int) -> None:
-    marks = LabelledRows(
-        indptr=np.arange(rows + 1, dtype=np.int64),
-        indices=np.arange(rows, dtype=np.int32),
-        values=np.ones(rows, dtype=np.float32),
-        label_indptr=np.arange(rows + 1, dtype=np.int64),
-        labels=np.arange(rows, dtype=np.int32),
-    )
-    whole = [batch.indices.tolist() for batch in epoch_batches(marks, batch_size, seed=5, epoch=0)]
-    assert len(whole) == steps_per_epoch(rows, batch_size)
+    def epoch_batches(epoch: int, first: int = 0) -> list[list[int]]:
+        sampler = EpochConfig().build(examples=Examples(count=rows), batch_size=batch_size, seed=5)
+        return [sampler.draw(epoch * steps + number + 1).rows_B.tolist() for number in range(first, steps)]
+
+    steps = steps_per_epoch(rows, batch_size)
+    whole = epoch_batches(0)
     assert sorted(itertools.chain.from_iterable(whole)) == list(range(rows))
     assert [len(batch) for batch in whole[:-1]] == [batch_size] * (len(whole) - 1)
-    rest = [batch.indices.tolist() for batch in epoch_batches(marks, batch_size, seed=5, epoch=0, first=1)]
-    assert rest == whole[1:]
+    assert epoch_batches(0, first=1) == whole[1:]
     if rows > 5:
-        other = [batch.indices.tolist() for batch in epoch_batches(marks, batch_size, seed=5, epoch=1)]
-        assert other != whole
+        assert epoch_batches(1) != whole
 
 
 # ---------------------------------------------------------------- distributions

@@ -112,13 +112,14 @@ def test_torchs_full_softmax_is_the_same_training(preset: str, clip: str) -> Non
     config = language_step.configuration("full", text, some)
     task = language_step.LanguageModelling(config, text.data)
     losses = {}
-    for kind in (language_step.Network, language_step.TorchFullNetwork):
-        network = kind(config, num_features=task.num_features, training=task.training)
-        losses[kind.__name__] = [
-            network.train_step(batch, step, StageClock())[0]
+    for name, head_of in (("ours", language_step.ClassesHead.of), ("torch's", language_step.torch_full_head)):
+        head = head_of(config, task.training)
+        network = language_step.Network.of(config, head, num_features=task.num_features)
+        losses[name] = [
+            network.train_step(batch, step, StageClock()).loss
             for step, batch in enumerate(language_step.batches_of(task, 12), start=1)
         ]
-    assert losses["TorchFullNetwork"] == pytest.approx(losses["Network"], rel=1e-4)
+    assert losses["torch's"] == pytest.approx(losses["ours"], rel=1e-4)
 
 
 def test_a_figure_of_stages(bench: Bench, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from runner.config import CONF, RunConfig, compose
 from runner.errors import RunnerError
 from runner.samplers import SAMPLERS
 from runner.tasks import Classification, classification
-from runner.training import experiment
+from runner.training import loop
 from runner.training.run import load_trained, run
 from runner.training.run_folder import RunFolder
 
@@ -93,7 +93,7 @@ def test_a_resumed_run_observes_the_same(configure: Configure, monkeypatch: pyte
     """Interrupted in the first epoch after a measured one, and by a kill between measuring and the checkpoint."""
     chosen = [*LSH, "epochs=4", *MEASURED]
     whole = run(configure(*chosen, f"results_dir={tmp_path / 'whole'}"))
-    real_evaluate, real_diagnose = classification.evaluate, experiment.divergence_of
+    real_evaluate, real_diagnose = classification.evaluate, loop.divergence_of
     calls = []
 
     def interrupted(*arguments: Any, **options: Any) -> dict[str, float]:
@@ -104,7 +104,7 @@ def test_a_resumed_run_observes_the_same(configure: Configure, monkeypatch: pyte
 
     config = configure(*chosen)
     with monkeypatch.context() as patch:
-        patch.setattr(experiment, "warm_up", lambda config: None)
+        patch.setattr(loop, "warm_up", lambda config: None)
         patch.setattr(classification, "evaluate", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(config)
@@ -115,8 +115,8 @@ def test_a_resumed_run_observes_the_same(configure: Configure, monkeypatch: pyte
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(experiment, "warm_up", lambda config: None)
-        patch.setattr(experiment, "divergence_of", killed)
+        patch.setattr(loop, "warm_up", lambda config: None)
+        patch.setattr(loop, "divergence_of", killed)
         with pytest.raises(KeyboardInterrupt):
             run(config)
     run(config)
@@ -142,7 +142,7 @@ def test_small_weights_are_kept_and_predict_the_same(configure: Configure) -> No
 def test_which_weights_are_kept(
     keep: str, limit: int, kept: bool, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment, "_KEPT_BYTES", limit)
+    monkeypatch.setattr(loop, "_KEPT_BYTES", limit)
     folder = RunFolder(run(configure("sampler=uniform", "max_steps=2", f"keep_weights={keep}")))
     assert folder.has_weights == kept
     assert (folder.load_weights() is not None) == kept
@@ -319,7 +319,7 @@ def test_an_interrupted_run_is_measured_at_its_checkpoint(
         return real(*arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(experiment, "warm_up", lambda config: None)
+        patch.setattr(loop, "warm_up", lambda config: None)
         patch.setattr(Classification, "evaluate_subset", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(config)

@@ -17,7 +17,7 @@ from runner.config import RunConfig, compose
 from runner.errors import ConfigError, DataError, Diverged, RunnerError
 from runner.models import MODELS
 from runner.tasks import LanguageModelling
-from runner.training import experiment
+from runner.training import loop
 from runner.training.run import load_trained, run
 from runner.training.run_folder import RunFolder
 
@@ -170,9 +170,9 @@ def test_weights_of_a_checkpoint_are_brought_up_to_date(configure: Configure, mo
         "epochs=9", "evaluation.per_epoch=1",
     )  # fmt: skip
     states: list[dict[str, np.ndarray]] = []
-    real = experiment.Network.train_step
+    real = loop.Network.train_step
 
-    def interrupted(self: Any, batch: Any, step: int, clock: Any) -> tuple[float, float]:
+    def interrupted(self: Any, batch: Any, step: int, clock: Any) -> Any:
         out = real(self, batch, step, clock)
         if step == 9:
             states.append({name: array.copy() for name, array in self.state_dict().items()})
@@ -180,18 +180,18 @@ def test_weights_of_a_checkpoint_are_brought_up_to_date(configure: Configure, mo
         return out
 
     with monkeypatch.context() as patch:
-        patch.setattr(experiment, "warm_up", lambda config: None)
-        patch.setattr(experiment.Network, "train_step", interrupted)
+        patch.setattr(loop, "warm_up", lambda config: None)
+        patch.setattr(loop.Network, "train_step", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(config)
     network, task, step = load_trained(config, RunFolder(config.run_dir))
     assert step == 9
-    whole = experiment.Network(config, num_features=task.num_features, training=task.training)
+    whole = loop.Network.of(config, task.build_head(), num_features=task.num_features)
     whole.load_state_dict(states[0])
-    lagging = whole.layer.table.weights.copy()
+    lagging = whole.head.layer.table.weights.copy()
     whole.read_all(10)
-    assert not np.array_equal(lagging, whole.layer.table.weights)
-    assert np.array_equal(network.head.layer.table.weights, whole.layer.table.weights)
+    assert not np.array_equal(lagging, whole.head.layer.table.weights)
+    assert np.array_equal(network.head.layer.table.weights, whole.head.layer.table.weights)
     assert np.array_equal(network.encoder.words.weights, whole.encoder.words.weights)
 
 
@@ -244,7 +244,7 @@ def test_resumed_with_the_same_bits(
 
     config = configure(*arguments)
     with monkeypatch.context() as patch:
-        patch.setattr(experiment, "warm_up", lambda config: None)
+        patch.setattr(loop, "warm_up", lambda config: None)
         patch.setattr(LanguageModelling, "evaluate_subset", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(config)
@@ -278,9 +278,7 @@ def test_rows_have_no_windows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
-def test_a_text_with_nothing_to_predict(
-    split: str, write_text: WriteText, own_data_dir: Path, tmp_path: Path
-) -> None:
+def test_a_text_with_nothing_to_predict(split: str, write_text: WriteText, own_data_dir: Path, tmp_path: Path) -> None:
     """Said before training, not after it."""
     write_text(tmp_path, lines={"train": 150, "valid": 30, "test": 30})
     (tmp_path / f"{split}.txt").write_text("\n")

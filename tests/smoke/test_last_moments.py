@@ -10,9 +10,10 @@ import pytest
 from runner.config import RunConfig, compose
 from runner.contracts import TrainingFacts
 from runner.errors import ConfigError, RunnerError
+from runner.heads.classes import ClassesHead
 from runner.network import Network
 from runner.tasks import classification
-from runner.training import experiment
+from runner.training.run import run
 
 SMALL = [
     "model.hidden=16", "batch_size=32", "optimizer.lr=0.02", "evaluation.rows=20", "evaluation.per_epoch=1",
@@ -31,7 +32,7 @@ def test_a_last_step_that_blows_up_is_not_finished(sampler: str, configure: Call
     """The loss is measured before the update, so the weights may be lost although every loss was finite."""
     config = configure(f"sampler={sampler}", "optimizer.lr=1e30", "max_steps=1")
     with np.errstate(all="ignore"), pytest.raises(RunnerError):
-        experiment.run(config)
+        run(config)
     summary = json.loads((config.run_dir / "summary.json").read_text())
     assert summary["status"] == "diverged"
     assert "metrics" not in summary
@@ -50,7 +51,7 @@ def test_an_interrupt_during_the_final_evaluation_keeps_the_training(
 
     monkeypatch.setattr(classification, "evaluate", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        experiment.run(config)
+        run(config)
     assert [path.name for path in (config.run_dir / "checkpoint").glob("step-*")] == ["step-000000007"]
 
 
@@ -74,12 +75,11 @@ def test_a_target_that_can_not_be_drawn_is_trained_or_the_pair_is_refused(choice
     rows, classes = 20, 200
     targets = np.arange(rows, dtype=np.int32) * 9
     indptr = np.arange(rows + 1, dtype=np.int64)
-    network = Network(
-        config, num_features=rows, training=TrainingFacts.one_label_a_row(np.ones(classes, dtype=np.int64))
-    )
+    facts = TrainingFacts.one_label_a_row(np.ones(classes, dtype=np.int64))
+    network = Network.of(config, ClassesHead.of(config, facts), num_features=rows)
     batch = RowBatch(indptr=indptr, indices=np.arange(rows, dtype=np.int32), values=np.ones(rows, np.float32),
                   target_indptr=indptr, targets=targets)  # fmt: skip
-    loss, _ = network.train_step(batch, 1, StageClock())
+    loss = network.train_step(batch, 1, StageClock()).loss
     assert np.isfinite(loss)
     assert network.head.layer.table.bias_first is not None
     assert (network.head.layer.table.bias_first[targets, 0] < -1e-6).all(), "every target is pulled up"
