@@ -155,7 +155,7 @@ def test_the_text_may_hold_any_ids(cut: Cut) -> None:
 
 
 def test_mistakes() -> None:
-    for arguments, message in [
+    for (size, batch_size, length, cut), message in [
         ((100, 0, 5, "chunked"), "batch_size must be at least 1"),
         ((100, 5, 0, "chunked"), "length of a window must be at least 1"),
         ((100, 5, 5, "stream"), "must be one of contiguous, chunked"),
@@ -165,7 +165,6 @@ def test_mistakes() -> None:
         ),
     ]:
         with pytest.raises(ConfigError, match=message):
-            size, batch_size, length, cut = arguments
             Windows(tokens_n=stream(size), batch_size=batch_size, length=length, cut=cut)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="a text of 1 tokens has nothing to predict"):
         list(evaluation_batches(stream(1), 1, 1, "chunked"))
