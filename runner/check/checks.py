@@ -1,8 +1,8 @@
 """All checks by name.
 
 A check takes a ``Case`` (a sampler and settings) and raises ``Broken`` with a readable message where the sampler does
-not keep what ``runner.samplers.base`` promises. Statistical checks take a number of draws too: the more, the smaller
-the mistakes they see.
+not keep what ``runner.samplers.base`` promises. Statistical checks take a number of draws too: the more there are, the
+smaller the mistakes they see.
 """
 
 from collections.abc import Callable

@@ -18,7 +18,7 @@ from runner.check.cases import (
     rows_of,
     stated_counts,
 )
-from runner.check.counts import frequency_scores, scores_are_normal
+from runner.check.counts import frequencies_of
 from runner.contracts import Query
 from runner.heads.output_layer import OutputLayer
 from runner.samplers import Sampler
@@ -36,7 +36,7 @@ def counts_hold_in_a_normalised_layer(case: Case, draws: int) -> None:
     layer, query = OutputLayer(random_layer().table, 4.0), random_query()
     layer.table.weights *= np.geomspace(0.2, 5, NUM_CLASSES, dtype=np.float32)[:, None]
     sampler = case.build(layer)
-    scores_are_normal(frequency_scores(sampler, query, draws))
+    frequencies_of(sampler, query, draws).are_as_stated()
     weights_ND, hidden_BD = layer.table.weights.astype(np.float64), query.hidden_BD.astype(np.float64)
     directions_ND = weights_ND / np.linalg.norm(weights_ND, axis=1, keepdims=True)
     cosine_BN = (hidden_BD / np.linalg.norm(hidden_BD, axis=1, keepdims=True)) @ directions_ND.T

@@ -1,0 +1,91 @@
+"""Hash tables follow the weights: a refresh of what moved leaves what a rebuild would, at growing intervals."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from lsh_cases import HASHED, LNS_NAMES, N, build, full_hashing
+
+from runner.check.cases import DIM, NOBODY, move_rows, random_layer
+from runner.contracts import Query
+
+
+@pytest.mark.parametrize(("name", "case"), HASHED)
+@pytest.mark.parametrize("rows", ["dense", "touched", "catch_up"])
+@pytest.mark.parametrize("center", [False, True])
+def test_refresh_is_a_rebuild(name: str, case: str, rows: str, center: bool, query: Query) -> None:
+    """Whether some or all classes are hashed: with a centre, vectors so short leave it and all are."""
+    layer = random_layer(norm=0.05, rows=rows)
+    sampler: Any = build(name, case, layer, center=center)
+    before = sampler.tables.codes.copy()
+    rounds = 0
+    for step in range(1, 15):
+        touched = move_rows(layer, [step, 40 + step, 80 + (step % 3)], step, seed=step)
+        stale = sampler.tables.codes.copy()
+        if not sampler.refresh(query, step, touched):
+            np.testing.assert_array_equal(sampler.tables.codes, stale)
+            continue
+        rounds += 1
+        layer.table.read(None, step + 1)
+        codes = full_hashing(sampler, layer)
+        np.testing.assert_array_equal(sampler.tables.codes, codes)
+        for table, members in enumerate(np.split(sampler.tables.members, len(codes))):
+            np.testing.assert_array_equal(np.sort(members[0]), np.arange(N))
+            np.testing.assert_array_equal(codes[table, members[0]], np.sort(codes[table]))
+    assert rounds >= 3
+    assert not np.array_equal(sampler.tables.codes, before), "the steps must have moved some code"
+    if not center:
+        assert sampler.index.rehashed_rows < 2 * N, "the steps touched 31 classes"
+
+
+@pytest.mark.parametrize("rows", ["dense", "touched", "catch_up"])
+def test_only_classes_that_moved_are_hashed_again(rows: str, query: Query) -> None:
+    """Ten classes touched once, refreshes every ten steps: hashed again until their momentum is spent.
+
+    By then 0.1 % of the first step's speed is left, so a later code may differ from a full hashing's only where the
+    vector stands at a bucket's very border: at most 1 in 1,000 (here none).
+    """
+    layer = random_layer(rows=rows)
+    sampler: Any = build("lsh_embedding", "simhash", layer, refresh_period=10, refresh_growth=1.0)
+    moved = move_rows(layer, list(range(10)), 1, seed=1)
+    sampler.note_touched(moved, 1)
+    for step in range(2, 201):
+        layer.table.before_step(step)
+        if sampler.refresh(query, step, NOBODY):
+            layer.table.read(None, step + 1)
+            assert (sampler.tables.codes == full_hashing(sampler, layer)).mean() > 0.999
+    settling = layer.table.settling_steps
+    assert settling == (0 if rows == "touched" else 66)
+    # Refreshes at 10, 20, ...: those whose predecessor came before the class had settled.
+    hashed = sum(previous < 1 + settling for previous in range(0, 200, 10))
+    assert sampler.statistics["rehashed_rows"] == N + 10 * hashed
+    assert sampler.refreshes == 20
+
+
+def test_many_moved_classes_are_hashed_in_bulk() -> None:
+    layer = random_layer()
+    sampler: Any = build("lsh_embedding", "simhash", layer)
+    sampler.note_touched(move_rows(layer, list(range(N // 2 + 1)), 1, seed=1), 1)
+    sampler.rebuild(1)
+    assert sampler.index.rehashed_rows == 2 * N
+    np.testing.assert_allclose(sampler.index._center_D, layer.table.weights.mean(0), atol=1e-6)
+
+
+@pytest.mark.parametrize(("share", "center", "bulk"), [(0.05, True, False), (0.2, True, True), (0.2, False, False)])
+def test_a_mean_that_left_the_centre_moves_it(share: float, center: bool, bulk: bool) -> None:
+    """``share``: how far the mean moves, in units of the vectors' distance from it; the tolerance is 0.1."""
+    layer = random_layer()
+    sampler: Any = build("lsh_label", "simhash", layer, center=center)
+    weights, start = layer.table.weights, sampler.index._center_D.copy()
+    spread = np.sqrt(np.square(weights - weights.mean(0)).sum(1).mean())
+    weights += np.float32(share * spread / np.sqrt(DIM))
+    sampler.rebuild(1)
+    assert sampler.index.rehashed_rows == (2 * N if bulk else N)
+    np.testing.assert_allclose(sampler.index._center_D, weights.mean(0) if bulk else start, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", LNS_NAMES)
+def test_refreshes_come_at_growing_intervals(name: str, query: Query) -> None:
+    sampler = build(name, "simhash", random_layer(norm=1.0), refresh_period=4, refresh_growth=2.0)
+    due = [step for step in range(1, 61) if sampler.refresh(query, step, NOBODY)]
+    assert due == [4, 12, 28, 60]

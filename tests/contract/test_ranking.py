@@ -1,0 +1,42 @@
+"""Samplers that rank take the largest logits of what they rank."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from lsh_cases import N, build, full_hashing
+
+from runner.check.cases import ROWS, cases_of, random_layer, rows_of, stated_counts
+from runner.contracts import Query
+from runner.heads.output_layer import OutputLayer
+
+
+def test_topk_takes_the_largest_logits(layer: OutputLayer, query: Query) -> None:
+    logits_BN = query.hidden_BD @ layer.table.weights.T + layer.table.bias_view
+    for row, (ids, _) in enumerate(rows_of(build("topk", "few", layer).sample(query, 1), ROWS)):
+        np.testing.assert_array_equal(ids, np.sort(np.argsort(-logits_BN[row])[:25]))
+
+
+@pytest.mark.parametrize("case", cases_of("lsh_topk"))
+def test_lsh_topk_takes_the_largest_logits_it_retrieves(case: str, layer: OutputLayer, query: Query) -> None:
+    sampler: Any = build("lsh_topk", case, layer, bucket_cap=N)
+    logits_BN = query.hidden_BD @ layer.table.weights.T + layer.table.bias_view
+    code_LN = full_hashing(sampler, layer)
+    code_LB = sampler.index.family.hash(query.hidden_BD, np.arange(ROWS, dtype=np.int32))
+    retrieved_BN = (code_LN[:, None, :] == code_LB[:, :, None]).any(0)
+    for row, (ids, log_counts) in enumerate(rows_of(sampler.sample(query, 1), ROWS)):
+        found = np.flatnonzero(retrieved_BN[row])
+        best = found[np.argsort(-logits_BN[row, found])[: sampler.k]]
+        np.testing.assert_array_equal(np.sort(ids[log_counts == 0]), np.sort(best))
+        assert (log_counts != 0).sum() == sampler.tail
+
+
+@pytest.mark.parametrize(("name", "case"), [("topk", "few"), ("lsh_topk", "all_ranked")])
+def test_a_normalised_layer_is_ranked_by_its_cosines(name: str, case: str, query: Query) -> None:
+    """What is certain are classes with larger cosines than most, whatever the lengths of the vectors."""
+    layer = OutputLayer(random_layer().table, 4.0)
+    layer.table.weights *= np.geomspace(0.2, 5, N, dtype=np.float32)[:, None]
+    certain_BN = stated_counts(build(name, case, layer), query, 1) == 1
+    logit_BN = layer.query_vectors(query.hidden_BD) @ layer.class_vectors().T + layer.table.bias_view
+    for row in range(ROWS):
+        assert np.exp(logit_BN[row, certain_BN[row]]).mean() > np.exp(logit_BN[row]).mean()

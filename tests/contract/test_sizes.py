@@ -1,0 +1,62 @@
+"""More classes than a float can count, and more draws than classes."""
+
+import numpy as np
+import pytest
+
+from runner.check.cases import NUM_CLASSES, ROWS, cases_of, random_layer, rows_of, stated_counts
+from runner.contracts import Query, TrainingFacts
+from runner.heads.output_layer import OutputLayer
+from runner.samplers import SAMPLERS
+from runner.samplers.static import StaticConfig
+
+N = NUM_CLASSES
+
+
+def test_more_classes_than_a_float_can_count() -> None:
+    """2^24 and more classes: no sampler rounds ids through float32 or stops at torch.multinomial's limit.
+
+    Of draws that are about uniform (class vectors are short), a tenth lies in the last tenth of the classes, and some
+    60 of 8,000 above 2^24, where a float32 has no odd numbers: all even would be one in 2^60.
+    """
+    n = 2**24 + 2**17
+    layer = random_layer(n, 4, norm=1.0)
+    query = Query(
+        hidden_BD=np.ones((2, 4), dtype=np.float32),
+        target_indptr_B1=np.array([0, 1, 2], dtype=np.int64),
+        targets_P=np.array([n - 1, 2**24 + 5], dtype=np.int32),
+    )
+    training = TrainingFacts.one_label_a_row(np.ones(n, dtype=np.int64))
+    some = np.array([0, 2**24 - 1, 2**24, 2**24 + 1, n - 2], dtype=np.int32)
+    for name, options in {
+        "uniform": {"num_samples": 4000, "shared": False, "unique": False},
+        "log_uniform": {"num_samples": 4000},
+        "unigram": {"num_samples": 4000},
+        "exact": {"num_samples": 4000},
+        "lsh": {"num_samples": 4000, "K": 8, "L": 2},
+        "lsh_embedding": {"K": 12, "L": 2},
+        "lsh_topk": {"K": 12, "L": 2},
+        "midx_rq": {"num_samples": 4000},
+        "rff": {"num_samples": 4000, "D": 2},
+        "topk": {"k": 50},
+        "in_batch": {},
+    }.items():
+        sampler = SAMPLERS[name](name=name, **options).build(layer=layer, training=training, seed=1)  # type: ignore[arg-type]
+        for ids, log_counts in rows_of(sampler.sample(query, 1), 2):
+            assert 0 <= ids.min() <= ids.max() < n, name
+            assert np.isfinite(log_counts).all(), name
+            if name not in ("log_uniform", "topk", "in_batch", "lsh_topk", "lsh_embedding"):
+                assert 0.05 < (ids > 0.9 * n).mean() < 0.15, name
+                assert (ids[ids >= 2**24] & 1).any(), f"{name}: odd ids above 2^24 need more than float32"
+        if name != "topk":
+            assert np.isfinite(sampler.log_expected_count(query, some, 1)).all(), name
+        del sampler
+
+
+@pytest.mark.parametrize("name", [name for name, cls in SAMPLERS.items() if issubclass(cls, StaticConfig)])
+@pytest.mark.parametrize("case", ["shared", "per_row", "repeats"])
+def test_more_samples_than_classes(name: str, case: str, layer: OutputLayer, query: Query) -> None:
+    sampler = cases_of(name)[case].build(layer, num_samples=20 * N)
+    proposal = sampler.sample(query, 1)
+    for ids, _ in rows_of(proposal, ROWS):
+        assert len(ids) == 20 * N if case == "repeats" else len(ids) <= N
+    assert (stated_counts(sampler, query, 1) > 0).all()
