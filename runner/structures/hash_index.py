@@ -41,7 +41,7 @@ class HashIndex:
         self.tables = BucketTables(L=L, num_rows=rows, code_bits=self.family.code_bits)
         self.rehashed_rows = 0
         self.last_build = 0
-        self._center_D = np.zeros(dim, dtype=np.float32)
+        self.center_D = np.zeros(dim, dtype=np.float32)
         self._rehash_all()
         self._sort(0)
 
@@ -61,7 +61,7 @@ class HashIndex:
             self._rehash_all()
         elif len(moved_U):
             self.vectors.bring_up(moved_U, step)
-            self.tables.codes[:, moved_U] = self.family.hash(self.vectors.matrix, moved_U, self._center_D)
+            self.tables.codes[:, moved_U] = self.family.hash(self.vectors.matrix, moved_U, self.center_D)
             self.rehashed_rows += len(moved_U)
         self._sort(step)
 
@@ -73,10 +73,10 @@ class HashIndex:
     def _rehash_all(self) -> None:
         matrix = self.vectors.matrix
         if self._centers:
-            column_sums(matrix, self._center_D)
-            self._center_D /= np.float32(self.num_rows)
+            column_sums(matrix, self.center_D)
+            self.center_D /= np.float32(self.num_rows)
         rows = np.arange(self.num_rows, dtype=np.int32)
-        self.family.hash(matrix, rows, self._center_D, out=self.tables.codes)
+        self.family.hash(matrix, rows, self.center_D, out=self.tables.codes)
         self.rehashed_rows += self.num_rows
 
     def _center_holds(self) -> bool:
@@ -84,18 +84,18 @@ class HashIndex:
         if not self._centers:
             return True
         matrix = self.vectors.matrix
-        mean_D = np.empty_like(self._center_D)
+        mean_D = np.empty_like(self.center_D)
         column_sums(matrix, mean_D)
         mean_D /= np.float32(self.num_rows)
         some = matrix[:: max(1, self.num_rows // 1000)]
         spread = np.square(some - mean_D).sum(axis=1).mean()
-        return bool(np.square(mean_D - self._center_D).sum() <= _CENTER_TOLERANCE**2 * spread)
+        return bool(np.square(mean_D - self.center_D).sum() <= _CENTER_TOLERANCE**2 * spread)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return codes and their centre, and what the vectors remember; members are a function of the codes."""
         return {
             "codes": self.tables.codes,
-            "center": self._center_D,
+            "center": self.center_D,
             "built": np.array([self.rehashed_rows, self.last_build], dtype=np.int64),
             **self.vectors.state_dict(),
         }
@@ -103,7 +103,7 @@ class HashIndex:
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore what ``state_dict`` gave."""
         self.tables.codes[...] = state["codes"]
-        self._center_D[...] = state["center"]
+        self.center_D[...] = state["center"]
         self.vectors.load_state_dict(state)
         self.rehashed_rows, last_build = (int(number) for number in state["built"])
         self._sort(last_build)

@@ -35,7 +35,7 @@ def build(name: str, case: str, layer: OutputLayer, **changes: Any) -> Sampler:
 def full_hashing(sampler: Any, layer: OutputLayer) -> np.ndarray:
     """Codes of all class vectors around the centre that the sampler's codes stand around."""
     return sampler.index.family.hash(
-        layer.table.weights, np.arange(layer.num_classes, dtype=np.int32), sampler.index._center_D
+        layer.table.weights, np.arange(layer.num_classes, dtype=np.int32), sampler.index.center_D
     )
 
 

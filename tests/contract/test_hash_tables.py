@@ -68,7 +68,7 @@ def test_many_moved_classes_are_hashed_in_bulk() -> None:
     sampler.note_touched(move_rows(layer, list(range(N // 2 + 1)), 1, seed=1), 1)
     sampler.rebuild(1)
     assert sampler.index.rehashed_rows == 2 * N
-    np.testing.assert_allclose(sampler.index._center_D, layer.table.weights.mean(0), atol=1e-6)
+    np.testing.assert_allclose(sampler.index.center_D, layer.table.weights.mean(0), atol=1e-6)
 
 
 @pytest.mark.parametrize(("share", "center", "bulk"), [(0.05, True, False), (0.2, True, True), (0.2, False, False)])
@@ -76,12 +76,12 @@ def test_a_mean_that_left_the_centre_moves_it(share: float, center: bool, bulk: 
     """``share``: how far the mean moves, in units of the vectors' distance from it; the tolerance is 0.1."""
     layer = random_layer()
     sampler: Any = build("lsh_label", "simhash", layer, center=center)
-    weights, start = layer.table.weights, sampler.index._center_D.copy()
+    weights, start = layer.table.weights, sampler.index.center_D.copy()
     spread = np.sqrt(np.square(weights - weights.mean(0)).sum(1).mean())
     weights += np.float32(share * spread / np.sqrt(DIM))
     sampler.rebuild(1)
     assert sampler.index.rehashed_rows == (2 * N if bulk else N)
-    np.testing.assert_allclose(sampler.index._center_D, weights.mean(0) if bulk else start, atol=1e-6)
+    np.testing.assert_allclose(sampler.index.center_D, weights.mean(0) if bulk else start, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", LNS_NAMES)

@@ -22,7 +22,7 @@ from runner.report.records import OLDER, record_of, status_of
 from runner.report.sweep import sweep_table
 from runner.report.tables import TableSpec, load_table, table_names
 from runner.tasks import TASKS, Classification, LanguageModelling
-from runner.training.experiment import run
+from runner.training.run import run
 
 Write = Callable[..., Path]
 Plan = Callable[..., list[PlannedRun]]
