@@ -8,6 +8,7 @@ dataclass checks ranges. All errors are single lines that list what is valid.
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import re
 import sys
@@ -29,7 +30,7 @@ PLACE_ONLY = (
     "hardware",
     "results_dir",
     "force",
-    "checkpoint_seconds",
+    "checkpoint_every_seconds",
     "keep_weights",
 )  # where and how, never what: not in run_id
 
@@ -54,16 +55,21 @@ class HardwareConfig:
 class EvaluationConfig:
     """When and on how many test rows P@k is measured during training; the end always takes every row.
 
-    ``per_epoch``: evaluations in each epoch, evenly spaced, the last at its end.
+    ``every_epochs``: part of an epoch between two evaluations, at most 1; an epoch always ends with one.
     ``rows``: size of the fixed, seed-independent subset of test rows used during training. A validation text is always
     measured whole.
     """
 
-    per_epoch: int = 4
+    every_epochs: float = 0.25
     rows: int = 2000
 
+    @property
+    def per_epoch(self) -> int:
+        """Evaluations in each epoch."""
+        return math.ceil(1 / self.every_epochs - 1e-6)
+
     def __post_init__(self) -> None:
-        require(self.per_epoch >= 1, "evaluation.per_epoch must be at least 1")
+        require(0 < self.every_epochs <= 1, "evaluation.every_epochs must lie in (0, 1]")
         require(self.rows >= 1, "evaluation.rows must be at least 1")
 
 
@@ -183,7 +189,7 @@ class RunConfig:
     plugins: tuple[str, ...] = ()
     results_dir: str = "results"
     force: bool = False
-    checkpoint_seconds: float = 60.0
+    checkpoint_every_seconds: float = 60.0
     keep_weights: bool | None = None
 
     def __post_init__(self) -> None:
@@ -195,7 +201,7 @@ class RunConfig:
             self.training.decay is None or self.epochs >= 2,
             "training.decay lowers the learning rate from epoch to epoch: epochs must be at least 2",
         )
-        require(self.checkpoint_seconds > 0, "checkpoint_seconds must be above 0")
+        require(self.checkpoint_every_seconds > 0, "checkpoint_every_seconds must be above 0")
         require(bool(self.results_dir), "results_dir must not be empty")
         self.sampler.check_loss(self.loss)
         require(

@@ -157,9 +157,9 @@ def batches_of(task: LanguageModelling, count: int) -> list[TextBatch]:
 
 def refresh_schedule(sampler: Any, training: TrainingFacts) -> tuple[int, float] | None:
     """Steps of the first interval and by what each next one is longer; None for samplers without tables to refresh."""
-    if not hasattr(sampler, "refresh_period"):
+    if not hasattr(sampler, "refresh_every_steps"):
         return None
-    return sampler.refresh_period or max(1, training.steps_per_epoch), getattr(sampler, "refresh_growth", 1.0)
+    return sampler.refresh_every_steps or max(1, training.steps_per_epoch), getattr(sampler, "refresh_growth", 1.0)
 
 
 def refreshed_within(sampler: Any, training: TrainingFacts, steps: int) -> Any:
@@ -168,7 +168,7 @@ def refreshed_within(sampler: Any, training: TrainingFacts, steps: int) -> Any:
     if schedule is None:
         return sampler
     steady = {"refresh_growth": 1.0} if hasattr(sampler, "refresh_growth") else {}
-    return replace(sampler, refresh_period=min(schedule[0], steps), **steady)
+    return replace(sampler, refresh_every_steps=min(schedule[0], steps), **steady)
 
 
 def refreshes_a_step(schedule: tuple[int, float] | None, schedule_steps: int) -> float:

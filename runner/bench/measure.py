@@ -77,7 +77,7 @@ class Entrant:
         self.stages.append({stage: clock.seconds[stage] for stage in STAGES})
         if schedule := contender.refreshes:
             # The rest of the schedule's first interval: drawn but not trained, so that a refresh has as much to do.
-            rest = max(0, schedule.refresh_period - len(queries))
+            rest = max(0, schedule.refresh_every_steps - len(queries))
             for query in workload.queries(rest, plan.batch, seed=1000 + number):
                 workload.step += 1
                 contender.touch(query, workload.step)
@@ -119,11 +119,11 @@ class Entrant:
         if schedule is None:
             return None
         seconds = Spread.of(self.refresh_seconds)
-        number = refreshes_in_schedule(schedule.refresh_period, schedule.refresh_growth, plan.schedule_steps)
+        number = refreshes_in_schedule(schedule.refresh_every_steps, schedule.refresh_growth, plan.schedule_steps)
         per_1k = amortised_refresh(seconds.median, number, steps=plan.schedule_steps, batch=plan.batch)
         return {
             "seconds": asdict(seconds),
-            "interval_steps": max(plan.steps_of(self.contender), schedule.refresh_period),
+            "interval_steps": max(plan.steps_of(self.contender), schedule.refresh_every_steps),
             "refreshes_in_schedule": number,
             "schedule_steps": plan.schedule_steps,
             "s_per_1k_rows": per_1k,

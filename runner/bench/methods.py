@@ -4,7 +4,7 @@
 NUM_SAMPLES = 3351
 
 # Each row's best few, and every row gets them all.
-_SHARED = ["sampler.shared=true", "sampler.max_hits=4"]
+_SHARED = ["sampler.shared=true", "sampler.max_retrieved=4"]
 
 # Name -> Hydra overrides. A new method of the runner is one line here.
 METHODS: dict[str, list[str]] = {
@@ -36,7 +36,7 @@ SAMPLERS: dict[str, list[str]] = {
     "unigram": ["sampler=unigram", *_EACH_ROW],
     "lsh": ["sampler=lsh", *_EACH],
     "lsh_topk": ["sampler=lsh_topk"],
-    "sphere": ["sampler=sphere", *_EACH],
+    "sphere": ["sampler=quadratic", *_EACH],
     "rff": ["sampler=rff", *_EACH],
     "rff_D50": ["sampler=rff", "sampler.D=50", *_EACH],
     "rff_D200": ["sampler=rff", "sampler.D=200", *_EACH],
@@ -60,13 +60,13 @@ LANGUAGE_METHODS: dict[str, list[str]] = {
     "uniform_shared": ["sampler=uniform", "sampler.num_samples=1000", *_CORRECTED],
     "unigram": ["sampler=unigram", *_EACH_ROW, *_CORRECTED],
     "lsh": ["sampler=lsh", "sampler.K=4", "sampler.L=16", *_EACH_TOKEN],
-    "sphere": ["sampler=sphere", "sampler.alpha=100", *_EACH_TOKEN],
-    "rff": ["sampler=rff", "sampler.D=32", "sampler.nu=4", "sampler.refresh_period=10", *_EACH_TOKEN],
+    "sphere": ["sampler=quadratic", "sampler.alpha=100", *_EACH_TOKEN],
+    "rff": ["sampler=rff", "sampler.D=32", "sampler.nu=4", "sampler.refresh_every_steps=10", *_EACH_TOKEN],
     "midx_pq": ["sampler=midx_pq", "sampler.codewords=32", *_EACH_TOKEN],
     "midx_rq": ["sampler=midx_rq", "sampler.codewords=32", *_EACH_TOKEN],
     "exact": ["sampler=exact", *_EACH],  # outside of the targets, whose count is 0
     "ns": ["sampler=uniform", "sampler.num_samples={nearest_and_tail}", "sampler.shared=false", "sampler.unique=false"],
-    "lsh_topk": ["sampler=lsh_topk", "sampler.refresh_period=1", "sampler.refresh_growth=1.0"],
+    "lsh_topk": ["sampler=lsh_topk", "sampler.refresh_every_steps=1", "sampler.refresh_growth=1.0"],
     "lsh_topk_lazy": ["sampler=lsh_topk"],
     "torch_full": ["sampler=full"],
 }

@@ -184,7 +184,7 @@ def _layer_seconds(run: PlannedRun, num_classes: int, dense_row: float) -> float
         return 3 * dense_row
     if sampler.name == "rff":
         return gathered + 4.0 * sampler.D * candidates * math.log2(num_classes) / _TREE_FLOPS
-    if sampler.name in ("topk", "exact", "quadratic", "sphere", "midx_exact"):
+    if sampler.name in ("topk", "exact", "quadratic", "midx_exact"):
         return 1.5 * dense_row + gathered
     if sampler.name.startswith("lsh"):
         return gathered * (1 + sampler.L / 400)
@@ -232,7 +232,7 @@ def _weights_between(model: Any) -> int:
     return model.layers * model.embedding * (4 * model.embedding + 2 * model.feed_forward)
 
 
-_OF_SPEED = ("shared", "products", "D", "num_samples", "refresh_period")  # settings of samplers
+_OF_SPEED = ("shared", "products", "D", "num_samples", "refresh_every_steps")  # settings of samplers
 
 
 def _is_alike(record: RunRecord, run: PlannedRun) -> bool:

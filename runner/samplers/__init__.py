@@ -26,7 +26,6 @@ SAMPLERS: dict[str, type[SamplerConfig]] = {
     "lsh": LshBucketConfig,
     "lsh_topk": LshTopKConfig,
     "quadratic": QuadraticConfig,
-    "sphere": QuadraticConfig,
     "rff": RffConfig,
     "midx_pq": MidxPqConfig,
     "midx_rq": MidxRqConfig,

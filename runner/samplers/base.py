@@ -115,8 +115,8 @@ class SamplerConfig(ABC):
         if self.can_draw_every_class:
             return
         way_out = "; take loss=active_set or sampled_softmax without correct_target"
-        if hasattr(self, "tail_candidates"):
-            way_out += ", or sampler.tail_candidates of at least 1"
+        if hasattr(self, "num_tail"):
+            way_out += ", or sampler.num_tail of at least 1"
         if hasattr(self, "uniform_share"):
             way_out += ", or sampler.uniform_share above 0"
         if loss.corrects_targets:

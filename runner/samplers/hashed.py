@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @njit(cache=True, inline="always")
-def window_of_bucket(start, table, code, bucket_cap, key):
+def window_of_bucket(start, table, code, max_per_bucket, key):
     """Begin and size of a bucket, and where in it to start reading.
 
     A full bucket is read as a window at a random place, so that each member is as likely.
@@ -34,7 +34,7 @@ def window_of_bucket(start, table, code, bucket_cap, key):
     begin = np.int64(start[table, code])
     size = np.int64(start[table, code + 1]) - begin
     offset = np.int64(0)
-    if size > bucket_cap:
+    if size > max_per_bucket:
         offset = rng.below(rng.word(key, -1 - table), size)
     return begin, size, offset
 
@@ -74,7 +74,8 @@ class HashedConfig(SamplerConfig):
     center: hash class vectors minus their mean. The mean adds the same to every logit, so the softmax does not see it,
     but training makes it large and then all vectors look alike to a hash of angles. A normalised layer's logits are
     cosines, which the mean does change: there vectors are hashed as they are.
-    refresh_period: steps until the tables are first rebuilt; each following interval is refresh_growth times longer.
+    refresh_every_steps: steps until the tables are first rebuilt; each following interval is refresh_growth times as
+    long.
     """
 
     random_tables: ClassVar[bool] = True
@@ -83,7 +84,7 @@ class HashedConfig(SamplerConfig):
     hash: Literal["simhash", "dwta"] = "simhash"
     bin_size: int = 8
     center: bool = True
-    refresh_period: int = 50
+    refresh_every_steps: int = 50
     refresh_growth: float = 1.1
 
     def __post_init__(self) -> None:
@@ -91,7 +92,7 @@ class HashedConfig(SamplerConfig):
         if self.hash == "simhash":  # dwta folds its codes to the number of classes, simhash does not
             require(self.L * 2**self.K <= 2**28, "sampler.L times 2^sampler.K must be at most 2^28 buckets (1 GB)")
         require(1 <= self.L <= 4096, "sampler.L must lie in [1, 4096]")
-        require(self.refresh_period >= 1, "sampler.refresh_period must be at least 1 step")
+        require(self.refresh_every_steps >= 1, "sampler.refresh_every_steps must be at least 1 step")
         require(self.refresh_growth >= 1, "sampler.refresh_growth must be at least 1")
 
 
@@ -109,7 +110,7 @@ class Hashed(Sampler):
             center=config.center and layer.scale is None, seed=seed,
         )  # fmt: skip
         self.refreshes = 0
-        self.next_refresh = float(config.refresh_period)
+        self.next_refresh = float(config.refresh_every_steps)
 
     @property
     def tables(self) -> BucketTables:
@@ -131,7 +132,7 @@ class Hashed(Sampler):
             return False
         self.rebuild(step)
         self.refreshes += 1
-        period = self.config.refresh_period * self.config.refresh_growth**self.refreshes
+        period = self.config.refresh_every_steps * self.config.refresh_growth**self.refreshes
         self.next_refresh = step + period
         return True
 

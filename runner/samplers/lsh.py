@@ -6,8 +6,9 @@ union S of the buckets its query falls into, read table by table until |S| excee
 
 Expected counts, given the tables: 1 for S, |T| / (n - |S|) for every other class. That is exact for any tables,
 bucket cap and budget, because T is drawn independently of how S came about, so with at least one tail class
-the corrected partition estimate is unbiased. A tail drawn from a static distribution instead (``tail``) gives each
-class outside S that distribution's own count. The LNS paper uses no correction (``loss=active_set``).
+the corrected partition estimate is unbiased. A tail drawn from a static distribution instead
+(``tail_distribution``) gives each class outside S that distribution's own count. The LNS paper uses no correction
+(``loss=active_set``).
 
 @inproceedings{daghaghi2021tale, title={A Tale of Two Efficient and Informative Negative Sampling
 Distributions}, author={Daghaghi, Shabnam and Medini, Tharun and Meisburger, Nicholas and Chen, Beidi and
@@ -60,7 +61,7 @@ def _keep_most_met(ids, length, keep, count, by_count):
 
 @njit(cache=True, parallel=True)
 def _retrieve(
-    codes_LQ, query_indptr_B1, start, members, bucket_cap, budget, max_hits, min_candidates, tail, seed, step,
+    codes_LQ, query_indptr_B1, start, members, max_per_bucket, budget, max_retrieved, min_candidates, tail, seed, step,
     count, ids_BM,
 ):  # fmt: skip
     """Fill ids_BM with S then T for each row; return |S| and |S| + |T|.
@@ -81,7 +82,7 @@ def _retrieve(
             # Buckets lie anywhere in memory: ask for all of them before the first is needed.
             for table in range(num_tables):
                 for query in range(query_indptr_B1[row], query_indptr_B1[row + 1]):
-                    begin, size, offset = window_of_bucket(start, table, codes_LQ[table, query], bucket_cap, key)
+                    begin, size, offset = window_of_bucket(start, table, codes_LQ[table, query], max_per_bucket, key)
                     prefetch_element(members, table, begin + offset)
             # Start anywhere, so that what the budget or ties cut off is not always from the same tables.
             first = rng.below(rng.word(key, -1 - num_tables), num_tables)
@@ -90,8 +91,8 @@ def _retrieve(
                 if length > budget:
                     break
                 for query in range(query_indptr_B1[row], query_indptr_B1[row + 1]):
-                    begin, size, offset = window_of_bucket(start, table, codes_LQ[table, query], bucket_cap, key)
-                    for i in range(min(size, bucket_cap)):
+                    begin, size, offset = window_of_bucket(start, table, codes_LQ[table, query], max_per_bucket, key)
+                    for i in range(min(size, max_per_bucket)):
                         place = offset + i
                         if place >= size:
                             place -= size
@@ -102,8 +103,8 @@ def _retrieve(
                             length += 1
                         if met < 255:
                             count[worker, candidate] = met + 1
-            if length > max_hits:
-                length = _keep_most_met(ids_BM[row], length, max_hits, count[worker], by_count)
+            if length > max_retrieved:
+                length = _keep_most_met(ids_BM[row], length, max_retrieved, count[worker], by_count)
             num_hits[row] = length
             wanted = min(max(tail, min_candidates - length), num_classes - length)
             length = draw_outside(ids_BM[row], length, length + wanted, num_classes, count[worker], key)
@@ -144,37 +145,38 @@ def _target_counts(target_indptr_B1, targets_P, indptr_B1, ids_N, log_count_N, l
                     out_P[t] = np.float32(0.0)
 
 
-_EVERY_BUCKET = {"bucket_cap": 120, "sparsity_budget": 1.0, "min_candidates": 1, "refresh_period": 3}
+_EVERY_BUCKET = {"max_per_bucket": 120, "sparsity_budget": 1.0, "min_candidates": 1, "refresh_every_steps": 3}
 _CONTRACT_CASES: dict[str, dict[str, Any]] = {
     # Whole buckets and no budget: what is retrieved is the same at each step.
-    "simhash": {**_EVERY_BUCKET, "K": 4, "L": 3, "min_candidates": 20, "tail_candidates": 15},
+    "simhash": {**_EVERY_BUCKET, "K": 4, "L": 3, "min_candidates": 20, "num_tail": 15},
     "dwta": {
-        **_EVERY_BUCKET, "hash": "dwta", "K": 2, "L": 3, "bin_size": 4, "min_candidates": 20, "tail_candidates": 15,
+        **_EVERY_BUCKET, "hash": "dwta", "K": 2, "L": 3, "bin_size": 4, "min_candidates": 20, "num_tail": 15,
     },
     # Buckets above the cap, tables above the budget.
     "simhash_capped": {
-        "K": 2, "L": 4, "bucket_cap": 4, "sparsity_budget": 0.05, "min_candidates": 30, "tail_candidates": 5,
-        "refresh_period": 3,
+        "K": 2, "L": 4, "max_per_bucket": 4, "sparsity_budget": 0.05, "min_candidates": 30, "num_tail": 5,
+        "refresh_every_steps": 3,
     },
     "dwta_folded": {
-        "hash": "dwta", "K": 6, "L": 5, "bin_size": 8, "bucket_cap": 2, "sparsity_budget": 0.1,
-        "min_candidates": 1, "tail_candidates": 90, "refresh_period": 3,
+        "hash": "dwta", "K": 6, "L": 5, "bin_size": 8, "max_per_bucket": 2, "sparsity_budget": 0.1,
+        "min_candidates": 1, "num_tail": 90, "refresh_every_steps": 3,
     },
-    "shared": {**_EVERY_BUCKET, "K": 5, "L": 2, "tail_candidates": 15, "shared": True},
+    "shared": {**_EVERY_BUCKET, "K": 5, "L": 2, "num_tail": 15, "shared": True},
     # A tail only because little is retrieved.
     "shared_topped_up": {
-        "K": 7, "L": 1, "bucket_cap": 4, "sparsity_budget": 0.1, "min_candidates": 60, "tail_candidates": 0,
-        "shared": True, "refresh_period": 3,
+        "K": 7, "L": 1, "max_per_bucket": 4, "sparsity_budget": 0.1, "min_candidates": 60, "num_tail": 0,
+        "shared": True, "refresh_every_steps": 3,
     },
     "shared_log_uniform_tail": {
-        **_EVERY_BUCKET, "K": 5, "L": 2, "tail": "log_uniform", "tail_candidates": 25, "shared": True,
+        **_EVERY_BUCKET, "K": 5, "L": 2, "tail_distribution": "log_uniform", "num_tail": 25, "shared": True,
     },
     "shared_unigram_tail": {
-        **_EVERY_BUCKET, "K": 4, "L": 2, "max_hits": 3, "tail": "unigram", "tail_candidates": 25, "shared": True,
+        **_EVERY_BUCKET, "K": 4, "L": 2, "max_retrieved": 3, "tail_distribution": "unigram", "num_tail": 25,
+        "shared": True,
     },
-    "max_hits": {**_EVERY_BUCKET, "K": 3, "L": 6, "max_hits": 10, "tail_candidates": 15},
-    "shared_max_hits": {
-        **_EVERY_BUCKET, "hash": "dwta", "K": 2, "L": 6, "bin_size": 4, "max_hits": 4, "tail_candidates": 15,
+    "max_retrieved": {**_EVERY_BUCKET, "K": 3, "L": 6, "max_retrieved": 10, "num_tail": 15},
+    "shared_max_retrieved": {
+        **_EVERY_BUCKET, "hash": "dwta", "K": 2, "L": 6, "bin_size": 4, "max_retrieved": 4, "num_tail": 15,
         "shared": True,
     },
 }  # fmt: skip
@@ -184,38 +186,40 @@ _CONTRACT_CASES: dict[str, dict[str, Any]] = {
 class LshConfig(HashedConfig):
     """Settings of both LNS samplers; K and L are the paper's.
 
-    bucket_cap: most ids read from one bucket. sparsity_budget: stop reading tables when |S| / n exceeds it.
-    max_hits: of what a row retrieved, keep only so many classes, those met in most buckets.
-    min_candidates: rows with fewer retrieved classes are topped up uniformly. tail_candidates: always add at
+    max_per_bucket: most ids read from one bucket. sparsity_budget: stop reading tables when |S| / n exceeds it.
+    max_retrieved: of what a row retrieved, keep only so many classes, those met in most buckets.
+    min_candidates: rows with fewer retrieved classes are topped up uniformly. num_tail: always add at
     least so many uniform ones. shared: one proposal for the batch, the union of what its rows retrieved and one tail;
-    every row then meets the others' hard classes too, in dense products. tail: what a shared tail is drawn from;
-    other than uniform it has tail_candidates draws with their own expected counts.
+    every row then meets the others' hard classes too, in dense products. tail_distribution: what a shared tail is drawn
+    from; other than uniform, it has num_tail draws with their own expected counts.
     """
 
     losses: ClassVar[tuple[str, ...]] = customary("active_set", HashedConfig.losses)
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = _CONTRACT_CASES
-    bucket_cap: int = 16
+    max_per_bucket: int = 16
     sparsity_budget: float = 0.05
-    max_hits: int | None = None
+    max_retrieved: int | None = None
     min_candidates: int = 500
-    tail_candidates: int = 0
-    tail: Literal["uniform", "log_uniform", "unigram"] = "uniform"
+    num_tail: int = 0
+    tail_distribution: Literal["uniform", "log_uniform", "unigram"] = "uniform"
     shared: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.bucket_cap >= 1, "sampler.bucket_cap must be at least 1")
+        require(self.max_per_bucket >= 1, "sampler.max_per_bucket must be at least 1")
         require(0 < self.sparsity_budget <= 1, "sampler.sparsity_budget must lie in (0, 1]")
-        require(self.max_hits is None or self.max_hits >= 1, "sampler.max_hits must be null or at least 1")
+        most = self.max_retrieved
+        require(most is None or most >= 1, "sampler.max_retrieved must be null or at least 1")
         require(self.min_candidates >= 1, "sampler.min_candidates must be at least 1")
-        require(self.tail_candidates >= 0, "sampler.tail_candidates must be 0 or more")
-        if self.tail != "uniform":
-            require(self.shared, f"sampler.tail={self.tail} needs sampler.shared=true: a tail of each row is uniform")
-            require(self.tail_candidates >= 1, f"sampler.tail={self.tail} needs sampler.tail_candidates of at least 1")
+        require(self.num_tail >= 0, "sampler.num_tail must be 0 or more")
+        if self.tail_distribution != "uniform":
+            chosen = f"sampler.tail_distribution={self.tail_distribution}"
+            require(self.shared, f"{chosen} needs sampler.shared=true: a tail of each row is uniform")
+            require(self.num_tail >= 1, f"{chosen} needs sampler.num_tail of at least 1")
 
     @property
     def can_draw_every_class(self) -> bool:
-        return self.tail_candidates >= 1
+        return self.num_tail >= 1
 
     @property
     @abstractmethod
@@ -224,9 +228,9 @@ class LshConfig(HashedConfig):
 
     def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
         tail = None
-        if self.tail != "uniform":
-            config = {"log_uniform": LogUniformConfig, "unigram": UnigramConfig}[self.tail](
-                name=self.tail, num_samples=self.tail_candidates
+        if self.tail_distribution != "uniform":
+            config = {"log_uniform": LogUniformConfig, "unigram": UnigramConfig}[self.tail_distribution](
+                name=self.tail_distribution, num_samples=self.num_tail
             )
             tail = Static(config, config.distribution(training.label_counts_N), seed)
         return Lsh(self, layer, seed, tail)
@@ -268,14 +272,14 @@ class Lsh(Hashed):
         codes_LQ, query_indptr = self._query_codes(query)
         budget = int(config.sparsity_budget * self.num_classes)
         # The last table read may overshoot the budget by one bucket for each of the row's queries.
-        most_of_a_table = config.bucket_cap * int(np.diff(query_indptr).max(initial=1))
+        most_of_a_table = config.max_per_bucket * int(np.diff(query_indptr).max(initial=1))
         union = min(self.num_classes, budget + 1 + most_of_a_table, config.L * most_of_a_table)
-        width = min(self.num_classes, max(union + config.tail_candidates, config.min_candidates))
+        width = min(self.num_classes, max(union + config.num_tail, config.min_candidates))
         ids_BM = np.empty((query.num_rows, width), dtype=np.int32)
         num_hits, lengths = _retrieve(
-            codes_LQ, query_indptr, self.tables.start, self.tables.members, config.bucket_cap, budget,
-            config.max_hits or self.num_classes, 0 if config.shared else config.min_candidates,
-            0 if config.shared else config.tail_candidates, self.seed, step, self._count, ids_BM,
+            codes_LQ, query_indptr, self.tables.start, self.tables.members, config.max_per_bucket, budget,
+            config.max_retrieved or self.num_classes, 0 if config.shared else config.min_candidates,
+            0 if config.shared else config.num_tail, self.seed, step, self._count, ids_BM,
         )  # fmt: skip
         if config.shared:
             return self._share(ids_BM, num_hits, step)
@@ -303,7 +307,7 @@ class Lsh(Hashed):
         """Classes drawn without replacement from outside ``hits`` (ascending), and their log expected counts."""
         config = self.config
         outside = self.num_classes - len(hits)
-        wanted = min(max(config.tail_candidates, config.min_candidates - len(hits)), outside)
+        wanted = min(max(config.num_tail, config.min_candidates - len(hits)), outside)
         # Positions among the classes outside, then the classes themselves: shift by the hits below.
         position = np.sort(rng.generator(self.seed, rng.SAMPLE, step).choice(outside, wanted, replace=False))
         tail = position + np.searchsorted(hits - np.arange(len(hits)), position, side="right")

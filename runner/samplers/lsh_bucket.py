@@ -105,10 +105,10 @@ class LshBucketConfig(HashedConfig):
     """``num_samples`` draws a row, with replacement; ``uniform_share`` of them from all classes."""
 
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "simhash": {"num_samples": 40, "K": 4, "L": 5, "refresh_period": 3},
-        "dwta": {"num_samples": 40, "hash": "dwta", "K": 1, "bin_size": 4, "L": 3, "refresh_period": 3},
-        "empty_buckets": {"num_samples": 40, "K": 9, "L": 2, "refresh_period": 3},
-        "published": {"num_samples": 40, "K": 3, "L": 2, "uniform_share": 0.0, "refresh_period": 3},
+        "simhash": {"num_samples": 40, "K": 4, "L": 5, "refresh_every_steps": 3},
+        "dwta": {"num_samples": 40, "hash": "dwta", "K": 1, "bin_size": 4, "L": 3, "refresh_every_steps": 3},
+        "empty_buckets": {"num_samples": 40, "K": 9, "L": 2, "refresh_every_steps": 3},
+        "published": {"num_samples": 40, "K": 3, "L": 2, "uniform_share": 0.0, "refresh_every_steps": 3},
     }
     K: int = 4
     L: int = 16

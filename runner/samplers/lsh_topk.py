@@ -6,7 +6,7 @@ expected count is 1 in S and l / (n - |S|) elsewhere, so sum_S e^o + (n - |S|) /
 without bias whatever the tables found. The paper's loss is ``loss=partition_estimate``: -o_y + log of that estimate.
 
 The paper has k = 10 sqrt(n), l = sqrt(n), log2(n) bits a table and as many tables as recall asks for, and hashes the
-touched classes again after every step (``refresh_period: 1``, ``refresh_growth: 1``).
+touched classes again after every step (``refresh_every_steps: 1``, ``refresh_growth: 1``).
 
 @article{levy2018lsh, title={LSH Softmax: Sub-Linear Learning and Inference of the Softmax Layer in Deep Architectures},
 author={Levy, Daniel and Chan, Danlu and Ermon, Stefano}, year={2018}}
@@ -68,7 +68,20 @@ def _keep_largest(ids, logits, length, k, count):
 
 @njit(cache=True, parallel=True)
 def _nearest_and_tail(
-    codes_LB, start, members, bucket_cap, query_BD, weights_ND, bias_N, normalize, k, tail, seed, step, count, ids_BW
+    codes_LB,
+    start,
+    members,
+    max_per_bucket,
+    query_BD,
+    weights_ND,
+    bias_N,
+    normalize,
+    k,
+    tail,
+    seed,
+    step,
+    count,
+    ids_BW,
 ):
     """Fill ids_BW with S then T for each row; return |S| and |S| + |T|. count: (workers, n) uint8 zeros, left so."""
     rows = ids_BW.shape[0]
@@ -83,8 +96,8 @@ def _nearest_and_tail(
             ids = ids_BW[row]
             length = 0
             for table in range(num_tables):
-                begin, size, offset = window_of_bucket(start, table, codes_LB[table, row], bucket_cap, key)
-                for i in range(min(size, bucket_cap)):
+                begin, size, offset = window_of_bucket(start, table, codes_LB[table, row], max_per_bucket, key)
+                for i in range(min(size, max_per_bucket)):
                     place = offset + i
                     if place >= size:
                         place -= size
@@ -108,30 +121,30 @@ def _nearest_and_tail(
 
 @dataclass(frozen=True, kw_only=True)
 class LshTopKConfig(HashedConfig):
-    """``k`` nearest classes (null: 10 sqrt(n)) and ``tail_candidates`` uniform ones (null: sqrt(n)) for each row.
+    """``num_nearest`` classes (null: 10 sqrt(n)) and ``num_tail`` uniform ones (null: sqrt(n)) for each row.
 
-    ``bucket_cap``: most ids read from one bucket. Vectors are ranked as the optimizer last wrote them; under
+    ``max_per_bucket``: most ids read from one bucket. Vectors are ranked as the optimizer last wrote them; under
     ``optimizer.rows=catch_up`` those of classes not read lately lag by what is left of their momentum.
     """
 
     losses: ClassVar[tuple[str, ...]] = customary("partition_estimate", HashedConfig.losses)
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "all_ranked": {"K": 1, "L": 6, "k": 20, "tail_candidates": 15, "refresh_period": 3},
-        "few_retrieved": {"K": 5, "L": 2, "k": 60, "tail_candidates": 15, "refresh_period": 3},
-        "capped": {"K": 2, "L": 4, "k": 10, "tail_candidates": 30, "bucket_cap": 5, "refresh_period": 3},
+        "all_ranked": {"K": 1, "L": 6, "num_nearest": 20, "num_tail": 15, "refresh_every_steps": 3},
+        "few_retrieved": {"K": 5, "L": 2, "num_nearest": 60, "num_tail": 15, "refresh_every_steps": 3},
+        "capped": {"K": 2, "L": 4, "num_nearest": 10, "num_tail": 30, "max_per_bucket": 5, "refresh_every_steps": 3},
     }
     K: int = 7
     L: int = 32
-    k: int | None = None
-    tail_candidates: int | None = None
-    bucket_cap: int = 1024
+    num_nearest: int | None = None
+    num_tail: int | None = None
+    max_per_bucket: int = 1024
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.k is None or self.k >= 1, "sampler.k must be null or at least 1")
-        tail = self.tail_candidates
-        require(tail is None or tail >= 1, "sampler.tail_candidates must be null or at least 1")
-        require(self.bucket_cap >= 1, "sampler.bucket_cap must be at least 1")
+        require(self.num_nearest is None or self.num_nearest >= 1, "sampler.num_nearest must be null or at least 1")
+        tail = self.num_tail
+        require(tail is None or tail >= 1, "sampler.num_tail must be null or at least 1")
+        require(self.max_per_bucket >= 1, "sampler.max_per_bucket must be at least 1")
 
     def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
         return LshTopK(self, layer, seed)
@@ -143,17 +156,17 @@ class LshTopK(Hashed):
     def __init__(self, config: LshTopKConfig, layer: "OutputLayer", seed: int) -> None:
         super().__init__(config, layer, seed)
         usual_k, usual_tail = usual_sizes(self.num_classes)
-        self.k = min(self.num_classes, config.k or usual_k)
-        self.tail = min(self.num_classes, config.tail_candidates or usual_tail)
+        self.k = min(self.num_classes, config.num_nearest or usual_k)
+        self.tail = min(self.num_classes, config.num_tail or usual_tail)
         self._count = np.zeros((get_num_threads(), self.num_classes), dtype=np.uint8)
 
     def nearest_and_tail(self, query: Query, step: int, tail: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """ids (B, W), of which row b has S = ids[b, : nearest_B[b]] and T = ids[b, nearest_B[b] : length_B[b]]."""
         config, layer, table = self.config, self.layer, self.layer.table
-        width = min(self.num_classes, max(config.L * config.bucket_cap, self.k) + tail)
+        width = min(self.num_classes, max(config.L * config.max_per_bucket, self.k) + tail)
         ids_BW = np.empty((query.num_rows, width), dtype=np.int32)
         nearest_B, length_B = _nearest_and_tail(
-            self.hidden_codes(query), self.tables.start, self.tables.members, config.bucket_cap,
+            self.hidden_codes(query), self.tables.start, self.tables.members, config.max_per_bucket,
             layer.query_vectors(query.hidden_BD), table.weights, table.bias_view, layer.scale is not None,
             self.k, tail, self.seed, step, self._count, ids_BW,
         )  # fmt: skip

@@ -182,29 +182,31 @@ def _running_sums(weight_N, start, members_N):
 # ---------------------------------------------------------------- settings
 
 
-FEW_CODEWORDS = {"num_samples": 40, "codewords": 6, "refresh_period": 3}  # for cases of contracts
+FEW_CODEWORDS = {"num_samples": 40, "codewords": 6, "refresh_every_steps": 3}  # for cases of contracts
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexConfig(SamplerConfig):
     """Settings of every MIDX sampler.
 
-    codewords: C of each codebook, for C^2 cells. refresh_period: steps between rebuilds of the index; null: once an
-    epoch. kmeans_rows: classes that k-means sees, drawn anew at each rebuild. kmeans_iterations: its most passes.
+    codewords: C of each codebook, for C^2 cells. refresh_every_steps: steps between rebuilds of the index; null: once
+    an epoch. kmeans_rows: classes that k-means sees, drawn anew at each rebuild. kmeans_iterations: its most passes.
     """
 
     refuses_nan: ClassVar[bool] = True
     num_samples: int = 100
     codewords: int = 32
-    refresh_period: int | None = None
+    refresh_every_steps: int | None = None
     kmeans_rows: int = 16384
     kmeans_iterations: int = 20
 
     def __post_init__(self) -> None:
         require(self.num_samples >= 1, "sampler.num_samples must be at least 1")
         require(1 <= self.codewords <= 1024, "sampler.codewords must lie in [1, 1024]")
-        period = self.refresh_period
-        require(period is None or period >= 1, "sampler.refresh_period must be null (once an epoch) or at least 1 step")
+        period = self.refresh_every_steps
+        require(
+            period is None or period >= 1, "sampler.refresh_every_steps must be null (once an epoch) or at least 1 step"
+        )
         require(self.kmeans_rows >= 1, "sampler.kmeans_rows must be at least 1")
         require(self.kmeans_iterations >= 1, "sampler.kmeans_iterations must be at least 1")
 
@@ -220,7 +222,7 @@ class IndexConfig(SamplerConfig):
 
     def period(self, training: TrainingFacts) -> int:
         """Steps between rebuilds."""
-        return self.refresh_period or max(1, training.steps_per_epoch)
+        return self.refresh_every_steps or max(1, training.steps_per_epoch)
 
     def build_quantizer(self) -> Quantizer:
         return Quantizer(

@@ -35,8 +35,8 @@ from runner.structures.sum_tree import MOST_CLASSES, SumTree
 if TYPE_CHECKING:
     from runner.heads.output_layer import OutputLayer
 
-_FEW = {"num_samples": 40, "D": 64, "nu": 1.0, "refresh_period": 3}
-_NEGATIVE = {"num_samples": 40, "D": 5, "nu": 4.0, "refresh_period": 3}
+_FEW = {"num_samples": 40, "D": 64, "nu": 1.0, "refresh_every_steps": 3}
+_NEGATIVE = {"num_samples": 40, "D": 5, "nu": 4.0, "refresh_every_steps": 3}
 _BLOCK = 16  # classes of a leaf: with fewer, sums take more memory than features; with more, a draw reads more
 
 
@@ -48,7 +48,7 @@ class RffConfig(SamplerConfig):
     tree: false evaluates all classes for every query and clamps each by itself, for few classes.
     shared: one draw for the batch, from the mean of its rows' kernels (phi is linear in the query, so one walk does
     it); false: each row draws for itself.
-    refresh_period: steps between refreshes of the features of touched classes.
+    refresh_every_steps: steps between refreshes of the features of touched classes.
     """
 
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -67,13 +67,13 @@ class RffConfig(SamplerConfig):
     features: Literal["plain", "orthogonal"] = "plain"
     tree: bool = True
     shared: bool = False
-    refresh_period: int = 1
+    refresh_every_steps: int = 1
 
     def __post_init__(self) -> None:
         require(self.num_samples >= 1, "sampler.num_samples must be at least 1")
         require(1 <= self.D <= 2**16, "sampler.D must lie in [1, 65536]")
         require(0 < self.nu <= 100, "sampler.nu must lie in (0, 100]")
-        require(self.refresh_period >= 1, "sampler.refresh_period must be at least 1 step")
+        require(self.refresh_every_steps >= 1, "sampler.refresh_every_steps must be at least 1 step")
 
     @property
     def floor(self) -> float:
@@ -145,7 +145,7 @@ class Rff(Sampler):
     def refresh(self, query: Query, step: int, touched_U: np.ndarray) -> bool:
         """Bring the features of the classes that moved up to date, when due."""
         self.classes.note_touched(touched_U, step)
-        if step < self.last_refresh + self.config.refresh_period:
+        if step < self.last_refresh + self.config.refresh_every_steps:
             return False
         moved = self._moved(step)
         self.last_refresh = step

@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TopKConfig(SamplerConfig):
-    """``k`` candidates a row (fewer when there are fewer classes)."""
+    """Take ``num_nearest`` candidates a row (fewer when there are fewer classes)."""
 
     losses: ClassVar[tuple[str, ...]] = ("active_set", "sampled_softmax")
     by_chance: ClassVar[bool] = False
-    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {"few": {"k": 25}}
-    k: int = 1000
+    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {"few": {"num_nearest": 25}}
+    num_nearest: int = 1000
 
     def __post_init__(self) -> None:
-        require(self.k >= 1, "sampler.k must be at least 1")
+        require(self.num_nearest >= 1, "sampler.num_nearest must be at least 1")
 
     @property
     def can_draw_every_class(self) -> bool:
         return False
 
     def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
-        return TopK(min(self.k, layer.num_classes), layer)
+        return TopK(min(self.num_nearest, layer.num_classes), layer)
 
 
 class TopK(Sampler):

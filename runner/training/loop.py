@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from runner.config import RunConfig
+from runner.config import EvaluationConfig, RunConfig
 from runner.diagnosis.by_rank import proposal_of
 from runner.diagnosis.divergence import divergence_of
 from runner.errors import Diverged
@@ -57,6 +57,14 @@ def stop_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
+def evaluation_steps(evaluation: EvaluationConfig, steps_per_epoch: int) -> set[int]:
+    """Steps of an epoch (1-based) after which the network is evaluated, evenly spaced, the last step among them."""
+    count = evaluation.per_epoch
+    fractions = np.minimum(np.arange(1, count + 1) * evaluation.every_epochs, 1)
+    fractions[-1] = 1
+    return set(np.ceil(np.round(fractions * steps_per_epoch, 3)).astype(int).tolist())
+
+
 class Training:
     """A run in progress: what never changes is set here, what changes is in ``progress``, the network and its sampler.
 
@@ -92,8 +100,7 @@ class Training:
         self.last_step = config.epochs * self.per_epoch
         if config.max_steps is not None:
             self.last_step = min(self.last_step, config.max_steps)
-        fractions = np.arange(1, config.evaluation.per_epoch + 1) / config.evaluation.per_epoch
-        self.evaluate_after = set(np.ceil(fractions * self.per_epoch).astype(int).tolist())
+        self.evaluate_after = evaluation_steps(config.evaluation, self.per_epoch)
         self.probe = task.glance()
         self.diagnosed = task.probe(config.diagnostics.rows)
         self.progress = Progress(best_lr=config.optimizer.lr)
@@ -134,7 +141,7 @@ class Training:
                     print(f"interrupted: a checkpoint is saved; {again} continues", file=sys.stderr)
                     raise KeyboardInterrupt
                 # Saving takes at most a twentieth of the time, however large the model.
-                if time.perf_counter() - saved_at > max(config.checkpoint_seconds, 20 * save_cost):
+                if time.perf_counter() - saved_at > max(config.checkpoint_every_seconds, 20 * save_cost):
                     begin = time.perf_counter()
                     self._save()
                     saved_at = time.perf_counter()

@@ -121,9 +121,9 @@ def test_each_pair_of_sampler_and_loss_converts_or_says_what_would(
         with pytest.raises(ConfigError, match=r"can not draw them"):
             pair()
     elif loss in NEED_EVERY_CLASS and sampler in ("lsh_label", "lsh_embedding"):
-        with pytest.raises(ConfigError, match=r"can not draw them.*sampler\.tail_candidates of at least 1"):
+        with pytest.raises(ConfigError, match=r"can not draw them.*sampler\.num_tail of at least 1"):
             pair()
-        assert pair(tail_candidates=1).loss.name == loss
+        assert pair(num_tail=1).loss.name == loss
     else:
         assert pair().loss.name == loss
 
@@ -180,7 +180,7 @@ BASE = ["sampler=lsh_label"]
 
 
 @pytest.mark.parametrize("change", [
-    "hardware.threads=1", "results_dir=elsewhere", "force=true", "checkpoint_seconds=5", "keep_weights=true",
+    "hardware.threads=1", "results_dir=elsewhere", "force=true", "checkpoint_every_seconds=5", "keep_weights=true",
 ])  # fmt: skip
 def test_run_id_does_not_depend_on_where_and_how(change: str) -> None:
     assert compose([*BASE, change]).run_id == compose(BASE).run_id
@@ -210,7 +210,7 @@ def test_sections_that_change_nothing_are_left_out() -> None:
 def test_every_setting_is_in_the_run_id_unless_it_says_where() -> None:
     fields = {field.name for field in dataclasses.fields(RunConfig)}
     assert set(PLACE_ONLY) < fields
-    assert set(PLACE_ONLY) == {"hardware", "results_dir", "force", "checkpoint_seconds", "keep_weights"}
+    assert set(PLACE_ONLY) == {"hardware", "results_dir", "force", "checkpoint_every_seconds", "keep_weights"}
 
 
 def test_run_dir_is_absolute_and_named_by_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +224,7 @@ def test_run_dir_is_absolute_and_named_by_the_run(tmp_path: Path, monkeypatch: p
 
 MISTAKES = [
     # override, what the line says, names it offers
-    ("sampler.Kk=5", "Kk", ["K", "L", "bucket_cap"]),
+    ("sampler.Kk=5", "Kk", ["K", "L", "max_per_bucket"]),
     ("output.temperature=0.5", "output.normalize=true", []),
     ("diagnostics.rows=7", "diagnostics.every_epochs", []),
     ("sampler.num_sample=5", "num_sample", ["K", "L"]),
@@ -250,11 +250,11 @@ MISTAKES = [
     ("sampler.L=0", "sampler.L must lie in [1, 4096]", []),
     ("sampler.sparsity_budget=0", "sampler.sparsity_budget must lie in (0, 1]", []),
     ("sampler.sparsity_budget=nan", "sampler.sparsity_budget must lie in (0, 1]", []),
-    ("sampler.bucket_cap=0", "sampler.bucket_cap must be at least 1", []),
+    ("sampler.max_per_bucket=0", "sampler.max_per_bucket must be at least 1", []),
     ("sampler.min_candidates=0", "sampler.min_candidates must be at least 1", []),
-    ("sampler.max_hits=0", "sampler.max_hits must be null or at least 1", []),
-    ("sampler.tail_candidates=-1", "sampler.tail_candidates must be 0 or more", []),
-    ("sampler.refresh_period=0", "sampler.refresh_period must be at least 1", []),
+    ("sampler.max_retrieved=0", "sampler.max_retrieved must be null or at least 1", []),
+    ("sampler.num_tail=-1", "sampler.num_tail must be 0 or more", []),
+    ("sampler.refresh_every_steps=0", "sampler.refresh_every_steps must be at least 1", []),
     ("sampler.refresh_growth=0.5", "sampler.refresh_growth must be at least 1", []),
     ("optimizer.lr=0", "optimizer.lr must be above 0", []),
     ("optimizer.beta1=1", "optimizer.beta1 must lie in [0, 1)", []),
@@ -265,13 +265,13 @@ MISTAKES = [
     ("epochs=0", "epochs must be at least 1", []),
     ("seed=-1", "seed must lie in [0, 2147483647]", []),
     ("max_steps=0", "max_steps must be null or at least 1", []),
-    ("checkpoint_seconds=0", "checkpoint_seconds must be above 0", []),
+    ("checkpoint_every_seconds=0", "checkpoint_every_seconds must be above 0", []),
     ("output.temperature=0", "output.temperature must lie in (0, 1e6]", []),
     ("output.temperature=nan", "output.temperature must lie in (0, 1e6]", []),
     ("training.decay=0.1 epochs=1", "training.decay lowers the learning rate from epoch to epoch", ["2"]),
     ("dataset=text dataset.name=a/b model=lstm", "dataset.name must be of letters, digits", []),
     ("output.normalise=true", "unknown key 'output.normalise'; did you mean 'normalize'?", ["temperature"]),
-    ("evaluation.per_epoch=0", "evaluation.per_epoch must be at least 1", []),
+    ("evaluation.every_epochs=0", "evaluation.per_epoch must be at least 1", []),
     ("evaluation.rows=0", "evaluation.rows must be at least 1", []),
     ("diagnostics.every_epochs=0", "diagnostics.every_epochs must be null (never) or at least 1", []),
     ("diagnostics.rows=0", "diagnostics.rows must be at least 1", []),
@@ -313,10 +313,10 @@ def test_a_mistake_is_one_line(override: str, says: str, offers: list[str]) -> N
 
 
 @pytest.mark.parametrize("override", [
-    "sampler=topk sampler.k=0", "sampler=uniform sampler.num_samples=0",
+    "sampler=topk sampler.num_nearest=0", "sampler=uniform sampler.num_samples=0",
     "sampler=unigram sampler.exponent=-1", "sampler=unigram sampler.exponent=nan",
     "sampler=midx_pq sampler.codewords=0", "sampler=midx_pq sampler.codewords=1025",
-    "sampler=midx_pq sampler.num_samples=0", "sampler=midx_pq sampler.refresh_period=0",
+    "sampler=midx_pq sampler.num_samples=0", "sampler=midx_pq sampler.refresh_every_steps=0",
     "sampler=midx_pq sampler.exponent=nan", "sampler=midx_pq sampler.kmeans_rows=0",
     "sampler=midx_rq sampler.kmeans_iterations=0", "sampler=midx_rq sampler.beam=0",
     "sampler=midx_learn_pq sampler.learn_classes=0", "sampler=midx_learn_rq sampler.learn_steps=0",

@@ -46,7 +46,7 @@ def test_only_classes_that_moved_are_hashed_again(rows: str, query: Query) -> No
     vector stands at a bucket's very border: at most 1 in 1,000 (here none).
     """
     layer = random_layer(rows=rows)
-    sampler: Any = build("lsh_embedding", "simhash", layer, refresh_period=10, refresh_growth=1.0)
+    sampler: Any = build("lsh_embedding", "simhash", layer, refresh_every_steps=10, refresh_growth=1.0)
     moved = move_rows(layer, list(range(10)), 1, seed=1)
     sampler.note_touched(moved, 1)
     for step in range(2, 201):
@@ -86,6 +86,6 @@ def test_a_mean_that_left_the_centre_moves_it(share: float, center: bool, bulk: 
 
 @pytest.mark.parametrize("name", LNS_NAMES)
 def test_refreshes_come_at_growing_intervals(name: str, query: Query) -> None:
-    sampler = build(name, "simhash", random_layer(norm=1.0), refresh_period=4, refresh_growth=2.0)
+    sampler = build(name, "simhash", random_layer(norm=1.0), refresh_every_steps=4, refresh_growth=2.0)
     due = [step for step in range(1, 61) if sampler.refresh(query, step, NOBODY)]
     assert due == [4, 12, 28, 60]

@@ -26,7 +26,7 @@ def test_retrieved_classes_count_once_and_tail_classes_their_share(
         retrieved = int((log_counts == 0).sum())
         tail = len(ids) - retrieved
         assert 0 < tail < N - retrieved, f"row {row}: this case must leave something undrawn"
-        assert tail >= config.tail_candidates
+        assert tail >= config.num_tail
         np.testing.assert_allclose(np.exp(log_counts[log_counts != 0]), tail / (N - retrieved), rtol=1e-5)
 
 
@@ -59,7 +59,7 @@ def test_retrieved_set_is_the_union_of_the_query_buckets(
 
 def test_caps_and_budgets_hold(layer: OutputLayer, query: Query) -> None:
     """|S| is at most the budget plus one capped bucket for each query of the row."""
-    settings = {"tail_candidates": 0, "min_candidates": 1, "K": 1, "L": 40}
+    settings = {"num_tail": 0, "min_candidates": 1, "K": 1, "L": 40}
     sampler = build("lsh_label", "simhash_capped", layer, **settings)
     queries_B = np.diff(query.target_indptr_B1)
     for step in range(1, 20):
@@ -70,16 +70,16 @@ def test_caps_and_budgets_hold(layer: OutputLayer, query: Query) -> None:
 @pytest.mark.parametrize("mode", LNS_NAMES)
 @pytest.mark.parametrize("tail", [0, 15])
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("max_hits", [1, 7, 30])
+@pytest.mark.parametrize("max_retrieved", [1, 7, 30])
 def test_max_hits_keeps_the_classes_met_most(
-    mode: str, tail: int, shared: bool, max_hits: int, layer: OutputLayer, query: Query
+    mode: str, tail: int, shared: bool, max_retrieved: int, layer: OutputLayer, query: Query
 ) -> None:
     """Every class above the least count kept, none below it; ties at it fill up, at random."""
-    sampler = build(mode, "max_hits", layer, max_hits=max_hits, shared=shared, tail_candidates=tail)
+    sampler = build(mode, "max_retrieved", layer, max_retrieved=max_retrieved, shared=shared, num_tail=tail)
     met_BN = collisions(sampler, layer, query)
-    least_B1 = np.maximum(np.sort(met_BN, axis=1)[:, [-max_hits]], 1)
-    size_B = np.minimum((met_BN > 0).sum(1), max_hits)
-    assert (size_B == max_hits).any(), "the limit must bite"
+    least_B1 = np.maximum(np.sort(met_BN, axis=1)[:, [-max_retrieved]], 1)
+    size_B = np.minimum((met_BN > 0).sum(1), max_retrieved)
+    assert (size_B == max_retrieved).any(), "the limit must bite"
     chosen = []
     for step in (1, 2, 3, 4):
         rows = rows_of(sampler.sample(query, step), ROWS)
@@ -99,18 +99,18 @@ def test_max_hits_keeps_the_classes_met_most(
             assert all((log_counts == 0).all() for _, log_counts in rows)
             stated = stated_counts(sampler, query, step)
             assert ((stated == 0) | (stated == 1)).all(), "without a tail nothing else can be drawn"
-    if max_hits == 7 and not tail:
+    if max_retrieved == 7 and not tail:
         assert any(not np.array_equal(np.sort(chosen[0]), np.sort(other)) for other in chosen), "ties fall by step"
 
 
 @pytest.mark.parametrize("mode", LNS_NAMES)
 @pytest.mark.parametrize("shared", [False, True])
 def test_max_hits_beyond_what_is_met_changes_nothing(mode: str, shared: bool, layer: OutputLayer, query: Query) -> None:
-    sampler = build(mode, "max_hits", layer, max_hits=None, shared=shared)
+    sampler = build(mode, "max_retrieved", layer, max_retrieved=None, shared=shared)
     most = int((collisions(sampler, layer, query) > 0).sum(1).max())
     assert most < N
-    for max_hits in (most, 10 * N):
-        limited = build(mode, "max_hits", layer, max_hits=max_hits, shared=shared)
+    for max_retrieved in (most, 10 * N):
+        limited = build(mode, "max_retrieved", layer, max_retrieved=max_retrieved, shared=shared)
         assert all(same(limited.sample(query, step), sampler.sample(query, step)) for step in (1, 2, 3))
 
 
@@ -118,7 +118,7 @@ def test_max_hits_beyond_what_is_met_changes_nothing(mode: str, shared: bool, la
 def test_more_collisions_than_a_byte_counts_are_a_tie(mode: str, layer: OutputLayer, query: Query) -> None:
     layer.table.weights[:] = layer.table.weights[0]
     query.hidden_BD[:] = layer.table.weights[0]
-    sampler = build(mode, "max_hits", layer, L=300, tail_candidates=0, center=False)
+    sampler = build(mode, "max_retrieved", layer, L=300, num_tail=0, center=False)
     assert (collisions(sampler, layer, query) >= 300).all()
     for ids, _ in rows_of(sampler.sample(query, 1), ROWS):
         assert len(np.unique(ids)) == len(ids) == 10
@@ -127,7 +127,7 @@ def test_more_collisions_than_a_byte_counts_are_a_tie(mode: str, layer: OutputLa
 @pytest.mark.parametrize("mode", LNS_NAMES)
 @pytest.mark.parametrize("tail", [0, 15])
 def test_shared_is_the_union_of_what_rows_retrieve(mode: str, tail: int, layer: OutputLayer, query: Query) -> None:
-    sampler = build(mode, "shared", layer, tail_candidates=tail)
+    sampler = build(mode, "shared", layer, num_tail=tail)
     union = np.flatnonzero(collisions(sampler, layer, query).any(0))
     proposal = sampler.sample(query, 1)
     assert isinstance(proposal, Proposal)
@@ -143,7 +143,7 @@ def test_shared_tail_is_uniform_outside_the_union(mode: str, case: str, layer: O
     """Chi-square of draws without replacement, corrected for what a draw excludes; false alarm 1e-6 of seeds."""
     from scipy.stats import chi2
 
-    sampler = build(mode, case, layer, bucket_cap=N, sparsity_budget=1.0)
+    sampler = build(mode, case, layer, max_per_bucket=N, sparsity_budget=1.0)
     outside = np.flatnonzero(~collisions(sampler, layer, query).any(0))
     steps, drawn = 3000, np.zeros(N)
     for step in range(1, steps + 1):
@@ -159,7 +159,7 @@ def test_shared_tail_is_uniform_outside_the_union(mode: str, case: str, layer: O
 
 
 @pytest.mark.parametrize("name", LNS_NAMES)
-@pytest.mark.parametrize("more", [{"min_candidates": 10 * N}, {"tail_candidates": 10 * N}])
+@pytest.mark.parametrize("more", [{"min_candidates": 10 * N}, {"num_tail": 10 * N}])
 def test_asking_for_more_candidates_than_classes_gives_every_class_once(
     name: str, more: dict[str, int], layer: OutputLayer, query: Query
 ) -> None:
@@ -177,7 +177,7 @@ def test_a_bucket_above_the_cap_favours_no_class(hash_case: str, layer: OutputLa
     z < 5 in 120 comparisons, false alarm 7e-5. One table only.
     """
     layer.table.weights[:] = layer.table.weights[0]
-    sampler = build("lsh_label", hash_case, layer, L=1, bucket_cap=6, sparsity_budget=1.0, tail_candidates=1,
+    sampler = build("lsh_label", hash_case, layer, L=1, max_per_bucket=6, sparsity_budget=1.0, num_tail=1,
                     min_candidates=1)  # fmt: skip
     one = Query(
         hidden_BD=query.hidden_BD[:1],

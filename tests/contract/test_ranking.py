@@ -19,7 +19,7 @@ def test_topk_takes_the_largest_logits(layer: OutputLayer, query: Query) -> None
 
 @pytest.mark.parametrize("case", cases_of("lsh_topk"))
 def test_lsh_topk_takes_the_largest_logits_it_retrieves(case: str, layer: OutputLayer, query: Query) -> None:
-    sampler: Any = build("lsh_topk", case, layer, bucket_cap=N)
+    sampler: Any = build("lsh_topk", case, layer, max_per_bucket=N)
     logits_BN = query.hidden_BD @ layer.table.weights.T + layer.table.bias_view
     code_LN = full_hashing(sampler, layer)
     code_LB = sampler.index.family.hash(query.hidden_BD, np.arange(ROWS, dtype=np.int32))

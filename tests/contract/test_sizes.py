@@ -37,7 +37,7 @@ def test_more_classes_than_a_float_can_count() -> None:
         "lsh_topk": {"K": 12, "L": 2},
         "midx_rq": {"num_samples": 4000},
         "rff": {"num_samples": 4000, "D": 2},
-        "topk": {"k": 50},
+        "topk": {"num_nearest": 50},
         "in_batch": {},
     }.items():
         sampler = SAMPLERS[name](name=name, **options).build(layer=layer, training=training, seed=1)  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ TINY = {
     "lstm": ["model.hidden=8", "model.embedding=8", "model.layers=1"],
     "transformer": ["model.embedding=8", "model.heads=2", "model.feed_forward=8", "model.layers=1"],
 }
-SHORT = ["batch_size=4", "epochs=1", "evaluation.per_epoch=1", "evaluation.rows=10", "hardware.threads=1"]
+SHORT = ["batch_size=4", "epochs=1", "evaluation.every_epochs=1", "evaluation.rows=10", "hardware.threads=1"]
 Rule = Callable[["Workplace", list[str]], None]
 
 

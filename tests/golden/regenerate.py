@@ -40,14 +40,14 @@ TRANSFORMER = [
 SOFTMAX = ["loss=sampled_softmax", "loss.correct_target=false"]
 _STATIC = [*SOFTMAX, "sampler.num_samples=60", "sampler.shared=true", "sampler.unique=true"]
 _LNS = [
-    "sampler.bucket_cap=16", "sampler.sparsity_budget=0.2", "sampler.min_candidates=40", "sampler.tail_candidates=5",
-    "sampler.max_hits=null", "sampler.tail=uniform", "sampler.shared=false", "sampler.refresh_period=4",
-    "sampler.center=false", "sampler.refresh_growth=1.2",
+    "sampler.max_per_bucket=16", "sampler.sparsity_budget=0.2", "sampler.min_candidates=40", "sampler.num_tail=5",
+    "sampler.max_retrieved=null", "sampler.tail_distribution=uniform", "sampler.shared=false",
+    "sampler.refresh_every_steps=4", "sampler.center=false", "sampler.refresh_growth=1.2",
 ]  # fmt: skip
-_TABLES = ["sampler.hash=simhash", "sampler.center=true", "sampler.refresh_period=4", "sampler.refresh_growth=1.2"]
+_TABLES = ["sampler.hash=simhash", "sampler.center=true", "sampler.refresh_every_steps=4", "sampler.refresh_growth=1.2"]
 _DRAWS = [*SOFTMAX, "sampler.num_samples=30"]
 _MIDX = [
-    *_DRAWS, "sampler.codewords=8", "sampler.refresh_period=6", "sampler.kmeans_rows=200",
+    *_DRAWS, "sampler.codewords=8", "sampler.refresh_every_steps=6", "sampler.kmeans_rows=200",
     "sampler.kmeans_iterations=5",
 ]  # fmt: skip
 _LEARN = [
@@ -60,18 +60,17 @@ SAMPLERS: dict[str, list[str]] = {
     "uniform": ["sampler=uniform", *_STATIC],
     "log_uniform": ["sampler=log_uniform", *_STATIC],
     "unigram": ["sampler=unigram", *_STATIC, "sampler.exponent=1.0"],
-    "topk": ["sampler=topk", "loss=active_set", "sampler.k=40"],
+    "topk": ["sampler=topk", "loss=active_set", "sampler.num_nearest=40"],
     "exact": ["sampler=exact", *_DRAWS],
     "quadratic": [
         "sampler=quadratic", "loss=absolute_softmax", "loss.correct_target=false", "sampler.num_samples=30",
         "sampler.alpha=0.5",
     ],
-    "sphere": ["sampler=sphere", *_DRAWS, "sampler.alpha=100"],
     "in_batch": ["sampler=in_batch", *SOFTMAX],
     "lsh": ["sampler=lsh", *_DRAWS, *_TABLES, "sampler.K=4", "sampler.L=8", "sampler.uniform_share=0.1"],
     "lsh_topk": [
-        "sampler=lsh_topk", "loss=partition_estimate", *_TABLES, "sampler.K=4", "sampler.L=8", "sampler.k=30",
-        "sampler.tail_candidates=20", "sampler.bucket_cap=64",
+        "sampler=lsh_topk", "loss=partition_estimate", *_TABLES, "sampler.K=4", "sampler.L=8", "sampler.num_nearest=30",
+        "sampler.num_tail=20", "sampler.max_per_bucket=64",
     ],
     "lsh_label": ["sampler=lsh_label", "loss=active_set", "sampler.hash=simhash", "sampler.K=5", "sampler.L=8", *_LNS],
     "lsh_embedding": [
@@ -80,7 +79,7 @@ SAMPLERS: dict[str, list[str]] = {
     ],
     "rff": [
         "sampler=rff", *_DRAWS, "sampler.D=64", "sampler.nu=4.0", "sampler.features=plain", "sampler.tree=true",
-        "sampler.shared=false", "sampler.refresh_period=3",
+        "sampler.shared=false", "sampler.refresh_every_steps=3",
     ],
     "midx_pq": ["sampler=midx_pq", *_MIDX, "sampler.within=uniform"],
     "midx_rq": ["sampler=midx_rq", *_MIDX, "sampler.within=popularity", "sampler.exponent=0.75", "sampler.beam=4"],
@@ -92,6 +91,7 @@ _UNIFORM = ["sampler=uniform", "sampler.num_samples=60", "sampler.shared=true", 
 _PER_ROW = ["sampler=uniform", "sampler.num_samples=60", "sampler.shared=false", "sampler.unique=false"]
 CASES: dict[str, list[str]] = {
     **{name: [*ROWS, *overrides] for name, overrides in SAMPLERS.items()},
+    "sphere": [*ROWS, "sampler=quadratic", *_DRAWS, "sampler.alpha=100"],
     "loss nce": [*ROWS, *_UNIFORM, "loss=nce"],
     "loss negative_sampling": [*ROWS, *_PER_ROW, "loss=negative_sampling"],
     "loss gbce": [*ROWS, *_UNIFORM, "loss=gbce", "loss.t=0.75"],
@@ -109,13 +109,14 @@ CASES: dict[str, list[str]] = {
     ],
     "transformer lsh_topk": [
         *TRANSFORMER, "model.tied=true", "sampler=lsh_topk", "loss=partition_estimate", *_TABLES, "sampler.K=4",
-        "sampler.L=8", "sampler.k=20", "sampler.tail_candidates=10", "sampler.bucket_cap=64", "output.bias=false",
+        "sampler.L=8", "sampler.num_nearest=20", "sampler.num_tail=10", "sampler.max_per_bucket=64",
+        "output.bias=false",
     ],
 }  # fmt: skip
 # Whole runs through the entry of a run: what the summary says at the end.
 RUNS: dict[str, list[str]] = {
-    "classification": [*ROWS, *SAMPLERS["lsh_label"], "epochs=6", "evaluation.per_epoch=2", "evaluation.rows=50"],
-    "language": [*LSTM, *_UNIFORM, *SOFTMAX, "epochs=2", "evaluation.per_epoch=1", "training.decay=0.5"],
+    "classification": [*ROWS, *SAMPLERS["lsh_label"], "epochs=6", "evaluation.every_epochs=0.5", "evaluation.rows=50"],
+    "language": [*LSTM, *_UNIFORM, *SOFTMAX, "epochs=2", "evaluation.every_epochs=1", "training.decay=0.5"],
 }
 
 

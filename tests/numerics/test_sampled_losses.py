@@ -298,7 +298,7 @@ def test_a_network_ranks_as_its_loss_reads_logits(loss: str) -> None:
 
 @pytest.mark.parametrize(("overrides", "start"), [
     (["sampler=uniform", "loss=nce"], -np.log(N)), (["sampler=full"], -np.log(N)),
-    (["sampler=sphere"], 0), (["sampler=quadratic", "loss=absolute_softmax"], 0),
+    (["sampler=quadratic"], 0), (["sampler=quadratic", "loss=absolute_softmax"], 0),
     (["sampler=uniform", "output.bias=false"], 0),
 ])  # fmt: skip
 def test_biases_start_where_draws_and_losses_want_them(overrides: list[str], start: float) -> None:

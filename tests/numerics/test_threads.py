@@ -18,7 +18,7 @@ from runner.losses import LOSSES
 from runner.samplers import SAMPLERS
 
 B, D, N, STEPS = 90, 24, 3000, 4
-_LSH = {"K": 5, "L": 8, "min_candidates": 40, "tail_candidates": 20, "refresh_period": 2, "refresh_growth": 1.0}
+_LSH = {"K": 5, "L": 8, "min_candidates": 40, "num_tail": 20, "refresh_every_steps": 2, "refresh_growth": 1.0}
 KINDS: dict[str, tuple[str, dict[str, Any], str]] = {
     "full_float32": ("full", {}, "full"),
     "full_stored": ("full", {"stored_logits": "bf16"}, "full"),
@@ -31,18 +31,22 @@ KINDS: dict[str, tuple[str, dict[str, Any], str]] = {
     "per_row_gbce": ("uniform", {"num_samples": 50, "shared": False}, "gbce"),
     "shared_blackout": ("unigram", {"num_samples": 300}, "blackout"),
     "lsh_per_row": ("lsh_label", _LSH, "active_set"),
-    "lsh_shared": ("lsh_embedding", {**_LSH, "shared": True, "max_hits": 5}, "sampled_softmax"),
-    "midx": ("midx_learn_rq", {"codewords": 9, "learn_steps": 3, "refresh_period": 2}, "sampled_softmax"),
-    "midx_exact": ("midx_exact", {"codewords": 9, "refresh_period": 2}, "nce"),
-    "lsh_dwta": ("lsh_embedding", {**_LSH, "hash": "dwta", "K": 3, "max_hits": 30}, "sampled_softmax"),
+    "lsh_shared": ("lsh_embedding", {**_LSH, "shared": True, "max_retrieved": 5}, "sampled_softmax"),
+    "midx": ("midx_learn_rq", {"codewords": 9, "learn_steps": 3, "refresh_every_steps": 2}, "sampled_softmax"),
+    "midx_exact": ("midx_exact", {"codewords": 9, "refresh_every_steps": 2}, "nce"),
+    "lsh_dwta": ("lsh_embedding", {**_LSH, "hash": "dwta", "K": 3, "max_retrieved": 30}, "sampled_softmax"),
     "exact": ("exact", {"num_samples": 50}, "sampled_softmax"),
     "quadratic": ("quadratic", {"num_samples": 50}, "absolute_softmax"),
-    "topk": ("topk", {"k": 50}, "active_set"),
-    "lsh": ("lsh", {"num_samples": 50, "refresh_period": 2, "refresh_growth": 1.0}, "nce"),
-    "lsh_topk": ("lsh_topk", {"k": 40, "refresh_period": 2, "refresh_growth": 1.0}, "partition_estimate"),
+    "topk": ("topk", {"num_nearest": 50}, "active_set"),
+    "lsh": ("lsh", {"num_samples": 50, "refresh_every_steps": 2, "refresh_growth": 1.0}, "nce"),
+    "lsh_topk": (
+        "lsh_topk",
+        {"num_nearest": 40, "refresh_every_steps": 2, "refresh_growth": 1.0},
+        "partition_estimate",
+    ),
     "in_batch": ("in_batch", {}, "sampled_softmax"),
-    "rff": ("rff", {"num_samples": 50, "D": 48, "refresh_period": 2}, "nce"),
-    "rff_orthogonal": ("rff", {"D": 48, "features": "orthogonal", "shared": True, "refresh_period": 2}, "nce"),
+    "rff": ("rff", {"num_samples": 50, "D": 48, "refresh_every_steps": 2}, "nce"),
+    "rff_orthogonal": ("rff", {"D": 48, "features": "orthogonal", "shared": True, "refresh_every_steps": 2}, "nce"),
 }
 
 

@@ -15,7 +15,7 @@ from runner.tasks import Classification
 # Amazon-670K has published numbers (full: epochs 2 and 6, P@1 37.5), the WordNet set is a stand-in.
 GRID = """
 paper: lns
-fixed: [epochs=4, evaluation.per_epoch=1]
+fixed: [epochs=4, evaluation.every_epochs=1]
 baseline: full
 methods:
   - {name: full, label: Full softmax, overrides: [sampler=full]}

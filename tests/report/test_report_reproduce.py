@@ -23,7 +23,7 @@ from runner.training.run_folder import RunFolder
 SCRIPT = CONF.parent / "scripts" / "reproduce.py"
 GRID = """
 paper: lns
-fixed: [hardware.threads=1, batch_size=32, evaluation.per_epoch=1, evaluation.rows=50,
+fixed: [hardware.threads=1, batch_size=32, evaluation.every_epochs=1, evaluation.rows=50,
         dataset.num_classes=60, dataset.num_features=200, dataset.num_train=640, dataset.num_test=100]
 baseline: full
 methods:

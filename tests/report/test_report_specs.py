@@ -134,7 +134,7 @@ def test_paper_profile_is_the_papers_setting(tmp_path: Path, published: pd.DataF
         assert config.model.hidden == 128
         if run.method.startswith("lsh"):
             assert (config.sampler.hash, config.sampler.K, config.sampler.L) == ("dwta", k, tables)
-            assert (config.sampler.bucket_cap, config.sampler.min_candidates) == (128, 1000)
+            assert (config.sampler.max_per_bucket, config.sampler.min_candidates) == (128, 1000)
             assert config.loss.name == "active_set"
 
 

@@ -215,7 +215,7 @@ def test_an_interrupted_run_keeps_the_sizes_it_finished(
     ("period", "growth", "steps"), [(50, 1.1, 1000), (50, 1.0, 1000), (7, 1.3, 200), (500, 2, 499)]
 )
 def test_refreshes_are_counted_as_the_sampler_does_them(period: int, growth: float, steps: int) -> None:
-    schedule = [f"sampler.refresh_period={period}", f"sampler.refresh_growth={growth}"]
+    schedule = [f"sampler.refresh_every_steps={period}", f"sampler.refresh_growth={growth}"]
     config = configuration("lsh_label", ["model.hidden=8", "sampler.K=2", "sampler.L=2", *schedule])
     workload = Workload(config.optimizer, num_classes=40, dim=8)
     sampler: Any = RunnerMethod("lsh_label", config, workload.table, workload.label_counts_N).sampler

@@ -98,7 +98,7 @@ def test_a_report(bench: Bench) -> None:
     assert "## 300 classes" in text
     assert "Update, and with it the softmax layer, holds the encoder's updates" in text
     assert "lsh (K=4, L=16," in text
-    assert "refresh_period=50, refresh_growth=1.1" in text, "the method's own schedule, not the measurement's"
+    assert "refresh_every_steps=50, refresh_growth=1.1" in text, "the method's own schedule, not the measurement's"
     assert all(note in text for note in report["notes"])
     assert "{" not in text
 
@@ -282,8 +282,8 @@ def test_a_repetition_has_a_refresh() -> None:
         return language_step.refreshed_within(compose([*settings]).sampler, FACTS, 20)
 
     lsh, midx = within("sampler=lsh"), within("sampler=midx_pq")
-    assert (lsh.refresh_period, lsh.refresh_growth, midx.refresh_period) == (20, 1.0, 20)
-    assert within("sampler=rff", "sampler.refresh_period=7").refresh_period == 7
+    assert (lsh.refresh_every_steps, lsh.refresh_growth, midx.refresh_every_steps) == (20, 1.0, 20)
+    assert within("sampler=rff", "sampler.refresh_every_steps=7").refresh_every_steps == 7
     assert within("sampler=uniform") == compose(["sampler=uniform"]).sampler
 
 

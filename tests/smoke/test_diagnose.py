@@ -25,12 +25,12 @@ from runner.training.run_folder import RunFolder
 
 ROOT = CONF.parent
 SMALL = [
-    "model.hidden=16", "batch_size=32", "optimizer.lr=0.02", "evaluation.rows=20", "evaluation.per_epoch=1",
+    "model.hidden=16", "batch_size=32", "optimizer.lr=0.02", "evaluation.rows=20", "evaluation.every_epochs=1",
     "hardware.threads=1",
 ]  # fmt: skip
 LSH = [
-    "sampler=lsh_label", "sampler.K=3", "sampler.L=4", "sampler.min_candidates=15", "sampler.refresh_period=2",
-    "sampler.tail_candidates=3",
+    "sampler=lsh_label", "sampler.K=3", "sampler.L=4", "sampler.min_candidates=15", "sampler.refresh_every_steps=2",
+    "sampler.num_tail=3",
 ]  # fmt: skip
 MEASURED = ["diagnostics.every_epochs=2", "diagnostics.rows=12", "diagnostics.draws=3"]
 
@@ -180,7 +180,7 @@ def test_the_command_by_itself(folder: Path, own_data_dir: Path) -> None:
     """Every sampler through a process: tables on standard output, the folder as its last line, whole files in it."""
     done = subprocess.run(
         [sys.executable, "-m", "runner.diagnose", str(folder), "--sampler", "all", "sampler.num_samples=15",
-         "sampler.k=10", "--rows", "10", "--draws", "3"],
+         "sampler.num_nearest=10", "--rows", "10", "--draws", "3"],
         cwd=ROOT, env={**os.environ, "DATASETS_DIR": str(own_data_dir)}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

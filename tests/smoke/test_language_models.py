@@ -25,7 +25,7 @@ MODEL = {
     "lstm": ["model=lstm", "model.hidden=16", "model.embedding=16"],
     "transformer": ["model=transformer", "model.embedding=16", "model.heads=2", "model.feed_forward=24"],
 }
-SMALL = ["batch_size=4", "windows.length=8", "optimizer.lr=0.02", "evaluation.per_epoch=2", "hardware.threads=1"]
+SMALL = ["batch_size=4", "windows.length=8", "optimizer.lr=0.02", "evaluation.every_epochs=0.5", "hardware.threads=1"]
 
 WORDS = 60  # of the text that ``write_text`` writes
 
@@ -92,7 +92,7 @@ def test_a_few_steps(sampler: str, model: str, text_folder: Path, own_data_dir: 
 ])  # fmt: skip
 def test_training_learns(choice: str, configure: Configure) -> None:
     """Unigram has a perplexity near 55; what can be known of the next word, one near 4."""
-    arguments = ["sampler=full", *choice.split(), "epochs=16", "evaluation.per_epoch=1", "model.dropout=0.1"]
+    arguments = ["sampler=full", *choice.split(), "epochs=16", "evaluation.every_epochs=1", "model.dropout=0.1"]
     if "model=transformer" in choice:
         arguments = [*MODEL["transformer"], "sampler=full", "epochs=12", "model.dropout=0.1"]
         config = compose([
@@ -118,7 +118,7 @@ def test_rows_train_with_sgd_and_clipping_too(
         config = compose([
             "dataset=xmc", f"dataset.path={toy_folder}", f"results_dir={tmp_path}", "model.hidden=16", "batch_size=32",
             f"optimizer={optimizer}", f"optimizer.lr={lr}", "training.clip=2", f"sampler={sampler}", "epochs=8",
-            *OPTIONS[sampler], "evaluation.per_epoch=1", "hardware.threads=1",
+            *OPTIONS[sampler], "evaluation.every_epochs=1", "hardware.threads=1",
         ])  # fmt: skip
         folder = run(config)
         losses = [line["loss"] for line in observations(folder, "evaluation")]
@@ -133,7 +133,7 @@ def test_the_best_weights_are_measured_and_training_stops(configure: Configure) 
     """A rate far too high: perplexity rises after a few epochs."""
     config = configure(
         "sampler=uniform", "sampler.num_samples=20", "epochs=40", "training.patience=2", "training.decay=0.9",
-        "optimizer.lr=0.1", "evaluation.per_epoch=1", "diagnostics.every_epochs=50", "diagnostics.rows=8",
+        "optimizer.lr=0.1", "evaluation.every_epochs=1", "diagnostics.every_epochs=50", "diagnostics.rows=8",
     )  # fmt: skip
     folder = run(config)
     summary = summary_of(folder)
@@ -167,7 +167,7 @@ def test_weights_of_a_checkpoint_are_brought_up_to_date(configure: Configure, mo
     """Rows that no step touched lately lag; who measures a checkpoint sees them where dense Adam would have them."""
     config = configure(
         "sampler=uniform", "sampler.num_samples=5", "model.tied=false", "optimizer.rows=catch_up", "max_steps=14",
-        "epochs=9", "evaluation.per_epoch=1",
+        "epochs=9", "evaluation.every_epochs=1",
     )  # fmt: skip
     states: list[dict[str, np.ndarray]] = []
     real = loop.Network.train_step
@@ -196,7 +196,9 @@ def test_weights_of_a_checkpoint_are_brought_up_to_date(configure: Configure, mo
 
 
 def test_the_rate_falls_when_validation_does_not_improve(configure: Configure) -> None:
-    config = configure("sampler=full", "epochs=9", "training.anneal=0.25", "optimizer.lr=0.1", "evaluation.per_epoch=1")
+    config = configure(
+        "sampler=full", "epochs=9", "training.anneal=0.25", "optimizer.lr=0.1", "evaluation.every_epochs=1"
+    )
     seen = observations(run(config), "evaluation")
     best, lr = math.inf, 0.1
     for line in seen:
@@ -208,7 +210,9 @@ def test_the_rate_falls_when_validation_does_not_improve(configure: Configure) -
 
 
 def test_the_rate_decays_to_its_last_share(configure: Configure) -> None:
-    config = configure("sampler=full", "epochs=5", "training.decay=0.2", "optimizer.lr=0.1", "evaluation.per_epoch=1")
+    config = configure(
+        "sampler=full", "epochs=5", "training.decay=0.2", "optimizer.lr=0.1", "evaluation.every_epochs=1"
+    )
     seen = [line["lr"] for line in observations(run(config), "evaluation")]
     assert seen == pytest.approx([0.1, 0.08, 0.06, 0.04, 0.02])
 

@@ -16,7 +16,7 @@ from runner.tasks import classification
 from runner.training.run import run
 
 SMALL = [
-    "model.hidden=16", "batch_size=32", "optimizer.lr=0.02", "evaluation.rows=20", "evaluation.per_epoch=1",
+    "model.hidden=16", "batch_size=32", "optimizer.lr=0.02", "evaluation.rows=20", "evaluation.every_epochs=1",
     "hardware.threads=1",
 ]  # fmt: skip
 
@@ -56,8 +56,8 @@ def test_an_interrupt_during_the_final_evaluation_keeps_the_training(
 
 
 @pytest.mark.parametrize("choice", [
-    ["sampler=topk", "sampler.k=10", "loss=nce"],
-    ["sampler=topk", "sampler.k=10", "loss=sampled_softmax", "loss.correct_target=true"],
+    ["sampler=topk", "sampler.num_nearest=10", "loss=nce"],
+    ["sampler=topk", "sampler.num_nearest=10", "loss=sampled_softmax", "loss.correct_target=true"],
     ["sampler=lsh_embedding", "sampler.min_candidates=1", "sampler.K=6", "sampler.L=1", "loss=nce"],
     ["sampler=lsh_embedding", "sampler.min_candidates=1", "sampler.K=6", "sampler.L=1",
     "loss=sampled_softmax", "loss.correct_target=true"],

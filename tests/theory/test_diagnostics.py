@@ -274,7 +274,7 @@ def test_fresh_tables_average_out_the_bias_of_fixed_ones(
     """Given the tables the estimate has a bias of its own direction; over tables the directions partly cancel."""
     layer, query = make_layer(N, DIM, norm=3.0), make_query(12, DIM, N)
     config = SAMPLERS["lsh_embedding"](
-        name="lsh_embedding", K=3, L=2, bucket_cap=N, sparsity_budget=1.0, min_candidates=1, tail_candidates=4
+        name="lsh_embedding", K=3, L=2, max_per_bucket=N, sparsity_budget=1.0, min_candidates=1, num_tail=4
     )  # type: ignore[call-arg]
     assert config.random_tables
     sampler = config.build(layer=layer, training=TRAINING, seed=3)
@@ -310,7 +310,7 @@ def test_measuring_moves_nothing_and_repeats(
     table.last_step[:] = 8
     before = {name: array.copy() for name, array in table.state_dict().items()}
     for name, loss in (("topk", "active_set"), ("uniform", "nce"), ("lsh_label", "active_set")):
-        options: dict[str, Any] = {"k": 10} if name == "topk" else {"K": 3} if name == "lsh_label" else {}
+        options: dict[str, Any] = {"num_nearest": 10} if name == "topk" else {"K": 3} if name == "lsh_label" else {}
         sampler = build(name, layer, **options)
         first = measures_of(sampler, layer, query, loss).record()
         assert measures_of(sampler, layer, query, loss).record() == first

@@ -179,8 +179,8 @@ def test_retrieval_probability_of_theorem_one(K: int, L: int, theta: float, make
         targets_P=np.array([0], dtype=np.int32),
     )
     config = SAMPLERS["lsh_embedding"](
-        name="lsh_embedding", K=K, L=L, hash="simhash", bucket_cap=n, sparsity_budget=1.0, min_candidates=1,
-        tail_candidates=0, center=False,
+        name="lsh_embedding", K=K, L=L, hash="simhash", max_per_bucket=n, sparsity_budget=1.0, min_candidates=1,
+        num_tail=0, center=False,
     )  # type: ignore[call-arg]  # fmt: skip
     shares = []
     for seed in range(60):

@@ -103,7 +103,7 @@ def test_exact_midx_is_the_softmax(
 
 def test_exact_midx_follows_the_weights_between_refreshes(make_layer: Layers, make_query: Queries) -> None:
     layer, query = make_layer(90, 16, norm=2.0), make_query(5, 16, 90)
-    sampler = build("midx_exact", layer, codewords=8, refresh_period=1000)
+    sampler = build("midx_exact", layer, codewords=8, refresh_every_steps=1000)
     layer.table.weights[:] = layer.table.weights[::-1].copy()
     q, p = np.exp(log_q(sampler, query)), np.exp(log_softmax(logits_of(layer, query)))
     np.testing.assert_allclose(q, p, rtol=1e-5)
@@ -113,7 +113,7 @@ def test_exact_midx_follows_the_weights_between_refreshes(make_layer: Layers, ma
 def test_exact_midx_sees_rows_that_lag(rows: str, make_layer: Layers, make_query: Queries) -> None:
     """A step on few classes, then steps on none: the softmax of step 5 is of weights with the momentum applied."""
     layer, query = make_layer(90, 16, norm=2.0, rows=rows), make_query(5, 16, 90)
-    sampler = build("midx_exact", layer, codewords=8, num_samples=3, refresh_period=1000)
+    sampler = build("midx_exact", layer, codewords=8, num_samples=3, refresh_every_steps=1000)
     one_step(layer, query, sampler)
     q = np.exp(log_q(sampler, query, step=5))
     layer.table.read(None, 5)
@@ -285,7 +285,7 @@ def test_weights_that_are_not_finite_are_an_error_of_one_line(
     bad: float, make_layer: Layers, make_query: Queries
 ) -> None:
     layer, query = make_layer(60, 8), make_query(3, 8, 60)
-    sampler = build("midx_rq", layer, codewords=4, refresh_period=2)
+    sampler = build("midx_rq", layer, codewords=4, refresh_every_steps=2)
     layer.table.weights[7, 3] = bad
     nobody = np.zeros(0, dtype=np.int32)
     assert not sampler.refresh(query, 1, nobody)
@@ -320,7 +320,7 @@ def test_same_codebooks_with_one_thread_and_two(make_layer: Layers, make_query: 
     for threads in (1, 2):
         numba.set_num_threads(threads)
         torch.set_num_threads(threads)
-        sampler = build("midx_learn_rq", layer, codewords=12, refresh_period=1, learn_steps=4)
+        sampler = build("midx_learn_rq", layer, codewords=12, refresh_every_steps=1, learn_steps=4)
         assert sampler.refresh(query, 1, np.zeros(0, dtype=np.int32))
         assert torch.get_num_threads() == threads
         states.append(sampler.state_dict())
@@ -385,7 +385,7 @@ def test_refreshes_come_once_a_period_and_null_is_an_epoch(name: str, make_layer
     layer, query = make_layer(60, 8), make_query(3, 8, 60)
     nobody = np.zeros(0, dtype=np.int32)
     for period, due in ((4, [4, 8, 12]), (None, [5, 10])):
-        config: Any = SAMPLERS[name](name=name, codewords=4, refresh_period=period)  # type: ignore[call-arg]
+        config: Any = SAMPLERS[name](name=name, codewords=4, refresh_every_steps=period)  # type: ignore[call-arg]
         training = TrainingFacts(label_counts_N=np.ones(60, dtype=np.int64), num_rows=700, steps_per_epoch=5)
         sampler = config.build(layer=layer, training=training, seed=0)
         assert [step for step in range(1, 15) if sampler.refresh(query, step, nobody)] == due
@@ -393,7 +393,7 @@ def test_refreshes_come_once_a_period_and_null_is_an_epoch(name: str, make_layer
 
 def test_a_refresh_starts_from_the_codebooks_it_has(make_layer: Layers, make_query: Queries) -> None:
     layer, query = make_layer(600, 8), make_query(3, 8, 600)
-    sampler = build("midx_rq", layer, codewords=8, refresh_period=2, kmeans_iterations=1)
+    sampler = build("midx_rq", layer, codewords=8, refresh_every_steps=2, kmeans_iterations=1)
     made, generator = sampler.quantizer, rng.generator(sampler.seed, rng.QUANTIZE, 2)
     expected = made.fit(layer.table.weights, generator, sampler.codebooks_2CD)
     assert sampler.refresh(query, 2, np.zeros(0, dtype=np.int32))
@@ -404,7 +404,7 @@ def test_a_refresh_starts_from_the_codebooks_it_has(make_layer: Layers, make_que
 def test_a_rebuild_sees_rows_that_lag(rows: str, make_layer: Layers, make_query: Queries) -> None:
     """A class touched once moves on by its momentum: under catch_up in closed form, when the rebuild asks."""
     layer, query = make_layer(80, 8, rows=rows), make_query(4, 8, 80, most_targets=1)
-    sampler = build("midx_rq", layer, codewords=5, refresh_period=6)
+    sampler = build("midx_rq", layer, codewords=5, refresh_every_steps=6)
     before = layer.table.weights.copy()
     one_step(layer, query, sampler)
     for step in range(1, 7):
@@ -460,7 +460,7 @@ def test_learning_lowers_the_divergence_on_new_queries(kind: str, make_layer: La
     nobody = np.zeros(0, dtype=np.int32)
     kl = {}
     for name in (f"midx_{kind}", f"midx_learn_{kind}"):
-        sampler = build(name, layer, codewords=8, refresh_period=1)
+        sampler = build(name, layer, codewords=8, refresh_every_steps=1)
         assert sampler.refresh(seen, 1, nobody)
         kl[name] = divergence(log_p, log_q(sampler, fresh)).mean()
     assert kl[f"midx_learn_{kind}"] < 0.9 * kl[f"midx_{kind}"], kl

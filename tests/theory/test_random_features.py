@@ -337,7 +337,7 @@ def optimizer_step(layer: OutputLayer, rows: np.ndarray, step: int) -> None:
 def test_refresh_is_a_rebuild(kind: str, period: int, make_layer: Callable[..., OutputLayer], query: Query) -> None:
     """Bitwise, features and sums: nothing drifts over refreshes of a few classes."""
     layer = make_layer(N, DIM, norm=0.5, rows="touched")
-    sampler = rff(layer, D=40, features=kind, refresh_period=period)
+    sampler = rff(layer, D=40, features=kind, refresh_every_steps=period)
     before = sampler.tree.sums_VF.copy()
     touched = []
     for step in range(1, 13):
@@ -404,7 +404,7 @@ def test_resumed_training_has_the_same_bits(
 
     def fresh() -> tuple[OutputLayer, Any]:
         layer = make_layer(N, DIM, norm=0.5)
-        return layer, rff(layer, D=32, num_samples=10, refresh_period=5, **options)
+        return layer, rff(layer, D=32, num_samples=10, refresh_every_steps=5, **options)
 
     layer, sampler = fresh()
     go(layer, sampler, 1, 7)

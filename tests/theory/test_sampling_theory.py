@@ -144,14 +144,14 @@ def test_work_of_a_step_does_not_grow_with_the_classes(
     """Rows of the class matrix read and written in a step, at 2,000 and 32,000 classes alike configured.
 
     Static samplers touch at most targets + num_samples rows. LSH: at most the larger of ``min_candidates``
-    and L buckets of ``bucket_cap`` a query, whatever n.
+    and L buckets of ``max_per_bucket`` a query, whatever n.
     """
     touched = []
     for n in (2000, 32_000):
         layer = make_layer(n, DIM, rows="touched")
         query = make_query(4, DIM, n)
         options = (
-            {"K": 6, "L": 5, "bucket_cap": 16, "min_candidates": 60, "sparsity_budget": 1.0}
+            {"K": 6, "L": 5, "max_per_bucket": 16, "min_candidates": 60, "sparsity_budget": 1.0}
             if name.startswith("lsh")
             else {"num_samples": 100}
         )
