@@ -350,9 +350,9 @@ def compose(overrides: Iterable[str]) -> RunConfig:
     import hydra
 
     overrides = list(overrides)
-    prepare_plugins(overrides)
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         try:
+            prepare_plugins(overrides)
             return to_run_config(hydra.compose("config", overrides))
         except RunnerError:
             raise

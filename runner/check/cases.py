@@ -60,6 +60,17 @@ def cases_of(name: str) -> dict[str, Case]:
     return {case: Case(case, _config(name, cls, case, settings)) for case, settings in stated.items()}
 
 
+def small_options(name: str) -> list[str]:
+    """Settings of the sampler's first case as the command line has them, for runs on some fifty classes and more."""
+    config = next(iter(cases_of(name).values())).config
+    changed = {
+        field.name: getattr(config, field.name)
+        for field in dataclasses.fields(config)
+        if field.name != "name" and getattr(config, field.name) != field.default
+    }
+    return [f"sampler.{key}={'null' if value is None else value}" for key, value in changed.items()]
+
+
 def _config(name: str, cls: type[SamplerConfig], case: str, settings: Mapping[str, Any]) -> SamplerConfig:
     try:
         return cls(name=name, **settings)

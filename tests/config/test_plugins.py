@@ -1,4 +1,4 @@
-"""Registration from outside the package: what is registered is composed, trained and resumed like the rest."""
+"""Registration from outside: what is registered is composed, compiled, trained and resumed like what is built in."""
 
 import dataclasses
 import json
@@ -20,6 +20,7 @@ from runner.config import CONF, RunConfig, compose, explain, to_run_config
 from runner.data import KINDS
 from runner.errors import ConfigError
 from runner.losses import LOSSES, SampledSoftmaxLoss
+from runner.machine import compilation
 from runner.models import MODELS, LinearConfig
 from runner.optimizers import OPTIMIZERS
 from runner.registry import FROM_OUTSIDE, register_loss, register_model, register_sampler, register_task
@@ -186,6 +187,13 @@ def test_the_example_trains_is_killed_and_resumes(tmp_path: Path) -> None:
     assert resumed["run_id"] == whole["run_id"]
     config = to_run_config(yaml.safe_load((Path(out[-1]) / "config.yaml").read_text()))
     assert config.run_id == whole["run_id"]
+    diagnose = [sys.executable, "-m", "runner.diagnose", out[-1], "--rows", "8", "--draws", "2"]
+    done = subprocess.run(
+        diagnose, cwd="/", capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "DATASETS_DIR": str(tmp_path / "data")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "poisson" in done.stdout
 
 
 def test_a_sweep_over_an_option_from_outside(tmp_path: Path) -> None:
@@ -196,19 +204,20 @@ def test_a_sweep_over_an_option_from_outside(tmp_path: Path) -> None:
 
 
 def test_kernels_are_compiled_by_another_process_first(tmp_path: Path) -> None:
-    """Of a module that lies in the current folder only, and again once the module has changed."""
+    """Of a module that lies in the current folder only; and again once the module has changed."""
     module = tmp_path / "plugin_here.py"
-    module.write_text(POISSON.read_text())
-    words = ["plugins=[plugin_here]", "sampler=poisson", *SMALL, "max_steps=1", "force=true"]
+    module.write_text(f"{POISSON.read_text()}# {tmp_path}\n")  # as no module that was compiled for before
+    words = ["sampler=poisson", *SMALL, "max_steps=1", "force=true"]
     said = []
-    for addition in ("", "", "\n# changed\n"):
-        module.write_text(module.read_text() + addition)
-        code, _, err = run(*words, cwd=tmp_path)
+    for _ in range(2):
+        code, _, err = run("plugins=[plugin_here]", *words, cwd=tmp_path)
         assert code == 0, err
-        markers = Path(os.environ["NUMBA_CACHE_DIR"])
         said.append("compiling kernels" in err)
-        assert any(markers.glob("compiled-*"))
-    assert said == [True, False, True]
+    assert said == [True, False], "what has been compiled for the first is there for the second"
+    config = compose([f"plugins=[{module}]", *words])
+    before = compilation._marker(config)
+    module.write_text("# changed")
+    assert compilation._marker(config) != before
 
 
 # ---------------------------------------------------------------- everything that can be registered
@@ -223,8 +232,7 @@ def test_sampler_loss_model_and_data_set_from_outside(tmp_path: Path) -> None:
     summary = summary_of(out[-1])
     assert summary["status"] == "finished"
     assert summary["config"]["loss"] == {"name": "half", "correct_target": False, "share": 0.5}
-    assert summary["config"]["model"]["name"] == "narrow"
-    assert summary["config"]["model"]["hidden"] == 12
+    assert summary["config"]["model"] == {"name": "narrow", "hidden": 12}
     assert summary["dataset"]["num_classes"] == 80
     code, out, err = run(*words[:-1], *more, "loss.correct_target=true", cwd=tmp_path)
     assert code == 2

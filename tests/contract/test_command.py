@@ -1,6 +1,7 @@
 """``python -m runner.check``: a line for each check, the number that failed, and one-line errors."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -96,3 +97,9 @@ def test_a_mistake_is_one_line(words: list[str], says: str, capsys: pytest.Captu
     assert out == ""
     assert err.startswith(says)
     assert err.count("\n") == 1
+
+
+def test_the_page_of_checks_lists_them_all() -> None:
+    page = (REPOSITORY / "docs" / "contract.md").read_text()
+    first_cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert set(re.findall(r"`(\w+)`", " ".join(first_cells))) == {*CHECKS, *STATISTICS}

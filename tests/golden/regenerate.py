@@ -9,6 +9,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from runner import samplers
+from runner.check.cases import small_options
 from runner.config import compose
 from runner.machine.clock import StageClock
 from runner.network import Network
@@ -87,6 +89,9 @@ SAMPLERS: dict[str, list[str]] = {
     "midx_learn_pq": ["sampler=midx_learn_pq", *_LEARN],
     "midx_learn_rq": ["sampler=midx_learn_rq", *_LEARN, "sampler.beam=4"],
 }  # fmt: skip
+# A sampler that is not listed has its first case of the contract.
+for _name in set(samplers.SAMPLERS) - set(SAMPLERS):
+    SAMPLERS[_name] = [f"sampler={_name}", *small_options(_name)]
 _UNIFORM = ["sampler=uniform", "sampler.num_samples=60", "sampler.shared=true", "sampler.unique=true"]
 _PER_ROW = ["sampler=uniform", "sampler.num_samples=60", "sampler.shared=false", "sampler.unique=false"]
 CASES: dict[str, list[str]] = {
