@@ -42,6 +42,7 @@ def draw(arguments: argparse.Namespace, results_dir: Path) -> list[Path]:
     from runner.report.figure_style import save
     from runner.report.frontier import frontier, settings_of_records
     from runner.report.grids import expand
+    from runner.report.methods import known_methods
     from runner.report.records import all_records
 
     if arguments.frontier:
@@ -51,9 +52,9 @@ def draw(arguments: argparse.Namespace, results_dir: Path) -> list[Path]:
         if not of_set:
             raise RunnerError(f"{results_dir / 'runs'}: no finished run of '{arguments.frontier}'")
         settings = settings_of_records(of_set, arguments.keys)
-        figure = frontier(
-            {f"{arguments.frontier}: every finished run": settings}, {s.method: s.method for s in settings}
-        )
+        known = known_methods()
+        labels = {s.method: known[s.method].label if s.method in known else s.method for s in settings}
+        figure = frontier({f"{arguments.frontier}: every finished run": settings}, labels)
         return [save(figure, results_dir / "tables" / f"frontier_{arguments.frontier}")]
     folder = arguments.tables_dir.absolute()
     specs = [load_table(name, folder) for name in arguments.figures or table_names(folder)]

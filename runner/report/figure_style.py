@@ -35,6 +35,7 @@ STYLE: Any = {
     "axes.axisbelow": True,
     "axes.titlesize": 11,
     "legend.frameon": False,
+    "legend.handlelength": 3.2,  # long enough to tell dashes from dots
     "svg.hashsalt": "runner",  # the same runs give the same file
 }
 

@@ -7,6 +7,7 @@ from typing import Any, Self
 from runner.config import RunConfig, did_you_mean
 from runner.contracts import Measure
 from runner.errors import ConfigError
+from runner.tasks import task_class
 
 _SPLITS = {"test": "test", "test_subset": "test subset", "valid": "validation", "train": "training"}
 
@@ -33,8 +34,6 @@ class Yardstick:
     @classmethod
     def planned(cls, config: RunConfig) -> Self:
         """Take the task's own measures, for a table of which no run has finished yet."""
-        from runner.tasks import task_class
-
         found = cls.read(task_class(config).about_measures())
         assert found is not None
         return found

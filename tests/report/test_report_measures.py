@@ -18,7 +18,7 @@ from runner.report.columns import cost_of_reaching, panels_of
 from runner.report.frontier import frontier, pareto, settings_of_records
 from runner.report.grids import PlannedRun, expand
 from runner.report.plan import execute, plan, plan_table, plan_total
-from runner.report.records import OLDER, record_of, status_of
+from runner.report.records import OLDER, RunRecord, record_of, status_of
 from runner.report.sweep import sweep_table
 from runner.report.tables import TableSpec, load_table, table_names
 from runner.tasks import TASKS, Classification, LanguageModelling
@@ -127,7 +127,10 @@ def test_weights_are_kept_where_a_rising_validation_score_is_best(
         "epochs=3", "evaluation.every_epochs=1", "training.patience=2", "hardware.threads=1",
         f"results_dir={results_dir}",
     ])  # fmt: skip
-    summary = json.loads((run(config) / "summary.json").read_text())
+    folder = run(config)
+    summary = json.loads((folder / "summary.json").read_text())
+    yardstick = RunRecord(folder).yardstick
+    assert {yardstick.measure(metric) for metric in summary["metrics"]} <= set(Validated.measures)
     assert summary["selection"]["epoch"] == best
     assert summary["watched"] == "valid"
     assert summary["units_per_second"] * summary["train_seconds"] == pytest.approx(3 * 96)
