@@ -33,9 +33,7 @@ def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]
     return asked
 
 
-def test_settings_of_a_kind_are_compiled_once(
-    children: list[RunConfig], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_settings_of_a_kind_are_compiled_once(children: list[RunConfig], capsys: pytest.CaptureFixture[str]) -> None:
     config = compose(BASE)
     compilation.compile_first(config)
     assert children == [config]

@@ -276,9 +276,7 @@ def test_rows_have_no_windows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
-def test_a_text_with_nothing_to_predict(
-    split: str, write_text: WriteText, own_data_dir: Path, tmp_path: Path
-) -> None:
+def test_a_text_with_nothing_to_predict(split: str, write_text: WriteText, own_data_dir: Path, tmp_path: Path) -> None:
     """Said before training, not after it."""
     write_text(tmp_path, lines={"train": 150, "valid": 30, "test": 30})
     (tmp_path / f"{split}.txt").write_text("\n")
