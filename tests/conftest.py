@@ -17,10 +17,15 @@ import numba
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 from runner.contracts import Query
 from runner.heads.output_layer import OutputLayer
 from runner.optimizers import AdamConfig, RowTable
+
+# Drawn examples are the same in every run, as all other random numbers of the tests are.
+settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
+settings.load_profile("fixed")
 
 
 @pytest.fixture(autouse=True)

@@ -91,8 +91,8 @@ def test_every_class_has_a_yaml(group: str) -> None:
 
 
 @pytest.mark.parametrize("preset", sorted(path.stem for path in (CONF / "preset").glob("*.yaml")))
-def test_every_preset_composes(preset: str) -> None:
-    compose([f"preset={preset}"])
+def test_every_preset_composes_and_changes_something(preset: str) -> None:
+    assert (compose([f"preset={preset}"]) == compose_once()) == (preset == "none")
 
 
 @pytest.fixture(scope="module")

@@ -100,7 +100,7 @@ def test_zero_based_label_ids_and_big_numbers(tmp_path: Path) -> None:
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(
         st.tuples(
@@ -132,7 +132,7 @@ def test_round_trip(tmp_path: Path, rows: list, block: int, text: TextFormat, en
     assert counts.rows_read == len(rows)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.decimals(-(10**6), 10**6, places=6).map(str) | st.from_regex(r"\A-?[0-9]{1,15}e-?[0-9]{1,2}\Z"))
 def test_values_agree_with_python(tmp_path: Path, text: str) -> None:
     with np.errstate(over="ignore"):

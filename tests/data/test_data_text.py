@@ -125,7 +125,7 @@ def test_what_a_word_is(tmp_path: Path, text: str, words: str) -> None:
     assert set(dataset.vocabulary) == {*words.split(" "), UNK}
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lines=st.lists(st.lists(st.sampled_from(["a", "b", "cc", "dé", "<unk>"]), max_size=6), min_size=1, max_size=9),
     block=st.integers(3, 40),

@@ -5,11 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from command_lines import PAGES, ROOT
 
 from runner.training.run_folder import read_json
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_first_command_really_runs(tmp_path: Path) -> None:
@@ -21,9 +19,21 @@ def test_the_first_command_really_runs(tmp_path: Path) -> None:
     assert summary["status"] == "finished"
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/extending.md"])
-def test_links_and_pictures_are_there(page: str) -> None:
-    targets = re.findall(r"\]\(([^)#]+)", (ROOT / page).read_text())
-    for target in targets:
-        if "://" not in target:
-            assert (ROOT / target).exists(), target
+def test_links_and_pictures_are_there() -> None:
+    found = []
+    for page in PAGES:
+        targets = re.findall(r"\]\(([^)#]+)", page.read_text())
+        found += [(page, target) for target in targets if "://" not in target]
+    assert len(found) >= 5
+    assert [target for page, target in found if not (page.parent / target).exists()] == []
+
+
+def test_the_list_of_contract_checks_is_the_checks_there_are() -> None:
+    from runner.check.checks import CHECKS, STATISTICS
+
+    page = (ROOT / "docs" / "contract.md").read_text()
+    listed = set(re.findall(r"`(\w+)`", page))
+    assert {*CHECKS, *STATISTICS} <= listed, "what is checked stands in the list"
+    tests = {name for name in listed if name.startswith("test_")}
+    source = "".join(path.read_text() for path in sorted((ROOT / "tests" / "contract").glob("test_*.py")))
+    assert tests <= set(re.findall(r"^def (test_\w+)", source, flags=re.M))

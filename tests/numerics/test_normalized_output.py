@@ -169,6 +169,7 @@ def test_only_directions_matter(
     losses, grad_hidden = scores.loss(loss_for(kind)).copy(), scores.update()
     np.testing.assert_allclose(other.score(longer, proposal, 1).loss(loss_for(kind)), losses, rtol=1e-5)
     for vectors, grads in ((query.hidden_BD, grad_hidden), (weights, one.table.first)):
+        assert np.linalg.norm(grads, axis=1).max() > 1e-4
         cosine = (vectors * grads).sum(1)
         bound = 1e-5 * np.linalg.norm(vectors, axis=1) * np.linalg.norm(grads, axis=1)
         assert (np.abs(cosine) <= bound + 1e-12).all()

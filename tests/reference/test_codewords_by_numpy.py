@@ -35,7 +35,7 @@ def by_numpy(values_ND: np.ndarray, codebooks_2CD: np.ndarray, beam: int) -> np.
     return least
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     n=st.integers(1, 150), dim=st.integers(1, 40), codewords=st.integers(1, COLUMNS + 3), beam=st.integers(1, 40),
     seed=st.integers(0, 2**16),
@@ -55,7 +55,7 @@ def test_nearest_pairs(n: int, dim: int, codewords: int, beam: int, seed: int) -
     np.testing.assert_allclose(error, by_numpy(values, codebooks, beam), rtol=0, atol=1e-5 * scale.max())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(n=st.integers(1, 150), dim=st.integers(2, 40), codewords=st.integers(1, 20), seed=st.integers(0, 2**16))
 def test_product_quantisation_takes_the_nearest_in_each_half(n: int, dim: int, codewords: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
@@ -93,7 +93,7 @@ def test_one_thread_and_two_assign_alike() -> None:
 # ---------------------------------------------------------------- cells
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     codewords=st.integers(1, 20), scale=st.sampled_from([0.0, 1.0, 30.0, 3000.0]), full=st.floats(0, 1),
     seed=st.integers(0, 2**16),
@@ -146,7 +146,7 @@ def test_running_sums_start_again_in_each_cell() -> None:
 # ---------------------------------------------------------------- exact MIDX
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(n=st.integers(1, 90), dim=st.integers(1, 40), bias=st.booleans(), seed=st.integers(0, 2**16))
 def test_logits_of_listed_classes(n: int, dim: int, bias: bool, seed: int) -> None:
     generator = np.random.default_rng(seed)

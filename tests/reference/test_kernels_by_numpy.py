@@ -1,7 +1,6 @@
 """Compiled kernels against plain NumPy on drawn shapes, empty and ragged ones included.
 
-Legend: R rows of a matrix, D columns, N pairs, U distinct rows, S sources, B batch rows. Hypothesis draws
-from a fixed seed.
+Legend: R rows of a matrix, D columns, N pairs, U distinct rows, S sources, B batch rows.
 """
 
 import itertools
@@ -32,7 +31,7 @@ from runner.structures.dwta import Dwta
 from runner.structures.simhash import SimHash
 from runner.structures.tables import BucketTables
 
-few = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+few = settings(max_examples=60)
 seeds = st.integers(0, 2**32 - 1)
 
 # ---------------------------------------------------------------- grouping
@@ -371,6 +370,7 @@ def test_simhash_bits_are_signs_of_three_rounds(dim: int) -> None:
     all_signs = family._signs[:, :, ::LANES]  # they stand once for each lane
     width = all_signs.shape[2]
     matrix = hadamard(width).astype(np.float64)
+    compared = 0
     for column, row in enumerate(rows):
         padded = np.zeros(width)
         padded[:dim] = vectors[row]
@@ -381,9 +381,11 @@ def test_simhash_bits_are_signs_of_three_rounds(dim: int) -> None:
                 x = matrix @ (signs * x)
             projections.append(x / width**1.5)
         flat = np.concatenate(projections)[: 5 * 7].reshape(7, 5)
-        if np.abs(flat).min() > 1e-5:  # nearer to zero the sign is rounding's
-            expected = (flat > 0) @ (2 ** np.arange(4, -1, -1))
-            np.testing.assert_array_equal(codes[:, column], expected)
+        sure = np.abs(flat) > 1e-5  # nearer to zero the sign is rounding's
+        bits = codes[:, column, None] >> np.arange(4, -1, -1, dtype=np.uint32) & 1
+        np.testing.assert_array_equal(bits[sure], (flat > 0)[sure])
+        compared += sure.sum()
+    assert compared > 0.4 * 4 * 35
 
 
 def dwta_by_hand(family: Dwta, vector: np.ndarray, bits: int) -> list[int]:

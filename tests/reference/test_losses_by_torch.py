@@ -21,7 +21,7 @@ from runner.kernels.losses import (
 )
 from runner.losses import LOSSES
 
-few = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+few = settings(max_examples=60)
 seeds = st.integers(0, 2**32 - 1)
 Kernel = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 

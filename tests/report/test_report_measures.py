@@ -119,7 +119,7 @@ def test_weights_are_kept_where_a_rising_validation_score_is_best(
             return {"valid/p@1": next(values)}
 
     monkeypatch.setitem(TASKS, "rows", Validated)
-    monkeypatch.setattr("runner.training.experiment.warm_up", lambda config: None)
+    monkeypatch.setattr("runner.training.loop.warm_up", lambda config: None)
     values = iter(scores)
     config = compose([
         "dataset=synthetic_xc", "dataset.num_classes=60", "dataset.num_features=200", "dataset.num_train=96",

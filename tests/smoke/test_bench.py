@@ -183,10 +183,14 @@ def test_too_large_a_method_is_a_status(bench: Bench, monkeypatch: pytest.Monkey
 
 def test_mistakes_are_one_line(front: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    for wrong in (["--steps", "0"], ["--classes", "3"], ["--overrides", "sampler.kk=1"]):
+    for wrong, says in (
+        (["--steps", "0"], "--steps must be at least 1"), (["--classes", "3"], "--classes must be at least 16"),
+        (["--overrides", "sampler.kk=1"], "unknown key 'sampler.kk'"),
+    ):  # fmt: skip
         assert front.main(["output_layer", "--json", str(path), *wrong]) == 2
         error = capsys.readouterr().err.splitlines()[-1]
         assert error.startswith("error: ")
+        assert says in error
     assert not path.exists()
 
 
@@ -339,6 +343,7 @@ def test_torch_sampled_follows_the_gradient_of_sampled_softmax(
     grad = dense_gradient(before, query, drawn.ids_N, log_count)
     moved = method.weight.detach() - before
     sure = grad.abs() > 1e-6  # Adam's first step is lr times the sign, where epsilon is negligible
+    assert sure.any()
     torch.testing.assert_close(moved[sure], -0.1 * grad[sure].sign(), rtol=0.02, atol=0)
     untouched = np.setdiff1d(np.arange(60), np.concatenate([drawn.ids_N, query.targets_P]))
     assert not moved[untouched].any()
@@ -352,6 +357,7 @@ def test_torch_full_follows_the_gradient_of_softmax(workload: Workload) -> None:
     grad = dense_gradient(before, query, np.arange(60), torch.zeros(60))
     sure = grad.abs() > 1e-6
     moved = method.weight.detach() - before
+    assert sure.float().mean() > 0.5
     torch.testing.assert_close(moved[sure], -0.1 * grad[sure].sign(), rtol=0.02, atol=0)
 
 

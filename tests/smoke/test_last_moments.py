@@ -9,8 +9,10 @@ import pytest
 
 from runner.config import RunConfig, compose
 from runner.contracts import TrainingFacts
+from runner.data.batches import RowBatch
 from runner.errors import ConfigError, RunnerError
 from runner.heads.classes import ClassesHead
+from runner.machine.clock import StageClock
 from runner.network import Network
 from runner.tasks import classification
 from runner.training.run import run
@@ -55,26 +57,32 @@ def test_an_interrupt_during_the_final_evaluation_keeps_the_training(
     assert [path.name for path in (config.run_dir / "checkpoint").glob("step-*")] == ["step-000000007"]
 
 
-@pytest.mark.parametrize("choice", [
-    ["sampler=topk", "sampler.num_nearest=10", "loss=nce"],
-    ["sampler=topk", "sampler.num_nearest=10", "loss=sampled_softmax", "loss.correct_target=true"],
-    ["sampler=lsh_embedding", "sampler.min_candidates=1", "sampler.K=6", "sampler.L=1", "loss=nce"],
-    ["sampler=lsh_embedding", "sampler.min_candidates=1", "sampler.K=6", "sampler.L=1",
-    "loss=sampled_softmax", "loss.correct_target=true"],
-], ids=["topk-nce", "topk-corrected", "lsh-nce", "lsh-corrected"])  # fmt: skip
-def test_a_target_that_can_not_be_drawn_is_trained_or_the_pair_is_refused(choice: list[str]) -> None:
-    """A target outside the proposal has expected count 0: corrected by it, its logit is +inf and its gradient
-    0 (nce) or not a number (softmax). Either the configuration says so, or targets get a gradient."""
-    try:
-        config = compose(["model.hidden=16", *choice])
-    except ConfigError:
-        return
-    from runner.data.batches import RowBatch
-    from runner.machine.clock import StageClock
+TOPK = ["sampler=topk", "sampler.num_nearest=10"]
+LSH = ["sampler=lsh_embedding", "sampler.min_candidates=1", "sampler.K=6", "sampler.L=1"]
+CORRECTED = ["loss=sampled_softmax", "loss.correct_target=true"]
 
+
+@pytest.mark.parametrize("choice", [
+    [*TOPK, "loss=nce"], [*TOPK, *CORRECTED], [*LSH, "loss=nce"], [*LSH, *CORRECTED],
+    [*LSH, "loss=partition_estimate"],
+], ids=["topk-nce", "topk-corrected", "lsh-nce", "lsh-corrected", "lsh-partition"])  # fmt: skip
+def test_a_target_that_can_not_be_drawn_is_refused_where_the_loss_needs_its_count(choice: list[str]) -> None:
+    """A target outside the proposal has expected count 0: corrected by it, its logit is +inf and its gradient
+    0 (nce) or not a number (softmax)."""
+    with pytest.raises(ConfigError, match=r"can not draw them|loss=nce does not go with sampler=topk"):
+        compose(["model.hidden=16", *choice])
+
+
+@pytest.mark.parametrize("choice", [
+    [*TOPK, "loss=sampled_softmax"], [*TOPK, "loss=active_set"], [*LSH, "loss=active_set"],
+    [*LSH, "sampler.num_tail=1", "loss=nce"], [*LSH, "sampler.num_tail=1", *CORRECTED],
+], ids=["topk-uncorrected", "topk-active", "lsh-active", "lsh-tail-nce", "lsh-tail-corrected"])  # fmt: skip
+def test_the_way_out_trains_every_target(choice: list[str]) -> None:
+    """After a step each target's bias has a gradient that pulls it up, whether it was among the candidates or not."""
     rows, classes = 20, 200
     targets = np.arange(rows, dtype=np.int32) * 9
     indptr = np.arange(rows + 1, dtype=np.int64)
+    config = compose(["model.hidden=16", *choice])
     facts = TrainingFacts.one_label_a_row(np.ones(classes, dtype=np.int64))
     network = Network.of(config, ClassesHead.of(config, facts), num_features=rows)
     batch = RowBatch(indptr=indptr, indices=np.arange(rows, dtype=np.int32), values=np.ones(rows, np.float32),

@@ -136,8 +136,13 @@ ROWS = ("dense", "touched")
 def test_other_losses_and_row_policies(sampler: str, loss: str, rows: str, configure: Configure) -> None:
     extra = ["max_steps=3", f"loss={loss}", f"optimizer.rows={rows}", "evaluation.every_epochs=1"]
     options = [option for option in OPTIONS[sampler] if not option.startswith("loss")]
-    summary = summary_of(run(configure(f"sampler={sampler}", *options, *extra)))
+    folder = run(configure(f"sampler={sampler}", *options, *extra))
+    summary = summary_of(folder)
     assert summary["status"] == "finished"
+    assert (summary["config"]["loss"]["name"], summary["config"]["optimizer"]["rows"]) == (loss, rows)
+    (evaluation,) = observations(folder, "evaluation")
+    assert math.isfinite(evaluation["loss"])
+    assert evaluation["loss"] > 0
 
 
 @pytest.mark.parametrize("sampler", ["full", "uniform", "lsh_label"])
@@ -235,7 +240,7 @@ def test_data_that_are_not_there(configure: Configure, own_data_dir: Path, tmp_p
     with pytest.raises(DataNotPrepared):
         run(config)
     summary = summary_of(config.run_dir)
-    assert summary["status"] != "finished"
+    assert summary["status"] == "skipped: data not prepared"
     assert "metrics" not in summary, "a status, never a number"
 
 
