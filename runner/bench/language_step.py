@@ -194,7 +194,11 @@ def network_bytes(config: RunConfig, num_classes: int) -> float:
     """About how much a network in training takes: its tables, gradients that are kept of every class, the sampler."""
     keeps_gradients = updates_together(config) or not isinstance(config.optimizer, AdamConfig)
     kept = 4.0 * num_classes * config.model.dim if config.sampler.name == "full" and keeps_gradients else 0.0
-    return table_bytes(config, num_classes) + kept + sampler_bytes(config.sampler, num_classes, config.batch_size * config.windows.length)
+    return (
+        table_bytes(config, num_classes)
+        + kept
+        + sampler_bytes(config.sampler, num_classes, config.batch_size * config.windows.length)
+    )
 
 
 def building_bytes(config: RunConfig, num_classes: int) -> float:

@@ -51,7 +51,7 @@ def _rows(
     config = configuration("lsh_embedding", overrides)
     settings: Any = config.sampler
     name = f"{family} K={settings.K} L={settings.L}"
-    needed = matrix_bytes(num_classes, config.model.hidden) + sampler_bytes(settings, num_classes)
+    needed = matrix_bytes(num_classes, config.model.hidden) + sampler_bytes(settings, num_classes, batch=0)
     if status := shortage(needed):
         return [{"tables": name, "share": share, "status": status} for share in shares]
     say(f"{num_classes:,} classes: {name}, {', '.join(f'{share:.0%}' for share in shares)} touched")

@@ -4,10 +4,10 @@ Pass 1 (``log_partition``): logits of a block, folded into running maxima and su
 logits again, probabilities, both gradients, and Adam on the block's rows while they are at hand. Four products of
 2 B N D operations instead of the three of a stored logit matrix, in exchange for B N floats of memory.
 
-Where ``stored_NB`` and ``shift_SB`` are given, pass 1 leaves the logits there as bfloat16 and pass 2 makes none. What is
-stored is the distance to the highest logit of the row so far, the ``shift``: likely classes are near it, where bfloat16
-is finest, so that p changes by at most 2^-9 p log(1 / p), about. The partition is that of the rounded logits, so that a
-row's probabilities sum to 1.
+Where ``stored_NB`` and ``shift_SB`` are given, pass 1 leaves the logits there as bfloat16 and pass 2 makes none. What
+is stored is the distance to the highest logit of the row so far, the ``shift``: likely classes are near it, where
+bfloat16 is finest, so that p changes by at most 2^-9 p log(1 / p), about. The partition is that of the rounded logits,
+so that a row's probabilities sum to 1.
 
 Legend: B rows of the batch (padded to whole tiles), D hidden size (padded), N classes, C classes of a block, S blocks,
 W columns of a tile, P (row, target) pairs sorted by class. ``least_norm``: see ``kernels.rows``.

@@ -20,8 +20,8 @@ from numba.extending import intrinsic
 from runner.kernels.target import target
 
 # Rows of a tile by lanes of a vector: as many sums as stay in registers, beside two vectors of B and one element of A.
-# AVX-512 has 32 registers (16 sums hide the latency; more were no faster), AVX2 16 (12 + 2 + 1), SSE 16 too, but without
-# fused multiply-add it needs some for products.
+# AVX-512 has 32 registers (16 sums hide the latency; more were no faster), AVX2 16 (12 + 2 + 1), SSE 16 too, but
+# without fused multiply-add it needs some for products.
 _ROWS = {16: 8, 8: 6, 4: 4}
 _VECTORS = 2
 _LANES = target().lanes
@@ -150,7 +150,9 @@ tile_bf16 = _tile(_WORD, _WORDS, _dot_pairs)  # an element is a pair of bfloat16
 def to_bf16(value):
     """The nearest bfloat16 of a finite float32 as the low 16 bits of a uint32 (ties to even)."""
     bits = np.float32(value).view(np.uint32)
-    return (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    # Numba adds and shifts in 64 bits; cut back to 32 at once, or vectors hold half as many.
+    odd = np.uint32(np.uint32(bits >> np.uint32(16)) & np.uint32(1))
+    return np.uint32(np.uint32(bits + np.uint32(odd + np.uint32(0x7FFF))) >> np.uint32(16))
 
 
 @njit(cache=True, inline="always")

@@ -56,4 +56,4 @@ def test_kernels_follow_the_target() -> None:
 
     assert COLUMNS % target().lanes == 0
     assert WHOLE % ROWS == WHOLE % COLUMNS == 0
-    assert HAS_BF16 == target().has_bf16
+    assert target().has_bf16 == HAS_BF16
