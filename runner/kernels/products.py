@@ -150,7 +150,9 @@ tile_bf16 = _tile(_WORD, _WORDS, _dot_pairs)  # an element is a pair of bfloat16
 def to_bf16(value):
     """The nearest bfloat16 of a finite float32 as the low 16 bits of a uint32 (ties to even)."""
     bits = np.float32(value).view(np.uint32)
-    return (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    # Numba adds and shifts in 64 bits; cut back to 32 at once, or vectors hold half as many.
+    odd = np.uint32(np.uint32(bits >> np.uint32(16)) & np.uint32(1))
+    return np.uint32(np.uint32(bits + np.uint32(odd + np.uint32(0x7FFF))) >> np.uint32(16))
 
 
 @njit(cache=True, inline="always")

@@ -28,7 +28,8 @@ def _kind(value: Any) -> Any:
     return "number" if value else "zero"
 
 
-def _marker(config: RunConfig) -> Path:
+def marker_of(config: RunConfig) -> Path:
+    """The file that says that kernels for settings of this kind are compiled."""
     settings = {key: value for key, value in config.as_dict().items() if key not in (*PLACE_ONLY, "dataset")}
     if config.plugins:  # kernels of their own
         settings["plugins"] = digest_of(config.plugins)
@@ -41,7 +42,7 @@ def compile_first(config: RunConfig) -> None:
 
     Where it can not, the run meets the same obstacle, and tells it.
     """
-    marker = _marker(config)
+    marker = marker_of(config)
     if marker.exists():
         return
     print("compiling kernels, once for settings of this kind", file=sys.stderr, flush=True)

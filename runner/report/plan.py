@@ -21,6 +21,7 @@ from runner.data import CardConfig, SyntheticXcConfig
 from runner.data.card import Expected, ExpectedText, RowsCard, TextCard, load_card
 from runner.data.synthetic_xc import Shape
 from runner.errors import RunLocked
+from runner.machine.compilation import marker_of
 from runner.models.language import LstmConfig, TransformerConfig
 from runner.report.grids import PlannedRun, expand, point_text
 from runner.report.records import (
@@ -34,7 +35,10 @@ from runner.report.records import (
     record_of,
     why_skipped,
 )
+from runner.report.speed import Speed
+from runner.report.speed import measure as measure_speed
 from runner.report.tables import TableSpec
+from runner.samplers.full import FullConfig
 from runner.training.run_folder import RunFolder
 
 TO_RUN, RESUME, AGAIN = "to run", "resume", "failed, run again"
@@ -60,9 +64,13 @@ def plan(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[St
     grids = dict.fromkeys(spec.grid for spec in specs)
     earlier = [record for record in all_records(results_dir) if record.finished]
     steps: dict[str, Step] = {}
+    speed, compiled = measure_speed(), set[Path]()
     for grid in grids:
         for run in expand(grid, profile, results_dir):
-            seconds, measured = estimate(run, earlier)
+            seconds, measured = estimate(run, earlier, speed)
+            if seconds is not None and (kind := marker_of(run.config)) not in compiled and not kind.exists():
+                seconds += _COMPILE_SECONDS * speed.slowness
+                compiled.add(kind)
             title = f"{grid.label(run)} on {grid.dataset(run.dataset).label}, seed {run.seed}"
             step = Step(run=run, title=title, status=_status(run), seconds=seconds, measured=measured)
             steps.setdefault(run.run_id, step)
@@ -114,7 +122,10 @@ def plan_total(steps: Sequence[Step]) -> str:
     if pending:
         parts.append(f"estimated time: {_length(pending)}")
         if not all(step.measured for step in pending):
-            parts.append("~ is a rough guess from the size of the data, other times are from earlier runs here")
+            parts.append(
+                "~ is a rough guess from the size of the data and the speed of this machine just now, "
+                "other times are from earlier runs here"
+            )
     if without_data:
         parts.append(f"those without data would take about {_length(without_data)}")
     return "; ".join(parts)
@@ -137,9 +148,14 @@ def duration(seconds: float) -> str:
 
 # ---------------------------------------------------------------- estimates
 
-# Measured on two cores. Dense products: all classes for a block of rows; gathered: candidates row by row.
-_DENSE_FLOPS, _GATHERED_FLOPS, _SECONDS_PER_ROW, _START_SECONDS = 1e11, 1.2e10, 1e-5, 8.0
-_TREE_FLOPS = 1e10  # of a draw by a tree of sums: its levels' features
+# What runs cost in units of what ``speed`` measures, from the runs of tables lns and midx_lm on two cores of a Zen 4
+# processor with nothing else on it. Products: our own tiles do better than torch's on logits that go to memory, ranking
+# worse. Bytes of a candidate: it is read to score and to update, with its moments.
+_FULL_RATE, _RANKING_RATE, _TREE_RATE = 1.3, 0.65, 1 / 15  # of ``Speed.products``
+_BF16_SHARE, _STORED_SHARE = 0.57, 0.8  # of full softmax's seconds
+_READS, _READS_BY_BUCKET, _READS_SHARED = 1.5, 2.6, 0.15  # of a candidate's class vector
+_ENCODES = 4.0  # of ``Speed.encoded_row``
+_START_SECONDS, _COMPILE_SECONDS = 8.0, 30.0  # of a process; of one whose kind of settings was never compiled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,44 +170,50 @@ class _Work:
     encode_seconds: float  # of a trained row
 
 
-def estimate(run: PlannedRun, earlier: Sequence[RunRecord]) -> tuple[float | None, bool]:
+def estimate(run: PlannedRun, earlier: Sequence[RunRecord], speed: Speed) -> tuple[float | None, bool]:
     """(wall seconds, whether from earlier runs of the same data set, method and batch size).
 
-    All the epochs are counted, though a validation set may end the training before.
+    All the epochs are counted, though a validation set may end the training before. Compilation is left out.
     """
     config = run.config
-    work = _work(run)
+    work = _work(run, speed)
     if work is None:
         return None, False
     epochs = float(config.epochs)
     if config.max_steps is not None:
         epochs = min(epochs, config.max_steps / max(1, work.trained // work.step))
-    dense_row = 2.0 * work.classes * config.model.dim / _DENSE_FLOPS
-    evaluated_row = dense_row + work.encode_seconds / 3
-    fixed = _START_SECONDS + (epochs * work.evaluated + work.evaluated_last) * evaluated_row
+    ranked_row = 2.0 * work.classes * config.model.dim / (_RANKING_RATE * speed.products)
+    evaluated_row = ranked_row + work.encode_seconds / 3
+    fixed = _START_SECONDS * speed.slowness + (epochs * work.evaluated + work.evaluated_last) * evaluated_row
     alike = [record.seconds_per_epoch for record in earlier if _is_alike(record, run)]
     if alike:
         return fixed + epochs * statistics.median(alike), True
-    return fixed + epochs * work.trained * (work.encode_seconds + _layer_seconds(run, work.classes, dense_row)), False
+    layer_seconds = _layer_seconds(run, work.classes, ranked_row, speed)
+    return fixed + epochs * work.trained * (work.encode_seconds + layer_seconds), False
 
 
-def _layer_seconds(run: PlannedRun, num_classes: int, dense_row: float) -> float:
+def _layer_seconds(run: PlannedRun, num_classes: int, ranked_row: float, speed: Speed) -> float:
     """Training seconds of the output layer for one row, from how many classes the sampler touches."""
     sampler, dim = run.config.sampler, run.config.model.dim
+    if isinstance(sampler, FullConfig):
+        seconds = 8.0 * num_classes * dim / (_FULL_RATE * speed.products)
+        seconds *= _BF16_SHARE if sampler.takes_bf16 else 1.0
+        return seconds * (_STORED_SHARE if sampler.stored_logits != "none" else 1.0)
     candidates = min(getattr(sampler, "num_samples", 1000), num_classes)
-    gathered = 6.0 * dim * candidates / _GATHERED_FLOPS
-    if sampler.name == "full":
-        return 3 * dense_row
+    read_once = 4.0 * dim * candidates / speed.gathered
     if sampler.name == "rff":
-        return gathered + 4.0 * sampler.D * candidates * math.log2(num_classes) / _TREE_FLOPS
+        tree_flops = 4.0 * sampler.D * candidates * math.log2(num_classes)
+        return _READS * read_once + tree_flops / (_TREE_RATE * speed.products)
     if sampler.name in ("topk", "exact", "quadratic", "midx_exact"):
-        return 1.5 * dense_row + gathered
+        return 2.0 * ranked_row + _READS * read_once
+    if getattr(sampler, "shared", False):
+        return _READS_SHARED * read_once
     if sampler.name.startswith("lsh"):
-        return gathered * (1 + sampler.L / 400)
-    return gathered / 10 if getattr(sampler, "shared", False) else gathered
+        return _READS_BY_BUCKET * read_once * (1 + sampler.L / 400)
+    return _READS * read_once
 
 
-def _work(run: PlannedRun) -> _Work | None:
+def _work(run: PlannedRun, speed: Speed) -> _Work | None:
     """None where nothing tells the sizes before the data are read."""
     config, dataset = run.config, run.config.dataset
     shape: Expected | ExpectedText | Shape | None = None
@@ -203,6 +225,7 @@ def _work(run: PlannedRun) -> _Work | None:
         shape = dataset.shape
     if shape is None:
         return None
+    encode_seconds = _ENCODES * speed.encoded_row
     if isinstance(shape, ExpectedText):
         if shape.train_tokens is None or shape.valid_tokens is None or shape.test_tokens is None:
             return None
@@ -212,7 +235,7 @@ def _work(run: PlannedRun) -> _Work | None:
             step=config.batch_size * config.windows.length,
             evaluated=config.evaluation.per_epoch * shape.valid_tokens,
             evaluated_last=2 * shape.test_tokens + shape.valid_tokens,
-            encode_seconds=_SECONDS_PER_ROW + 6.0 * _weights_between(config.model) / _DENSE_FLOPS,
+            encode_seconds=encode_seconds + 6.0 * _weights_between(config.model) / (_RANKING_RATE * speed.products),
         )
     return _Work(
         classes=shape.num_classes,
@@ -220,7 +243,7 @@ def _work(run: PlannedRun) -> _Work | None:
         step=config.batch_size,
         evaluated=config.evaluation.per_epoch * min(config.evaluation.rows, shape.num_test),
         evaluated_last=shape.num_test,
-        encode_seconds=_SECONDS_PER_ROW,
+        encode_seconds=encode_seconds,
     )
 
 
@@ -232,7 +255,7 @@ def _weights_between(model: Any) -> int:
     return model.layers * model.embedding * (4 * model.embedding + 2 * model.feed_forward)
 
 
-_OF_SPEED = ("shared", "products", "D", "num_samples", "refresh_every_steps")  # settings of samplers
+_OF_SPEED = ("shared", "products", "stored_logits", "D", "num_samples", "refresh_every_steps")  # settings of samplers
 
 
 def _is_alike(record: RunRecord, run: PlannedRun) -> bool:

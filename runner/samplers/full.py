@@ -28,6 +28,11 @@ class FullConfig(SamplerConfig):
     products: Literal["auto", "float32", "bf16"] = "float32"
     stored_logits: Literal["none", "bf16"] = "none"
 
+    @property
+    def takes_bf16(self) -> bool:
+        """Whether products here are of bf16 operands."""
+        return self.products == "bf16" or (self.products == "auto" and _has_bf16())
+
     def check_processor(self) -> None:
         if self.products == "bf16" and not _has_bf16():
             message = "sampler.products=bf16 needs a processor with AVX512_BF16; take auto or float32"
@@ -62,13 +67,13 @@ def stored_bytes(num_rows: int, num_classes: int) -> float:
 
 class Full(Sampler):
     def __init__(self, config: FullConfig, num_classes: int) -> None:
-        self._is_chosen_here = config.products == "auto"
-        bf16 = config.products == "bf16" or (self._is_chosen_here and _has_bf16())
-        self.everything = Everything(num_classes, "bf16" if bf16 else "float32", config.stored_logits == "bf16")
+        self._is_auto = config.products == "auto"
+        products: Literal["float32", "bf16"] = "bf16" if config.takes_bf16 else "float32"
+        self.everything = Everything(num_classes, products, config.stored_logits == "bf16")
 
     @property
     def chosen(self) -> dict[str, str]:
-        return {"sampler.products": self.everything.products} if self._is_chosen_here else {}
+        return {"sampler.products": self.everything.products} if self._is_auto else {}
 
     def sample(self, query: Query, step: int) -> Everything:
         return self.everything
