@@ -6,7 +6,7 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from runner.config import explain, register_failure, to_run_config
+from runner.config import check_model_reads_dataset, explain, register_failure, to_run_config
 from runner.training.run_folder import RunFolder
 
 os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing, so that one line can be printed here
@@ -16,7 +16,7 @@ os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing, so tha
 def main(cfg: DictConfig) -> None:
     try:
         config = to_run_config(cfg)
-        config.check_model_reads_dataset()
+        check_model_reads_dataset(config)
         config.sampler.check_processor()
         from runner.machine.compilation import compile_first
         from runner.training.run import run  # heavy imports come after the configuration is known to be right

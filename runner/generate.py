@@ -25,9 +25,9 @@ from runner.errors import RunnerError, require
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.config import RunConfig
     from runner.data import TextDataset
     from runner.network import ClassNetwork
+    from runner.settings import RunConfig
 
     Draw = Callable[[np.ndarray, int], np.ndarray]  # hidden states (B, D) and a step to B classes
 
@@ -70,7 +70,7 @@ def generate(arguments: argparse.Namespace) -> list[str]:
     if config.loss.by_magnitude:
         raise RunnerError(f"loss={config.loss.name} trains the softmax of magnitudes, which nothing here draws from")
 
-    from runner.config import set_threads
+    from runner.machine.threads import set_threads
     from runner.training.run import load_trained
 
     set_threads(0)  # the run may have been made where there are more

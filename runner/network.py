@@ -16,7 +16,7 @@ from runner.models.base import Encoder
 from runner.optimizers import STATE_OF_TRAINING, Gradient, RowGradient, RowTable, clipping_factor
 
 if TYPE_CHECKING:
-    from runner.config import RunConfig
+    from runner.settings import RunConfig
 
 AnyHead = TypeVar("AnyHead", bound=Head)
 

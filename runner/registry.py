@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner import REPOSITORY
 from runner.errors import ConfigError, RunnerError, require
+from runner.settings import module_name
 
 if TYPE_CHECKING:
     from runner.losses import LossConfig
@@ -130,11 +131,6 @@ def load_plugins(plugins: Iterable[str]) -> None:
         _installed_are_loaded = True
     for plugin in plugins:
         _telling(f"plugin '{plugin}'", lambda plugin=plugin: _import(plugin))  # type: ignore[misc]
-
-
-def module_name(plugin: str) -> str:
-    """Name of the module that a plugin is imported as."""
-    return Path(plugin).stem if plugin.endswith(".py") else plugin
 
 
 def digest_of(plugins: Iterable[str]) -> str:

@@ -125,8 +125,8 @@ def measure(arguments: argparse.Namespace) -> str:
     from runner.bench.contenders import configuration
     from runner.bench.measure import Plan
     from runner.bench.report import write_report
-    from runner.config import set_threads
     from runner.errors import require
+    from runner.machine.threads import set_threads
 
     if arguments.what == "sampling":
         choose_sampling(arguments)
@@ -198,7 +198,7 @@ def choose_sampling(arguments: argparse.Namespace) -> None:
 def measure_language_steps(arguments: argparse.Namespace) -> str:
     from runner.bench import language_step
     from runner.bench.report import write_report
-    from runner.config import set_threads
+    from runner.machine.threads import set_threads
 
     choose_language_steps(arguments)
     plan = language_step.LanguagePlan(
@@ -253,8 +253,8 @@ def choose_language_steps(arguments: argparse.Namespace) -> None:
 def measure_kernels(arguments: argparse.Namespace) -> str:
     from runner.bench.contenders import configuration
     from runner.bench.kernel_error import write_report
-    from runner.config import set_threads
     from runner.errors import require
+    from runner.machine.threads import set_threads
 
     require(arguments.draws >= 2, "--draws must be at least 2: one has no deviation")
     config = configuration("full", [])

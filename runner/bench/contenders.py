@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from runner.bench.methods import METHODS
-from runner.config import RunConfig, compose
+from runner.config import compose
 from runner.contracts import Query, TrainingFacts
 from runner.errors import ConfigError, ProcessorLacks
 from runner.heads.classes import estimate
@@ -18,6 +18,7 @@ from runner.samplers.full import FullConfig, stored_bytes
 from runner.samplers.hashed import Hashed, HashedConfig
 from runner.samplers.lsh import Lsh, LshConfig
 from runner.samplers.rff import RffConfig
+from runner.settings import RunConfig
 
 # The matrix stays as drawn (a step of Adam takes as long at any rate), so that every repetition of every method
 # meets the same classes, near which hidden states are drawn.

@@ -21,7 +21,7 @@ import pandas as pd
 
 from runner import rng
 from runner.bench.report import origin_of
-from runner.config import RunConfig
+from runner.settings import RunConfig
 from runner.structures.features import ONE, RandomFourier
 from runner.training.run_folder import write_atomically
 

@@ -30,7 +30,7 @@ from runner.bench.measure import BAR, say
 from runner.bench.methods import LANGUAGE_METHODS
 from runner.bench.output_layer import add_times_full, limits_before_and_after
 from runner.bench.render import title_of
-from runner.config import OutputConfig, RunConfig, compose
+from runner.config import check_model_reads_dataset, compose
 from runner.contracts import Query, TrainingFacts
 from runner.data.text import TextDataset
 from runner.data.text_batches import TextBatch
@@ -42,6 +42,7 @@ from runner.machine.clock import STAGES, StageClock
 from runner.network import Network
 from runner.optimizers import AdamConfig, RowGradient, RowTable, SgdConfig
 from runner.samplers.lsh_topk import usual_sizes
+from runner.settings import OutputConfig, RunConfig
 from runner.tasks import LanguageModelling
 
 NOTES = (
@@ -116,7 +117,7 @@ def open_text(name: str, plan: LanguagePlan) -> Text:
     is_number = name.isdecimal()
     chosen = [] if is_number else [f"dataset={name}"]
     config = compose([f"preset={plan.preset}", *chosen, *plan.overrides])
-    config.check_model_reads_dataset()
+    check_model_reads_dataset(config)
     require(config.dataset.family == "text", f"--preset {plan.preset}: its model reads no text")
     if not is_number:
         return Text(name=name, data=config.dataset.build(), chosen=chosen)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from runner.bench.render import render
-from runner.config import RunConfig
 from runner.kernels.target import target
+from runner.settings import RunConfig
 from runner.training.run_folder import provenance, write_atomically
 
 Size = TypeVar("Size")

@@ -19,12 +19,13 @@ from runner.bench.measure import BAR, say
 from runner.bench.methods import SAMPLERS
 from runner.bench.output_layer import limits_before_and_after
 from runner.bench.workload import Workload, matrix_bytes
-from runner.config import RunConfig, compose
+from runner.config import compose
 from runner.contracts import Query, TrainingFacts
 from runner.heads.classes import estimate
 from runner.machine import memory
 from runner.machine.clock import StageClock
 from runner.samplers import Sampler
+from runner.settings import RunConfig
 
 NOTES = (
     "Draws: milliseconds to draw every row's candidates of a batch and state their expected counts. Loss: the same, "

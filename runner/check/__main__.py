@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 # Threads are checked with two even where there is one core. Numba reads this when it is first imported.
 os.environ.setdefault("NUMBA_NUM_THREADS", str(max(2, os.cpu_count() or 1)))
 
-from runner.config import did_you_mean, explain, prepare_plugins
+from runner.config import explain, prepare_plugins
+from runner.conversion import did_you_mean
 from runner.errors import ConfigError, RunnerError, require
 
 

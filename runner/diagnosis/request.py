@@ -11,9 +11,9 @@ from runner.config import explain
 from runner.errors import ConfigError, require
 
 if TYPE_CHECKING:
-    from runner.config import RunConfig
     from runner.losses import LossConfig
     from runner.samplers import SamplerConfig
+    from runner.settings import RunConfig
 
 _IS_THE_BATCH = "sampler {name}: the batch is the draw, and there is but one probe; name another by --sampler"
 
@@ -89,7 +89,8 @@ class Choice:
 
 def choose(config: "RunConfig", names: Sequence[str], changes: Mapping[str, Mapping[str, Any]]) -> list[Choice]:
     """The samplers named (none: the run's own) with their settings, each with a loss that goes with it."""
-    from runner.config import compose, convert, did_you_mean
+    from runner.config import compose
+    from runner.conversion import convert, did_you_mean
     from runner.samplers import SAMPLERS
 
     everyone = "all" in names
@@ -127,7 +128,7 @@ def choose(config: "RunConfig", names: Sequence[str], changes: Mapping[str, Mapp
 
 def _loss(usual: "LossConfig", changes: Mapping[str, Any]) -> "LossConfig":
     """The usual loss with what ``loss=NAME`` and ``loss.KEY=VALUE`` say."""
-    from runner.config import convert, did_you_mean
+    from runner.conversion import convert, did_you_mean
     from runner.losses import LOSSES
 
     if not changes:

@@ -18,7 +18,7 @@ from runner.optimizers import RowGradient, RowTable
 from runner.samplers.base import Sampler, SamplerConfig
 
 if TYPE_CHECKING:
-    from runner.config import RunConfig
+    from runner.settings import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)

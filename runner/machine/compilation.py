@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from runner import REPOSITORY
-from runner.config import PLACE_ONLY, RunConfig, to_run_config
+from runner.config import to_run_config
 from runner.registry import digest_of
+from runner.settings import PLACE_ONLY, RunConfig
 
 
 def _kind(value: Any) -> Any:
@@ -62,7 +63,7 @@ def compile_first(config: RunConfig) -> None:
 
 def main() -> int:
     """Compile for the configuration on standard input."""
-    from runner.config import set_threads
+    from runner.machine.threads import set_threads
     from runner.training.warm_up import warm_up
 
     config = to_run_config({**json.load(sys.stdin), "hardware": {"name": "cpu"}})  # kernels are the CPU's

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from runner.config import did_you_mean
+from runner.conversion import did_you_mean
 from runner.errors import ConfigError
 from runner.machine.clock import STAGES
 from runner.report.grids import PlannedRun, Point

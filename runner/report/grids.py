@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.config import RunConfig, compose, did_you_mean
+from runner.config import compose
+from runner.conversion import did_you_mean
 from runner.errors import ConfigError, require
 from runner.report.methods import Method, build_methods, load_catalogue
 from runner.report.yaml_files import build, build_all, items, mapping, place, read, require_known, require_unique
+from runner.settings import RunConfig
 
 Point = tuple[tuple[str, int | float], ...]  # (key, value) of every swept setting of one run
 

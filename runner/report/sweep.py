@@ -6,9 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from runner.config import PLACE_ONLY, did_you_mean
+from runner.conversion import did_you_mean
 from runner.errors import ConfigError
 from runner.report.records import RunRecord
+from runner.settings import PLACE_ONLY
 
 COSTS = ("seconds per epoch", "training seconds", "candidates per row", "peak memory (MB)")
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from runner.config import CONF, did_you_mean
+from runner.config import CONF
+from runner.conversion import did_you_mean
 from runner.errors import ConfigError, require
 from runner.report.grids import Grid, grid_names, load_grid
 from runner.report.methods import CATALOGUE

@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 
 import yaml
 
-from runner.config import CONF, convert, did_you_mean
+from runner.config import CONF
+from runner.conversion import convert, did_you_mean
 from runner.errors import ConfigError, require
 
 TABLES = CONF / "table"

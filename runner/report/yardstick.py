@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from runner.config import RunConfig, did_you_mean
 from runner.contracts import Measure
+from runner.conversion import did_you_mean
 from runner.errors import ConfigError
+from runner.settings import RunConfig
 from runner.tasks import task_class
 
 _SPLITS = {"test": "test", "test_subset": "test subset", "valid": "validation", "train": "training"}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from runner.config import RunConfig
+from runner.settings import RunConfig
 from runner.tasks.base import Task
 from runner.tasks.classification import Classification
 from runner.tasks.language import LanguageModelling

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from runner.batch_samplers import View
-from runner.config import RunConfig
 from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts
 from runner.heads.classes import ClassesHead
+from runner.settings import RunConfig
 
 if TYPE_CHECKING:
     from runner.network import ClassNetwork, Network

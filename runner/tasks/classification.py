@@ -6,11 +6,11 @@ import numpy as np
 from tqdm import tqdm
 
 from runner import rng
-from runner.config import RunConfig
 from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts
 from runner.data import LabelledRows, XmcDataset
 from runner.data.batches import RowBatch, take
 from runner.metrics import RANKS, inverse_propensity, ranking_metrics
+from runner.settings import RunConfig
 from runner.tasks.base import PROGRESS_BAR, Task, label_frequency
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ import numpy as np
 from tqdm import tqdm
 
 from runner import rng
-from runner.config import RunConfig
 from runner.contracts import ExampleDraw, Measure, TrainingFacts
 from runner.data import TextDataset
 from runner.data.text_batches import TextBatch, Windows, evaluation_batches
 from runner.errors import DataError, Diverged
 from runner.metrics import perplexity
 from runner.models.recurrent import TextEncoder
+from runner.settings import RunConfig
 from runner.tasks.base import PROGRESS_BAR, Task, label_frequency
 
 if TYPE_CHECKING:

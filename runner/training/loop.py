@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from runner.config import EvaluationConfig, RunConfig
 from runner.diagnosis.by_rank import proposal_of
 from runner.diagnosis.divergence import divergence_of
 from runner.errors import Diverged
 from runner.machine import memory
 from runner.machine.clock import StageClock
 from runner.network import ClassNetwork, Network
+from runner.settings import EvaluationConfig, RunConfig
 from runner.tasks import Task
 from runner.tasks.base import PROGRESS_BAR
 from runner.training.progress import Progress

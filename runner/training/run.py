@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from runner.config import RunConfig, set_threads
+from runner.config import check_model_reads_dataset
 from runner.errors import ConfigError, DataError, DataNotPrepared, Diverged, RunnerError
 from runner.machine import memory
 from runner.machine.device import settled
+from runner.machine.threads import set_threads
 from runner.network import ClassNetwork, Network
+from runner.settings import RunConfig
 from runner.tasks import Task, task_of
 from runner.training.loop import Training
 from runner.training.progress import Progress
@@ -26,7 +28,7 @@ def run(config: RunConfig) -> Path:
     Raises RunnerError for data not prepared, a locked folder or a diverged loss; KeyboardInterrupt after
     leaving a checkpoint.
     """
-    config.check_model_reads_dataset()
+    check_model_reads_dataset(config)
     config.sampler.check_processor()
     config = settled(config)
     threads = set_threads(config.hardware.threads)  # a wrong number is found before a folder is made

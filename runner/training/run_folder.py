@@ -32,8 +32,9 @@ import numpy as np
 import yaml
 
 from runner import REPOSITORY
-from runner.config import RunConfig, to_run_config
+from runner.config import to_run_config
 from runner.errors import RunLocked, RunnerError
+from runner.settings import RunConfig
 
 
 def write_atomically(path: Path, text: str) -> None:

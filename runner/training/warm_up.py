@@ -2,12 +2,12 @@
 
 from contextlib import suppress
 
-from runner.config import RunConfig
 from runner.diagnosis.by_rank import proposal_of
 from runner.diagnosis.divergence import divergence_of
 from runner.errors import Diverged
 from runner.machine.clock import StageClock
 from runner.network import Network
+from runner.settings import RunConfig
 from runner.tasks import rehearsal_of
 
 

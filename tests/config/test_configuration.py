@@ -14,13 +14,15 @@ import pytest
 import yaml
 
 from runner import config as configuration
-from runner.config import CONF, GROUPS, PLACE_ONLY, RunConfig, compose, convert, did_you_mean, to_run_config
+from runner.config import CONF, GROUPS, compose, to_run_config
+from runner.conversion import convert, did_you_mean
 from runner.data import KINDS
 from runner.errors import ConfigError, DataError
 from runner.losses import LOSSES
 from runner.models import MODELS
 from runner.optimizers import OPTIMIZERS
 from runner.samplers import SAMPLERS
+from runner.settings import PLACE_ONLY, RunConfig
 
 ROOT = CONF.parent
 CLASSES: dict[str, dict[str, type]] = {

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from runner import REPOSITORY, registry
-from runner.config import CONF, RunConfig, compose, explain, to_run_config
+from runner.config import CONF, compose, explain, to_run_config
 from runner.data import KINDS
 from runner.errors import ConfigError
 from runner.losses import LOSSES, SampledSoftmaxLoss
@@ -26,6 +26,7 @@ from runner.optimizers import OPTIMIZERS
 from runner.registry import FROM_OUTSIDE, register_loss, register_model, register_sampler, register_task
 from runner.samplers import SAMPLERS, SamplerConfig
 from runner.samplers.static import UniformConfig
+from runner.settings import RunConfig
 from runner.tasks import TASKS, Classification
 
 POISSON = REPOSITORY / "examples" / "poisson_sampler.py"

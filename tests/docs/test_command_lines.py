@@ -18,7 +18,7 @@ import pytest
 from command_lines import ROOT, CommandLine, command_lines, is_command
 
 from runner import diagnose, generate
-from runner.config import compose
+from runner.config import check_model_reads_dataset, compose
 from runner.data.card import card_names
 from runner.errors import RunnerError
 from runner.training.run import run
@@ -45,7 +45,7 @@ class Workplace:
     def run(self, *overrides: str) -> RunFolder:
         """Two steps of what the overrides say, on a small network and data set of the same family."""
         asked = compose(overrides)
-        asked.check_model_reads_dataset()
+        check_model_reads_dataset(asked)
         kept = [word for word in overrides if not word.startswith(("dataset", "epochs="))]
         data = self.data[asked.dataset.family]
         model = [*TINY[asked.model.name], *SHORT]

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from runner.batch_samplers.epoch import EpochConfig, steps_per_epoch
-from runner.config import RunConfig, compose
+from runner.config import compose
 from runner.contracts import TrainingFacts
 from runner.data.text_batches import Cut, TextBatch, Windows
 from runner.errors import ConfigError
@@ -20,6 +20,7 @@ from runner.machine.clock import StageClock
 from runner.machine.device import device_of, settled
 from runner.models.recurrent import TextEncoder, positions
 from runner.network import ClassNetwork, Network
+from runner.settings import RunConfig
 
 N, B, T = 40, 4, 6
 SMALL = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runner import tasks
-from runner.config import RunConfig, compose
+from runner.config import check_model_reads_dataset, compose
 from runner.contracts import Measure
 from runner.errors import ConfigError
 from runner.report import layout, plots
@@ -21,6 +21,7 @@ from runner.report.plan import execute, plan, plan_table, plan_total
 from runner.report.records import OLDER, RunRecord, record_of, status_of
 from runner.report.sweep import sweep_table
 from runner.report.tables import TableSpec, load_table, table_names
+from runner.settings import RunConfig
 from runner.tasks import TASKS, Classification, LanguageModelling
 from runner.training.run import run
 
@@ -250,7 +251,7 @@ def test_sections_of_other_tasks_are_no_part_of_a_configuration() -> None:
     rows, text = compose([]), compose(["preset=midx_lm"])
     assert "windows" not in rows.as_dict()
     assert "windows" in text.as_dict()
-    rows.check_model_reads_dataset()
+    check_model_reads_dataset(rows)
     changed: RunConfig = compose(["windows.length=7"])
     with pytest.raises(ConfigError, match="windows: what dataset=wordnet_hypernym"):
-        changed.check_model_reads_dataset()
+        check_model_reads_dataset(changed)

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from runner.config import RunConfig, compose, to_run_config
+from runner.config import compose, to_run_config
 from runner.machine import compilation
+from runner.settings import RunConfig
 
 BASE = ["seed=1", "sampler=uniform", "sampler.num_samples=7", "model.hidden=8"]
 

@@ -15,9 +15,10 @@ import pytest
 import yaml
 
 from runner import diagnose
-from runner.config import CONF, RunConfig, compose
+from runner.config import CONF, compose
 from runner.errors import RunnerError
 from runner.samplers import SAMPLERS
+from runner.settings import RunConfig
 from runner.tasks import Classification, classification
 from runner.training import loop
 from runner.training.run import load_trained, run

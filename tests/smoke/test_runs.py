@@ -16,11 +16,12 @@ import pytest
 import yaml
 
 from runner.check.cases import small_options
-from runner.config import CONF, RunConfig, compose
+from runner.config import CONF, compose
 from runner.errors import DataNotPrepared, RunLocked, RunnerError
 from runner.machine.clock import STAGES
 from runner.models import MODELS
 from runner.samplers import SAMPLERS
+from runner.settings import RunConfig
 from runner.training.run import run
 from runner.training.run_folder import RunFolder
 
