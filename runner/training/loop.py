@@ -81,6 +81,7 @@ class Training:
         threads: int,
     ) -> None:
         self.config, self.folder, self.task, self.summary = config, folder, task, summary
+        config.batch_sampler.check_examples(task.examples)
         self.examples = config.batch_sampler.build(
             examples=task.examples, batch_size=config.batch_size, seed=config.seed
         )

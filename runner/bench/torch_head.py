@@ -1,0 +1,74 @@
+"""The exact softmax by PyTorch: logits of every class stored, three products instead of four.
+
+Legend: B rows of a batch, N classes, D hidden size.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from runner.contracts import Query, TrainingFacts
+from runner.errors import require
+from runner.heads.classes import ClassesHead
+from runner.heads.output_layer import OutputLayer
+from runner.losses import LossConfig
+from runner.optimizers import RowGradient, RowTable, SgdConfig
+from runner.settings import OutputConfig, RunConfig
+
+
+class _StoredLogits:
+    """Scores of every class as torch would have them: logits (B, n) stored, three products instead of our four."""
+
+    def __init__(self, table: RowTable, query: Query, step: int) -> None:
+        self.table, self.step = table, step
+        table.read(None, step)
+        self.weights_ND, self.hidden_BD = torch.from_numpy(table.weights), torch.from_numpy(query.hidden_BD)
+        self.target_B = torch.from_numpy(query.targets_P).long()
+        self.logits_BN = self.hidden_BD @ self.weights_ND.T
+
+    @property
+    def touched_U(self) -> np.ndarray:
+        return np.arange(len(self.weights_ND), dtype=np.int32)
+
+    def loss(
+        self, config: LossConfig, log_count_P: np.ndarray | None = None, weight_B: np.ndarray | None = None
+    ) -> np.ndarray:
+        """(B,); logits become their gradients."""
+        log_p_BN = torch.log_softmax(self.logits_BN, dim=1)
+        rows_B = torch.arange(len(self.target_B))
+        loss_B = -log_p_BN[rows_B, self.target_B].numpy()
+        self.logits_BN = log_p_BN.exp_()
+        self.logits_BN[rows_B, self.target_B] -= 1
+        self.logits_BN /= len(self.target_B)
+        return loss_B
+
+    def gradients(self) -> tuple[RowGradient, np.ndarray]:
+        grad_ND = (self.logits_BN.T @ self.hidden_BD).numpy()
+        nothing = np.zeros(len(grad_ND), dtype=np.float32)  # there are no biases
+        rows = RowGradient(table=self.table, rows_U=self.touched_U, grad_UD=grad_ND, bias_grad_U=nothing)
+        return rows, (self.logits_BN @ self.weights_ND).numpy()
+
+    def update(self) -> np.ndarray:
+        """SGD's step is added in place, by the product that makes the gradient."""
+        if not isinstance(self.table.config, SgdConfig):
+            rows, grad_hidden_BD = self.gradients()
+            rows.apply(self.step)
+            return grad_hidden_BD
+        grad_hidden_BD = (self.logits_BN @ self.weights_ND).numpy()
+        self.weights_ND.addmm_(self.logits_BN.T, self.hidden_BD, alpha=-self.table.lr)
+        return grad_hidden_BD
+
+
+class _TorchLayer(OutputLayer):
+    def score(self, query: Query, proposal: Any, step: int) -> Any:
+        self.table.before_step(step)
+        return _StoredLogits(self.table, query, step)
+
+
+def torch_full_head(config: RunConfig, training: TrainingFacts) -> ClassesHead:
+    """Full softmax by torch's products. Raises ConfigError where the layer has biases or is normalised."""
+    require(config.output == OutputConfig(bias=False), "torch_full needs output.bias=false output.normalize=false")
+    head = ClassesHead.of(config, training)
+    head.layer = _TorchLayer(head.layer.table)
+    return head

@@ -1,0 +1,67 @@
+"""The house: no file imports in a circle, none is too long, few lie on the top floor."""
+
+import ast
+from pathlib import Path
+
+from runner import REPOSITORY
+
+FILES = sorted((REPOSITORY / "runner").rglob("*.py"))
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(REPOSITORY).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path): path for path in FILES}
+
+
+def imports_of(path: Path) -> set[str]:
+    """Modules of the runner that a file names in any import, also in functions and for type checkers."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            while name and name not in MODULES:
+                name = name.rpartition(".")[0]
+            if name.startswith("runner"):
+                found.add(name)
+    return found - {module_of(path)}
+
+
+def test_no_file_imports_in_a_circle() -> None:
+    graph = {module: imports_of(path) for module, path in MODULES.items()}
+    assert sum(map(len, graph.values())) > 300, "the imports were read"
+    done: set[str] = set()
+
+    def visit(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, " -> ".join([*trail[trail.index(module) :], module])
+        if module in done:
+            return
+        for other in sorted(graph[module]):
+            visit(other, (*trail, module))
+        done.add(module)
+
+    for module in sorted(graph):
+        visit(module, ())
+
+
+def test_contracts_import_nothing_that_runs() -> None:
+    tree = ast.parse(MODULES["runner.contracts"].read_text())
+    imported = {node.module for node in tree.body if isinstance(node, ast.ImportFrom) and node.module}
+    assert not {name for name in imported if name.startswith("runner")}
+
+
+def test_no_file_has_more_than_500_lines() -> None:
+    tests = sorted((REPOSITORY / "tests").rglob("*.py"))
+    assert len(tests) > 50
+    assert {path.name: n for path in (*FILES, *tests) if (n := len(path.read_text().splitlines())) > 500} == {}
+
+
+def test_few_modules_lie_on_the_top_floor() -> None:
+    top = {path.name for path in (REPOSITORY / "runner").glob("*.py")}
+    assert len(top) <= 16, sorted(top)
