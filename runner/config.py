@@ -298,7 +298,8 @@ def to_run_config(cfg: Any) -> RunConfig:
     for group, (selector, registry) in _registries().items():
         section = values.get(group)
         if not isinstance(section, Mapping):
-            options = [*(file.stem for file in (CONF / group).glob("*.yaml")), *registry]
+            options = [file.stem for file in (CONF / group).glob("*.yaml")]
+            options += [name for of_group, name in FROM_OUTSIDE if of_group == group]
             raise ConfigError(f"{group} must name a file of conf/{group}{did_you_mean(str(section), options)}")
         name = str(section.get(selector))
         if name not in registry:
