@@ -349,7 +349,7 @@ def prepare_plugins(overrides: Iterable[str]) -> None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     words = [word for word in overrides if re.match(r"\+{0,2}plugins=", word)]
-    for override in OverridesParser.create().parse_overrides(words):
+    for override in OverridesParser.create().parse_overrides(words) if words else ():
         load_plugins(_plugins(override.value()))
     load_plugins([])  # what is installed, if nothing is named
     for (group, name), cls in FROM_OUTSIDE.items():
