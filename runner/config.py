@@ -65,7 +65,8 @@ def to_run_config(cfg: Any) -> RunConfig:
     for group, (selector, registry) in _registries().items():
         section = values.get(group)
         if not isinstance(section, Mapping):
-            options = [*(file.stem for file in (CONF / group).glob("*.yaml")), *registry]
+            options = [file.stem for file in (CONF / group).glob("*.yaml")]
+            options += [name for of_group, name in FROM_OUTSIDE if of_group == group]
             raise ConfigError(f"{group} must name a file of conf/{group}{did_you_mean(str(section), options)}")
         name = str(section.get(selector))
         if name not in registry:
@@ -151,7 +152,7 @@ def prepare_plugins(overrides: Iterable[str]) -> None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     words = [word for word in overrides if re.match(r"\+{0,2}plugins=", word)]
-    for override in OverridesParser.create().parse_overrides(words):
+    for override in OverridesParser.create().parse_overrides(words) if words else ():
         load_plugins(_plugins(override.value()))
     load_plugins([])  # what is installed, if nothing is named
     for (group, name), cls in FROM_OUTSIDE.items():

@@ -204,6 +204,7 @@ def test_a_sweep_over_an_option_from_outside(tmp_path: Path) -> None:
     assert [summary_of(folder)["config"]["sampler"]["size"] for folder in out] == [20, 30]
 
 
+@pytest.mark.slow
 def test_kernels_are_compiled_by_another_process_first(tmp_path: Path) -> None:
     """Of a module that lies in the current folder only; and again once the module has changed."""
     module = tmp_path / "plugin_here.py"
