@@ -36,6 +36,19 @@ test: $(STAMP) ## run the test suite but what is marked slow
 test-all: $(STAMP) ## run every test: full cross products and million-draw statistics too
 	$(PYTEST)
 
+# Tests of the output layer's kernels, run as on processors with AVX2 and with SSE2 only; `make test` runs them natively.
+TARGETS := haswell generic
+TARGET_TESTS := tests/reference/test_target.py tests/reference/test_products_by_numpy.py \
+	tests/reference/test_full_softmax_by_torch.py tests/reference/test_codewords_by_numpy.py \
+	tests/numerics/test_full_softmax.py tests/numerics/test_kept_gradients.py tests/numerics/test_memory.py \
+	tests/numerics/test_threads.py tests/smoke/test_bench.py::test_output_layer
+.PHONY: test-targets
+test-targets: $(STAMP) ## run the output layer's tests as on older processors
+	@for cpu in $(TARGETS); do \
+		echo "kernels for $$cpu"; \
+		NUMBA_CPU_NAME=$$cpu $(PY) -m pytest --numprocesses auto $(TARGET_TESTS) || exit 1; \
+	done
+
 reproduce: $(STAMP) ## run what a table needs and render it (TABLE, PROFILE)
 	$(PY) scripts/reproduce.py $(TABLE) --profile $(PROFILE)
 

@@ -16,10 +16,13 @@ from runner.bench.arithmetic import Spread, amortised_refresh, least_work, refre
 from runner.bench.contenders import RunnerMethod, configuration
 from runner.bench.methods import ALL_METHODS
 from runner.bench.render import render
+from runner.bench.tensorflow_baseline import TensorFlowFull, is_installed
 from runner.bench.torch_baselines import TorchFull, TorchSampled, block_rows
 from runner.bench.workload import Workload
 from runner.config import CONF
 from runner.contracts import Query
+from runner.kernels.products import HAS_BF16
+from runner.kernels.target import target
 from runner.machine.clock import StageClock
 from runner.optimizers import AdamConfig
 
@@ -70,6 +73,9 @@ def cells(text: str, first: str) -> list[list[str]]:
 
 
 def test_output_layer(bench: Bench) -> None:
+    expected = {} if is_installed() else {"tensorflow_full": "skipped: not installed"}
+    if not HAS_BF16:
+        expected |= dict.fromkeys(("full_bf16", "full_bf16_stored"), "skipped: needs AVX512_BF16")
     report, text = bench("output_layer", "--classes", "2000", "300", *STEPS)
     assert report["classes"] == [2000, 300]
     assert report["provenance"]["threads"] == 1
@@ -77,19 +83,23 @@ def test_output_layer(bench: Bench) -> None:
     for size in report["sizes"]:
         assert len(size["load_average"]) == len(size["bandwidth_gb_s"]) == 2
         assert [row["method"] for row in size["results"]] == list(ALL_METHODS)
+        lacking = {row["method"]: row["status"] for row in size["results"] if row["status"] != "measured"}
+        assert lacking == expected
         for row in size["results"]:
-            assert row["status"] == "measured"
+            if row["method"] in lacking:
+                continue
             step, refresh = row["step_s_per_1k_rows"], row["refresh"]
             assert step["lowest"] <= step["median"] <= step["highest"]
             assert (refresh is not None) == row["method"].startswith("lsh")
             assert row["s_per_1k_rows"] == step["median"] + (refresh["s_per_1k_rows"] if refresh else 0)
             assert 1 <= row["class_rows_per_step"] <= size["classes"]
             assert set(row["stages_s_per_1k_rows"]) == {"sample", "score", "loss", "update"}
-            assert (row["limits"] is None) == row["method"].startswith("torch")
-    fastest = max(row["times_full"] for row in report["sizes"][0]["results"] if row["method"] in methods.FULL_METHODS)
-    assert fastest == 1
+            assert (row["limits"] is None) == row["method"].startswith(("torch", "tensorflow"))
+    full = [row for row in report["sizes"][0]["results"] if row["method"] in set(methods.FULL_METHODS) - set(expected)]
+    assert max(row["times_full"] for row in full) == 1
     for method in ALL_METHODS:
-        assert len(cells(text, method)) == 2 * 2 + 1  # two tables a size, and the growth with n
+        tables = 1 if method in expected else 2  # what was not measured has no stages
+        assert len(cells(text, method)) == 2 * tables + 1  # of two sizes, and the growth with n
     assert "## 2,000 classes" in text
     assert "300 classes | 2,000 classes" in text
     assert all(note in text for note in report["notes"])
@@ -179,6 +189,19 @@ def test_too_large_a_method_is_a_status(bench: Bench, monkeypatch: pytest.Monkey
     assert full["status"].startswith("skipped: needs 1000000.0 GB, ")
     assert "s_per_1k_rows" not in full
     assert cells(text, "torch_full")[0][1] == full["status"]
+
+
+def test_a_method_that_the_processor_can_not_run_is_a_status(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.samplers.full._has_bf16", lambda: False)
+    report, text = bench("output_layer", "--classes", "64", "--methods", "full_bf16", "full", *STEPS)
+    bf16, full = report["sizes"][0]["results"]
+    assert bf16 == {"method": "full_bf16", "status": "skipped: needs AVX512_BF16"}
+    assert full["times_full"] == 1
+    assert cells(text, "full_bf16")[0][1] == bf16["status"]
+    assert report["provenance"]["compiled_for"]["kernels"] == target().description
+    assert target().description in text
+    report, _ = bench("rows", "--classes", "64", "--method", "full_bf16", *STEPS)
+    assert {row["status"] for row in report["sizes"][0]["results"]} == {"skipped: needs AVX512_BF16"}
 
 
 def test_mistakes_are_one_line(front: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -358,6 +381,18 @@ def test_torch_full_follows_the_gradient_of_softmax(workload: Workload) -> None:
     sure = grad.abs() > 1e-6
     moved = method.weight.detach() - before
     assert sure.float().mean() > 0.5
+    torch.testing.assert_close(moved[sure], -0.1 * grad[sure].sign(), rtol=0.02, atol=0)
+
+
+@pytest.mark.skipif(not is_installed(), reason="needs tensorflow-cpu")
+def test_tensorflow_full_follows_the_gradient_of_softmax(workload: Workload) -> None:
+    (query,) = workload.queries(1, 16, seed=1)
+    method = TensorFlowFull(workload)
+    before = torch.from_numpy(method.weight.numpy())
+    assert method.step(query, 1, StageClock()).ids_N is None
+    grad = dense_gradient(before, query, np.arange(60), torch.zeros(60))
+    sure = grad.abs() > 1e-6
+    moved = torch.from_numpy(method.weight.numpy()) - before
     torch.testing.assert_close(moved[sure], -0.1 * grad[sure].sign(), rtol=0.02, atol=0)
 
 
