@@ -152,7 +152,11 @@ def prepare_plugins(overrides: Iterable[str]) -> None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     words = [word for word in overrides if re.match(r"\+{0,2}plugins=", word)]
-    for override in OverridesParser.create().parse_overrides(words) if words else ():
+    try:
+        named = OverridesParser.create().parse_overrides(words) if words else []
+    except Exception as error:
+        raise ConfigError(explain(error)) from None
+    for override in named:
         load_plugins(_plugins(override.value()))
     load_plugins([])  # what is installed, if nothing is named
     for (group, name), cls in FROM_OUTSIDE.items():

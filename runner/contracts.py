@@ -74,6 +74,11 @@ class Examples:
     exchangeable: bool = True
 
 
+def steps_per_epoch(num_examples: int, batch_size: int) -> int:
+    """Return the number of batches of an epoch; the last may be smaller."""
+    return -(-num_examples // batch_size)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExampleDraw:
     """The training examples of one step.
@@ -279,11 +284,21 @@ class Head(Protocol):
     def score(self, hidden_BD: np.ndarray, batch: Any, step: int, clock: "StageClock") -> "HeadScores":
         """Propose, correct, score and take the loss of a training step (1-based)."""
 
-    def refresh(self, scores: "HeadScores", step: int, clock: "StageClock") -> None:
-        """Follow the weights as of the end of ``step``, which applied the gradients of ``scores``."""
+    def refresh(self, scores: "HeadScores", touched_U: np.ndarray, step: int, clock: "StageClock") -> None:
+        """Follow the weights as of the end of ``step``, which applied the gradients of ``scores``.
+
+        ``touched_U``: the rows of its table that moved, ascending int32, the encoder's gradient among the reasons.
+        """
 
     def is_finite(self, hidden_BD: np.ndarray) -> bool:
         """Whether all outputs for these hidden states are numbers. Rows must be current."""
+
+    @property
+    def chosen(self) -> Mapping[str, str]:
+        """What settings that read ``auto`` became, by key."""
+
+    def about(self) -> dict[str, Any]:
+        """What a run's summary tells of the head."""
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Weights, optimizer state and tables, by name."""
@@ -302,6 +317,10 @@ class HeadScores(Protocol):
     @property
     def candidates_per_row(self) -> float:
         """Classes that a row was compared with, on average; 0 for a head without classes."""
+
+    @property
+    def touched_U(self) -> np.ndarray:
+        """Distinct rows of the head's table that its own update moves, ascending int32."""
 
     def update(self) -> np.ndarray:
         """Apply the head's gradients; return that of the hidden states (B, D)."""

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.config import CONF, explain
+from runner.config import CONF, explain, prepare_plugins
 from runner.diagnosis.request import Request
 from runner.errors import RunnerError
 
@@ -58,6 +58,7 @@ def read_arguments(words: Sequence[str] | None = None) -> tuple[Path, Request]:
 def main() -> int:
     try:
         folder, request = read_arguments()
+        prepare_plugins(request.overrides)
         from runner.diagnosis.run import diagnose
         from runner.diagnosis.tables import to_markdown
 

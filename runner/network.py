@@ -56,17 +56,21 @@ class Network(Generic[AnyHead]):
             hidden_BD = self.encoder.forward(batch, step)
         scores = self.head.score(hidden_BD, batch, step, clock)
         if self._steps_together:
-            self._update_together(scores, step, clock)
+            touched_U = self._update_together(scores, step, clock)
         else:
             with clock.stage("update"):
                 grad_hidden_BD = scores.update()
             with clock.stage("encode"):
                 self.encoder.backward(grad_hidden_BD, step)
-        self.head.refresh(scores, step, clock)
+            touched_U = scores.touched_U
+        self.head.refresh(scores, touched_U, step, clock)
         return scores
 
-    def _update_together(self, scores: HeadScores, step: int, clock: StageClock) -> None:
-        """Let all weights take their step when every gradient is known, so that they can be summed and clipped."""
+    def _update_together(self, scores: HeadScores, step: int, clock: StageClock) -> np.ndarray:
+        """Let all weights take their step when every gradient is known, so that they can be summed and clipped.
+
+        Returns the rows of the head's table that moved, those of tied input words among them.
+        """
         with clock.stage("update"):
             of_head, grad_hidden_BD = scores.gradients()
         with clock.stage("encode"):
@@ -81,6 +85,12 @@ class Network(Generic[AnyHead]):
             factor = 1.0 if self._clip is None else clipping_factor([of_head, *others], self._clip)
             for gradient in (of_head, *others):
                 gradient.apply(step, factor)
+        return of_head.rows_U
+
+    @property
+    def lr(self) -> float:
+        """Learning rate of the steps that are being taken."""
+        return self.head.tables[0].lr
 
     def set_lr(self, lr: float) -> None:
         """Set the learning rate of the steps to come. All rows must be current."""

@@ -24,6 +24,7 @@ from runner.errors import ConfigError, RunnerError, require
 from runner.settings import module_name
 
 if TYPE_CHECKING:
+    from runner.batch_samplers import ExampleSamplerConfig
     from runner.losses import LossConfig
     from runner.models import ModelConfig
     from runner.samplers import SamplerConfig
@@ -42,6 +43,13 @@ def register_sampler(name: str, config_class: "type[SamplerConfig]") -> None:
     from runner.samplers import SAMPLERS, SamplerConfig
 
     _register("sampler", SAMPLERS, name, config_class, SamplerConfig)
+
+
+def register_batch_sampler(name: str, config_class: "type[ExampleSamplerConfig]") -> None:
+    """Make ``batch_sampler=NAME`` valid: a sampler of training examples."""
+    from runner.batch_samplers import BATCH_SAMPLERS, ExampleSamplerConfig
+
+    _register("batch_sampler", BATCH_SAMPLERS, name, config_class, ExampleSamplerConfig)
 
 
 def register_loss(name: str, config_class: "type[LossConfig]") -> None:

@@ -7,12 +7,7 @@ import numpy as np
 
 from runner import rng
 from runner.batch_samplers.base import ExampleSampler, ExampleSamplerConfig
-from runner.contracts import ExampleDraw, Examples
-
-
-def steps_per_epoch(num_examples: int, batch_size: int) -> int:
-    """Batches of an epoch; the last may be smaller."""
-    return -(-num_examples // batch_size)
+from runner.contracts import ExampleDraw, Examples, steps_per_epoch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from runner.heads.output_layer import OutputLayer
 from runner.machine.clock import StageClock
 from runner.optimizers import RowTable
 from runner.samplers.full import FullConfig, stored_bytes
-from runner.samplers.hashed import Hashed, HashedConfig
+from runner.samplers.hashed import HashedConfig
 from runner.samplers.lsh import Lsh, LshConfig
 from runner.samplers.rff import RffConfig
 from runner.settings import RunConfig
@@ -124,7 +124,7 @@ class RunnerMethod(Contender):
     @property
     def table_bytes(self) -> int:
         tables = int(self.sampler.statistics.get("table_mb", 0) * 2**20)
-        owners = [self.sampler, self.sampler.classes] if isinstance(self.sampler, Hashed) else [self.sampler]
+        owners = [self.sampler, *filter(None, [getattr(self.sampler, "classes", None)])]
         return tables + sum(
             held.nbytes for owner in owners for held in vars(owner).values() if isinstance(held, np.ndarray)
         )

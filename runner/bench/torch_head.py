@@ -34,7 +34,8 @@ class _StoredLogits:
     def loss(
         self, config: LossConfig, log_count_P: np.ndarray | None = None, weight_B: np.ndarray | None = None
     ) -> np.ndarray:
-        """(B,); logits become their gradients."""
+        """Return the loss of each row, (B,); logits become their gradients. Rows all weigh 1 / B."""
+        assert weight_B is None
         log_p_BN = torch.log_softmax(self.logits_BN, dim=1)
         rows_B = torch.arange(len(self.target_B))
         loss_B = -log_p_BN[rows_B, self.target_B].numpy()

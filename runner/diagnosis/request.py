@@ -55,6 +55,8 @@ def parse(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
     out: dict[str, dict[str, Any]] = {}
     for word in overrides:
         key, equals, text = word.partition("=")
+        if key == "plugins":
+            continue  # which the command has loaded
         if not equals or not key:
             raise ConfigError(f"cannot read '{word}': write KEY=VALUE, or --sampler NAME")
         group, _, field = key.partition(".")
@@ -67,7 +69,7 @@ def parse(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
         ):
             raise ConfigError(
                 f"'{key}' can not be set here: the weights are the run's; "
-                "valid: sampler.KEY, loss, loss.KEY, hardware.threads"
+                "valid: sampler.KEY, loss, loss.KEY, hardware.threads, plugins"
             )
         try:
             value = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))

@@ -77,6 +77,11 @@ class ClassScores:
         """Classes that a row was compared with, on average."""
         return self.estimate.proposal.candidates_per_row(self.estimate.query.num_rows)
 
+    @property
+    def touched_U(self) -> np.ndarray:
+        """Targets and candidates, ascending int32."""
+        return self.estimate.scores.touched_U
+
     def update(self) -> np.ndarray:
         """Apply gradients to the touched classes; return that of the hidden states (B, D)."""
         return self.estimate.scores.update()
@@ -121,11 +126,11 @@ class ClassesHead:
         made = estimate(self.layer, self.sampler, self.loss, query, step, clock, batch.weight_B)
         return ClassScores(made, batch.weight_B)
 
-    def refresh(self, scores: Any, step: int, clock: StageClock) -> None:
-        """Let the sampler follow the classes that the step touched."""
+    def refresh(self, scores: Any, touched_U: np.ndarray, step: int, clock: StageClock) -> None:
+        """Let the sampler follow the classes that the step moved."""
         made: Estimate = scores.estimate
         with clock.stage("refresh"):
-            self.sampler.refresh(made.query, step, made.scores.touched_U)
+            self.sampler.refresh(made.query, step, touched_U)
 
     # ------------------------------------------------------------ predicting
 
@@ -141,6 +146,17 @@ class ClassesHead:
             if not np.isfinite(logits).all():
                 return False
         return True
+
+    # ------------------------------------------------------------ what a run tells of it
+
+    @property
+    def chosen(self) -> Mapping[str, str]:
+        """What settings of the sampler that read ``auto`` became, by key."""
+        return self.sampler.chosen
+
+    def about(self) -> dict[str, Any]:
+        """The sampler's statistics and choices."""
+        return {"sampler_statistics": self.sampler.statistics, "chosen": dict(self.chosen)}
 
     # ------------------------------------------------------------ state
 

@@ -50,6 +50,7 @@ class ScalarScores:
     """A batch scored by the head of one output."""
 
     candidates_per_row = 0.0
+    touched_U = _THE_ROW
 
     def __init__(self, head: "ScalarHead", hidden_BD: np.ndarray, batch: ResponseBatch, step: int) -> None:
         self.head, self.hidden_BD, self.step = head, hidden_BD, step
@@ -66,7 +67,7 @@ class ScalarScores:
         gradient = RowGradient(
             table=table,
             rows_U=_THE_ROW,
-            grad_UD=(grad_B @ self.hidden_BD)[None],
+            grad_UD=np.einsum("b,bd->d", grad_B, self.hidden_BD)[None],
             bias_grad_U=np.array([grad_B.sum()], dtype=np.float32),
         )
         return gradient, grad_B[:, None] * table.weights[0]
@@ -92,7 +93,8 @@ class ScalarHead:
 
     def predict(self, hidden_BD: np.ndarray) -> np.ndarray:
         """(B,) float32 outputs; under logistic loss log odds."""
-        return hidden_BD @ self.table.weights[0] + self.table.bias[0, 0]
+        # einsum sums in one fixed order, whatever number of threads NumPy's BLAS has.
+        return np.einsum("bd,d->b", hidden_BD, self.table.weights[0]) + self.table.bias[0, 0]
 
     def score(self, hidden_BD: np.ndarray, batch: ResponseBatch, step: int, clock: StageClock) -> ScalarScores:
         """Predict the batch and take the loss."""
@@ -100,8 +102,17 @@ class ScalarHead:
         with clock.stage("loss"):
             return ScalarScores(self, hidden_BD, batch, step)
 
-    def refresh(self, scores: Any, step: int, clock: StageClock) -> None:
+    def refresh(self, scores: Any, touched_U: np.ndarray, step: int, clock: StageClock) -> None:
         """Do nothing: there are no tables that follow the weights."""
+
+    @property
+    def chosen(self) -> Mapping[str, str]:
+        """Nothing: no setting of this head reads ``auto``."""
+        return {}
+
+    def about(self) -> dict[str, Any]:
+        """Nothing: there is no sampler to tell of."""
+        return {}
 
     def is_finite(self, hidden_BD: np.ndarray) -> bool:
         """Whether all outputs for these hidden states are numbers."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from runner import REPOSITORY
 from runner.config import to_run_config
+from runner.kernels.target import target
 from runner.registry import digest_of
 from runner.settings import PLACE_ONLY, RunConfig
 
@@ -34,7 +35,8 @@ def marker_of(config: RunConfig) -> Path:
     settings = {key: value for key, value in config.as_dict().items() if key not in (*PLACE_ONLY, "dataset")}
     if config.plugins:  # kernels of their own
         settings["plugins"] = digest_of(config.plugins)
-    digest = hashlib.sha256(json.dumps(_kind(settings)).encode()).hexdigest()[:16]
+    made_for = [_kind(settings), target().description]  # NUMBA_CPU_NAME may name another processor each time
+    digest = hashlib.sha256(json.dumps(made_for).encode()).hexdigest()[:16]
     return Path(os.environ["NUMBA_CACHE_DIR"]) / f"compiled-{digest}"
 
 

@@ -329,7 +329,7 @@ def execute(steps: Sequence[Step]) -> Outcome:
 def _run_process(step: Step, stopper: _Stopper) -> int:
     # A group of its own keeps the terminal's Ctrl-C from the child: it gets exactly the one passed on.
     child = subprocess.Popen(
-        [sys.executable, "-m", "runner", *step.run.overrides],
+        [sys.executable, "-m", "runner", *step.run.overrides, *_plugins_of(step.run)],
         cwd=REPOSITORY,
         env={**os.environ, "PYTHONPATH": python_path()},
         stdin=subprocess.DEVNULL,
@@ -342,9 +342,18 @@ def _run_process(step: Step, stopper: _Stopper) -> int:
     return child.wait()
 
 
+def _plugins_of(run: PlannedRun) -> list[str]:
+    """Name the run's plugins as this process found them, since its own process starts in another folder."""
+    plugins = run.config.plugins
+    return [f"plugins=[{','.join(plugins)}]"] if plugins else []
+
+
 def python_path() -> str:
-    """The repository first, so that the runs are this checkout's whatever is installed."""
-    return os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+    """Return where the runs' processes look for modules: the repository first, so that they are this checkout's.
+
+    Plugins beside the user are found too: what this process looks through follows.
+    """
+    return os.pathsep.join([str(REPOSITORY), *(str(Path(place).absolute()) for place in sys.path)])
 
 
 def _record_failure(run: PlannedRun, code: int) -> str:

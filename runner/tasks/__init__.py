@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from runner.errors import require
 from runner.settings import RunConfig
 from runner.tasks.base import Task
 from runner.tasks.classification import Classification
@@ -11,8 +12,17 @@ TASKS: dict[str, type[Task]] = {"rows": Classification, "text": LanguageModellin
 
 
 def task_class(config: RunConfig) -> type[Task]:
-    """The class of a configuration's task, which needs no data to say what it measures."""
-    return TASKS[config.dataset.family]
+    """The class of a configuration's task, which needs no data to say what it measures.
+
+    Raises ConfigError where nobody registered a task for the data set's family.
+    """
+    family = config.dataset.family
+    require(
+        family in TASKS,
+        f"dataset={config.dataset.name} is of the family {family}, for which there is no task (of"
+        f" {', '.join(TASKS)}): register one by runner.registry.register_task",
+    )
+    return TASKS[family]
 
 
 def task_of(config: RunConfig, data: Any) -> Task:

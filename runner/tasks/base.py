@@ -66,6 +66,11 @@ class Task(ABC):
         """Return the head that this task puts on an encoder: by default the class matrix under sampler and loss."""
         return ClassesHead.of(self.config, self.training)
 
+    def check_memory(self) -> list[str]:
+        """Return what is to be announced of the memory that training takes; ConfigError where there is too little."""
+        notice = self.config.sampler.check_memory(self.rows_per_step, len(self.training.label_counts_N))
+        return [notice] if notice else []
+
     @abstractmethod
     def probe(self, rows: int, split: Literal["train", "test"] = "test") -> Any:
         """A batch of about ``rows`` rows of a split: the same for every run, whatever its seed."""

@@ -6,7 +6,7 @@ import numpy as np
 from tqdm import tqdm
 
 from runner import rng
-from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts
+from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts, steps_per_epoch
 from runner.data import LabelledRows, XmcDataset
 from runner.data.batches import RowBatch, take
 from runner.metrics import RANKS, inverse_propensity, ranking_metrics
@@ -40,7 +40,7 @@ class Classification(Task):
         self.training = TrainingFacts(
             label_counts_N=label_counts_N,
             num_rows=train.num_rows,
-            steps_per_epoch=-(-train.num_rows // config.batch_size),
+            steps_per_epoch=steps_per_epoch(train.num_rows, config.batch_size),
         )
         self.num_features = data.num_features
         self.rows_per_step, self.rows_per_epoch = config.batch_size, train.num_rows

@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from runner import rng
-from runner.contracts import ExampleDraw, Measure, TrainingFacts
+from runner.contracts import ExampleDraw, Measure, TrainingFacts, steps_per_epoch
 from runner.data import TextDataset
 from runner.data.text_batches import TextBatch, Windows, evaluation_batches
 from runner.errors import DataError, Diverged
@@ -50,7 +50,7 @@ class LanguageModelling(Task):
         tokens = data.train_T
         self.windows = Windows(tokens_n=tokens, batch_size=config.batch_size, length=windows.length, cut=windows.cut)
         self.examples = self.windows.examples
-        steps = -(-self.examples.count // config.batch_size)
+        steps = steps_per_epoch(self.examples.count, config.batch_size)
         self.training = TrainingFacts(
             label_counts_N=np.bincount(tokens[1:], minlength=data.num_classes),
             num_rows=len(tokens) - 1,

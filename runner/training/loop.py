@@ -20,9 +20,10 @@ from tqdm import tqdm
 from runner.diagnosis.by_rank import proposal_of
 from runner.diagnosis.divergence import divergence_of
 from runner.errors import Diverged
+from runner.heads.classes import ClassesHead
 from runner.machine import memory
 from runner.machine.clock import StageClock
-from runner.network import ClassNetwork, Network
+from runner.network import Network
 from runner.settings import EvaluationConfig, RunConfig
 from runner.tasks import Task
 from runner.tasks.base import PROGRESS_BAR
@@ -85,7 +86,7 @@ class Training:
         self.examples = config.batch_sampler.build(
             examples=task.examples, batch_size=config.batch_size, seed=config.seed
         )
-        if notice := config.sampler.check_memory(task.rows_per_step, len(task.training.label_counts_N)):
+        for notice in task.check_memory():
             print(notice, file=sys.stderr)
         folder.write_provenance(provenance(config, threads, data_checksum), resumed=folder.has_checkpoint)
         print(f"{config.run_id}: {task.description}; preparing kernels", file=sys.stderr)
@@ -94,8 +95,8 @@ class Training:
         self.warm_up_seconds = time.perf_counter() - begin
 
         self.per_epoch = task.training.steps_per_epoch
-        self.network: ClassNetwork = Network.of(config, task.build_head(), num_features=task.num_features)
-        for key, value in self.network.head.sampler.chosen.items():
+        self.network: Network[Any] = Network.of(config, task.build_head(), num_features=task.num_features)
+        for key, value in self.network.head.chosen.items():
             print(f"{key}=auto: {value}", file=sys.stderr)
         self.schedule = Schedule.of(config, self.per_epoch)
         self.last_step = config.epochs * self.per_epoch
@@ -150,18 +151,19 @@ class Training:
         self._finish()
 
     def _step(self) -> int:
-        """Take a training step and return its rows; drawing examples and assembling the batch are timed too."""
+        """Take a training step and return its rows.
+
+        Drawing examples and assembling the batch are part of the step's seconds, but of no stage: stages are the
+        network's, so that they tell what a sampler of classes costs.
+        """
         progress, task = self.progress, self.task
         clock = StageClock()
         begin = time.perf_counter()
         progress.step += 1
         view = task.view(self.network)
-        with clock.stage("sample"):
-            draw = self.examples.draw(progress.step, view)
-        batch = task.batch(draw)
+        batch = task.batch(self.examples.draw(progress.step, view))
         scores = self.network.train_step(batch, progress.step, clock)
-        with clock.stage("refresh"):
-            self.examples.refresh(progress.step, view)
+        self.examples.refresh(progress.step, view)
         progress.train_seconds += time.perf_counter() - begin
         for stage, seconds in clock.seconds.items():
             progress.stage_seconds[stage] += seconds
@@ -197,7 +199,7 @@ class Training:
         progress.latest_loss = progress.mean_loss
         score = self.task.validation_score(metrics)
         if score is not None:
-            metrics = {**metrics, "lr": self.schedule.rate(progress)}
+            metrics = {**metrics, "lr": self.network.lr}
             if progress.best_step == 0 or self.task.headline().improves(score, progress.best_score):
                 progress.best_score, progress.best_step, progress.best_lr = score, progress.step, metrics["lr"]
                 self.folder.save_best(progress.step, self.network.final_weights())
@@ -219,6 +221,8 @@ class Training:
 
     def _probe(self) -> None:
         """Record how the proposal compares with the softmax itself, for the distribution plots."""
+        if not isinstance(self.network.head, ClassesHead):
+            return
         step = self.progress.step
         self.network.read_all(step + 1)
         record = proposal_of(self.network, self.probe, step + 1)
@@ -226,7 +230,9 @@ class Training:
 
     def _diagnostics_are_due(self) -> bool:
         every = self.config.diagnostics.every_epochs
-        return every is not None and (self.progress.step % (every * self.per_epoch) == 0 or self._is_over())
+        if every is None or not isinstance(self.network.head, ClassesHead):
+            return False
+        return self.progress.step % (every * self.per_epoch) == 0 or self._is_over()
 
     def _diagnose(self) -> None:
         """Measure the sampler as it stands, off the training's clock and off its peak memory."""
@@ -266,8 +272,7 @@ class Training:
                 "warm_up_seconds": self.warm_up_seconds,
                 "candidates_per_row": progress.candidates / max(1, step),
                 "peak_rss_mb": max(self.peak_mb, memory.peak_mb()),
-                "sampler_statistics": self.network.head.sampler.statistics,
-                "chosen": self.network.head.sampler.chosen,
+                **self.network.head.about(),
                 **self._latest_diagnostics(),
                 **self._selection(),
                 **self.task.about_measures(),

@@ -5,6 +5,7 @@ from contextlib import suppress
 from runner.diagnosis.by_rank import proposal_of
 from runner.diagnosis.divergence import divergence_of
 from runner.errors import Diverged
+from runner.heads.classes import ClassesHead
 from runner.machine.clock import StageClock
 from runner.network import Network
 from runner.settings import RunConfig
@@ -24,6 +25,8 @@ def warm_up(config: RunConfig) -> None:
     network.read_all(after)
     with suppress(Diverged):  # what steps of this size do to throw-away data says nothing
         task.evaluate_subset(network)
+    if not isinstance(network.head, ClassesHead):
+        return
     probe = task.probe(8)
     proposal_of(network, probe, after)
     if config.diagnostics.every_epochs is not None:

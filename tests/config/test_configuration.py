@@ -273,7 +273,7 @@ MISTAKES = [
     ("training.decay=0.1 epochs=1", "training.decay lowers the learning rate from epoch to epoch", ["2"]),
     ("dataset=text dataset.name=a/b model=lstm", "dataset.name must be of letters, digits", []),
     ("output.normalise=true", "unknown key 'output.normalise'; did you mean 'normalize'?", ["temperature"]),
-    ("evaluation.every_epochs=0", "evaluation.per_epoch must be at least 1", []),
+    ("evaluation.every_epochs=0", "evaluation.every_epochs must lie in", []),
     ("evaluation.rows=0", "evaluation.rows must be at least 1", []),
     ("diagnostics.every_epochs=0", "diagnostics.every_epochs must be null (never) or at least 1", []),
     ("diagnostics.rows=0", "diagnostics.rows must be at least 1", []),

@@ -13,7 +13,7 @@ from runner.heads.output_layer import OutputLayer
 
 def has_a_uniform_tail(name: str, case: str) -> bool:
     config: Any = cases_of(name)[case].config
-    return bool(config.tail == "uniform")
+    return bool(config.tail_distribution == "uniform")
 
 
 @pytest.mark.parametrize(("name", "case"), [param for param in LNS if has_a_uniform_tail(*param.values)])

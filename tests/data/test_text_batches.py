@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.batch_samplers.epoch import EpochConfig, steps_per_epoch
+from runner.batch_samplers.epoch import EpochConfig
+from runner.contracts import steps_per_epoch
 from runner.data.text_batches import Cut, TextBatch, Windows, evaluation_batches
 from runner.errors import ConfigError
 

@@ -84,7 +84,7 @@ def runs(at: Workplace, words: list[str]) -> None:
         return
     settings = [word.split("=", 1) for word in words if word != "-m"]
     first, last = ([f"{key}={value.split(',')[which]}" for key, value in settings] for which in (0, -1))
-    compose(last).check_model_reads_dataset()
+    check_model_reads_dataset(compose(last))
     folder = at.run(*first)
     assert folder.is_finished()
     assert (folder.summary() or {})["steps"] == 2

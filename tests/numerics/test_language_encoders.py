@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from runner.batch_samplers.epoch import EpochConfig, steps_per_epoch
+from runner.batch_samplers.epoch import EpochConfig
 from runner.config import compose
-from runner.contracts import TrainingFacts
+from runner.contracts import TrainingFacts, steps_per_epoch
 from runner.data.text_batches import Cut, TextBatch, Windows
 from runner.errors import ConfigError
 from runner.heads.classes import ClassesHead
@@ -20,6 +20,7 @@ from runner.machine.clock import StageClock
 from runner.machine.device import device_of, settled
 from runner.models.recurrent import TextEncoder, positions
 from runner.network import ClassNetwork, Network
+from runner.samplers.hashed import Hashed
 from runner.settings import RunConfig
 
 N, B, T = 40, 4, 6
@@ -317,3 +318,17 @@ def test_without_a_gpu_the_run_says_so_and_goes_on(
     config = compose(["dataset=python_topics", "model=lstm", "hardware=gpu"])
     assert settled(config) == config
     assert device_of(config.hardware) == torch.device("cuda")
+
+
+def test_tied_input_words_are_told_to_the_sampler() -> None:
+    """Every row that a step moves, input words included, is one that hash tables will follow."""
+    chosen = ["sampler=lsh", "sampler.num_samples=1", "sampler.K=3", "sampler.L=2", "output.bias=false"]
+    config = compose([*PLAIN[:1], *PLAIN[2:], *SMALL["lstm"], *chosen])
+    network, _ = network_of(config)
+    sampler = network.head.sampler
+    assert isinstance(sampler, Hashed)
+    before = network.head.layer.table.weights.copy()
+    network.train_step(batch_of(text_of(12), 0, 11, starts_anew=True), 1, StageClock())
+    moved = np.flatnonzero((network.head.layer.table.weights != before).any(axis=1))
+    assert len(moved) > 11, "input words that are no targets move too"
+    assert set(moved) <= set(sampler.classes.changed_since(0).tolist())

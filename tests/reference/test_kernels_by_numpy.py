@@ -14,8 +14,8 @@ from numba import njit
 from scipy.linalg import hadamard
 
 from runner import rng
-from runner.batch_samplers.epoch import EpochConfig, steps_per_epoch
-from runner.contracts import Examples
+from runner.batch_samplers.epoch import EpochConfig
+from runner.contracts import Examples, steps_per_epoch
 from runner.data import LabelledRows
 from runner.data.batches import take
 from runner.heads import output_layer

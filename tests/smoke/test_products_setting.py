@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from runner.experiment import run
-from runner.tables import load_table
 
 from runner.config import CONF, compose
 from runner.errors import ConfigError, ProcessorLacks
 from runner.kernels.products import HAS_BF16
 from runner.report.plan import plan, plan_total
 from runner.report.records import RunRecord, status_of
+from runner.report.tables import load_table
+from runner.training.run import run
 
 TINY = [
     "dataset=synthetic_xc", "hardware.threads=1", "batch_size=32", "evaluation.every_epochs=1", "evaluation.rows=50",
@@ -33,7 +33,7 @@ profiles:
   medium: {seeds: [0], datasets: [{name: synthetic_xc, overrides: []}]}
   paper: {seeds: [0], datasets: [{name: synthetic_xc, overrides: [epochs=3]}]}
 """
-TABLE = "title: Toy\nkind: convergence\ngrid: toy\n"
+TABLE = "title: Toy\nkind: numbers\ngrid: toy\ncolumns: [{name: P@1, metric: test/p@1}]\n"
 
 
 @pytest.fixture
