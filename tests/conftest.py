@@ -6,12 +6,14 @@ is that of the bound over fresh seeds.
 
 import os
 import random
+import sys
 
 # Thread tests need two threads even on one core. Numba reads this when it is first imported.
 os.environ.setdefault("NUMBA_NUM_THREADS", str(max(2, os.cpu_count() or 1)))
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
@@ -136,3 +138,37 @@ def prepared_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def own_data_dir(prepared_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DATASETS_DIR", str(prepared_root))
     return prepared_root
+
+
+@pytest.fixture
+def registrations_stay_here() -> Iterator[None]:
+    """Leave no registration of a test behind."""
+    from hydra.core.config_store import ConfigStore
+
+    from runner.batch_samplers import BATCH_SAMPLERS
+    from runner.data import KINDS
+    from runner.losses import LOSSES
+    from runner.models import MODELS
+    from runner.registry import FROM_OUTSIDE
+    from runner.samplers import SAMPLERS
+    from runner.tasks import TASKS
+
+    tables: tuple[dict[Any, Any], ...] = (
+        SAMPLERS,
+        BATCH_SAMPLERS,
+        LOSSES,
+        MODELS,
+        KINDS,
+        TASKS,
+        FROM_OUTSIDE,
+    )  # type: ignore[assignment]
+    kept, modules = [dict(table) for table in tables], set(sys.modules)
+    yield
+    for group, name in set(FROM_OUTSIDE) - set(kept[-1]):
+        ConfigStore.instance().repo[group].pop(f"{name}.yaml", None)
+    for table, before in zip(tables, kept, strict=True):
+        table.clear()
+        table.update(before)
+    for name in set(sys.modules) - modules:
+        if name in ("poisson_sampler", "everything") or name.startswith("plugin_"):
+            del sys.modules[name]

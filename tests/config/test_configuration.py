@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from runner import config as configuration
+from runner.batch_samplers import BATCH_SAMPLERS
 from runner.config import CONF, GROUPS, compose, to_run_config
 from runner.conversion import convert, did_you_mean
 from runner.data import KINDS
@@ -30,6 +31,7 @@ CLASSES: dict[str, dict[str, type]] = {
     "model": MODELS,
     "loss": LOSSES,
     "optimizer": OPTIMIZERS,
+    "batch_sampler": BATCH_SAMPLERS,
     "sampler": SAMPLERS,
     "hardware": dict.fromkeys(("cpu", "gpu"), configuration.HardwareConfig),
 }
@@ -41,6 +43,15 @@ OPTIONS = [
 # A loss names the sampler it needs, in tests that choose losses.
 SAMPLER_FOR = {"full": "full"}
 NEED_EVERY_CLASS = ("nce", "blackout", "partition_estimate")  # these need every class to be drawn now and then
+
+
+def written_in(group: str, option: str) -> dict[str, Any]:
+    """Keys and values of an option's YAML, those of a neighbour that it starts from included."""
+    own: dict[str, Any] = yaml.safe_load((CONF / group / f"{option}.yaml").read_text())
+    for entry in own.pop("defaults", []):
+        if isinstance(entry, str) and entry != "_self_":
+            own = {**written_in(group, entry), **own}
+    return own
 
 
 def overrides_for(group: str, option: str) -> list[str]:
@@ -70,8 +81,7 @@ def test_every_option_composes_and_converts(group: str, option: str) -> None:
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_yaml_and_dataclass_have_the_same_keys(group: str, option: str) -> None:
     """A key that stands in one place only can not be set, or does nothing."""
-    written = yaml.safe_load((CONF / group / f"{option}.yaml").read_text())
-    written.pop("defaults", None)
+    written = written_in(group, option)
     cls = CLASSES[group][written["kind" if group == "dataset" else "name"]]
     assert set(written) == {field.name for field in dataclasses.fields(cls)}
 
@@ -79,7 +89,7 @@ def test_yaml_and_dataclass_have_the_same_keys(group: str, option: str) -> None:
 def test_top_level_yaml_and_dataclass_have_the_same_keys() -> None:
     written = yaml.safe_load((CONF / "config.yaml").read_text())
     keys = set(written) - {"defaults", "hydra"} | set(GROUPS)
-    assert keys == {field.name for field in dataclasses.fields(RunConfig)}
+    assert keys == {field.name for field in dataclasses.fields(RunConfig)} - {"unused"}
     evaluation = {field.name for field in dataclasses.fields(configuration.EvaluationConfig)}
     assert set(written["evaluation"]) == evaluation
     assert set(written["output"]) == {field.name for field in dataclasses.fields(configuration.OutputConfig)}
@@ -87,7 +97,7 @@ def test_top_level_yaml_and_dataclass_have_the_same_keys() -> None:
     assert set(written["diagnostics"]) == diagnostics
 
 
-@pytest.mark.parametrize("group", ["model", "loss", "optimizer", "sampler", "hardware"])
+@pytest.mark.parametrize("group", ["model", "loss", "optimizer", "batch_sampler", "sampler", "hardware"])
 def test_every_class_has_a_yaml(group: str) -> None:
     assert {path.stem for path in (CONF / group).glob("*.yaml")} == set(CLASSES[group])
 
@@ -136,8 +146,9 @@ def compose_once() -> RunConfig:
 
 
 @pytest.mark.parametrize(("preset", "sampler", "loss"), [
-    ("bis", "unigram", "sampled_softmax"), ("ns", "uniform", "sampled_softmax"),
-    ("is", "unigram", "partition_estimate"),
+    ("biased_importance_sampling", "unigram", "sampled_softmax"),
+    ("uniform_importance_sampling", "uniform", "sampled_softmax"),
+    ("importance_sampling", "unigram", "partition_estimate"),
 ])  # fmt: skip
 def test_importance_sampling_presets_draw_with_replacement(preset: str, sampler: str, loss: str) -> None:
     config = compose([f"preset={preset}", "sampler.num_samples=110"])

@@ -24,6 +24,7 @@ from runner.errors import RunnerError
 from runner.training.run import run
 from runner.training.run_folder import RunFolder
 
+pytestmark = pytest.mark.usefixtures("registrations_stay_here")
 LINES = command_lines()
 TINY = {
     "mlp": ["model.hidden=8"],

@@ -40,10 +40,11 @@ def logistic_reference(targets: torch.Tensor, candidates: torch.Tensor, power: f
 
 
 def unweighted_logistic_loss(
-    target_indptr: np.ndarray, target_P: np.ndarray, begin_B: np.ndarray, end_B: np.ndarray, candidate_N: np.ndarray
-) -> np.ndarray:
+    target_indptr: np.ndarray, target_P: np.ndarray, begin_B: np.ndarray, end_B: np.ndarray, candidate_N: np.ndarray,
+    weight_B: np.ndarray,
+) -> np.ndarray:  # fmt: skip
     ones = np.ones(len(begin_B), dtype=np.float32)
-    return logistic_loss(target_indptr, target_P, begin_B, end_B, candidate_N, ones)
+    return logistic_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B, ones)
 
 
 def blackout_reference(targets: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
@@ -54,6 +55,7 @@ def blackout_reference(targets: torch.Tensor, candidates: torch.Tensor) -> torch
     return partition - targets.mean() + sum((partition - other for other in others), start=partition * 0)
 
 
+ONE = np.ones(1, dtype=np.float32)  # the weight of the one row of a batch
 KERNELS: list[tuple[Kernel, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = [
     (softmax_loss, softmax_reference),
     (partition_loss, partition_reference),
@@ -100,7 +102,8 @@ def test_loss_and_gradient(
     grads = torch.autograd.grad(stacked.mean(), [t, c], allow_unused=True, materialize_grads=True) if (
         stacked.requires_grad
     ) else [torch.zeros_like(t), torch.zeros_like(c)]  # fmt: skip
-    ours = compiled(target_indptr, targets, begin, end, candidates)
+    equal = np.full(rows, np.float32(1 / rows), dtype=np.float32)
+    ours = compiled(target_indptr, targets, begin, end, candidates, equal)
     np.testing.assert_allclose(ours, stacked.detach().numpy(), rtol=2e-6, atol=1e-5)
     np.testing.assert_allclose(targets, grads[0].numpy(), rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(candidates[~between], grads[1].numpy()[~between], rtol=1e-4, atol=1e-7)
@@ -118,7 +121,7 @@ def test_large_logits_do_not_overflow(kernel: Kernel, times: int, grads: list[fl
     one_row = np.array([0, 1], dtype=np.int64)
     targets = np.array([-size], dtype=np.float32)
     candidates = np.array([size, -size, -np.inf], dtype=np.float32)
-    loss = kernel(one_row, targets, np.zeros(1, np.int64), np.array([3], np.int64), candidates)
+    loss = kernel(one_row, targets, np.zeros(1, np.int64), np.array([3], np.int64), candidates, ONE)
     assert loss[0] == pytest.approx(times * size, rel=1e-3 if size < 1e6 else 1e-5)
     np.testing.assert_allclose([*targets, *candidates], grads, atol=1e-6)
 
@@ -133,7 +136,7 @@ def test_blackout_as_a_candidate_takes_all(lead: float) -> None:
     assert t.grad is not None
     assert c.grad is not None
     targets, candidates = values[:2], values[2:]
-    loss = blackout_loss(np.array([0, 2]), targets, np.array([0]), np.array([3]), candidates)
+    loss = blackout_loss(np.array([0, 2]), targets, np.array([0]), np.array([3]), candidates, ONE)
     assert loss[0] == pytest.approx(expected.item(), rel=1e-6)
     np.testing.assert_allclose([*targets, *candidates], [*t.grad, *c.grad], rtol=2e-6)
 

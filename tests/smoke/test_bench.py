@@ -150,7 +150,7 @@ def test_sampling(front: ModuleType, bench: Bench, tmp_path: Path) -> None:
         assert (row["candidates"] == 5) == (row["method"] != "lsh_topk")
         assert 0 < row["draw_ms"]["median"] < row["loss_ms"]["highest"]
         assert row["build_seconds"] > 0
-        assert row["settings"]["name"] == row["method"]
+        assert row["settings"]["name"] == {"sphere": "quadratic"}.get(row["method"], row["method"])
     assert "codewords=64" in text
     report["sizes"] = [{**size, "classes": classes} for classes in (100, 200, 400)]
     picture = sampling.draw_figure(report, tmp_path / "times")

@@ -157,7 +157,7 @@ def test_weights_and_coverage_of_drawn_candidates(layer: OutputLayer, query: Que
 
 
 def test_classes_out_of_reach_make_divergences_infinite_not_numbers(layer: OutputLayer, query: Query) -> None:
-    measures = measures_of(build("topk", layer, k=10), layer, query, "active_set")
+    measures = measures_of(build("topk", layer, num_nearest=10), layer, query, "active_set")
     p_BN = softmax_of(layer, query)
     record = measures.record()
     assert record["kl"] == record["renyi2"] == INFINITE
@@ -240,7 +240,7 @@ def test_errors_are_those_of_the_drawn_gradients(shared: bool, layer: OutputLaye
 
 
 def test_a_sampler_without_chance_has_bias_alone(layer: OutputLayer, query: Query) -> None:
-    record = measures_of(build("topk", layer, k=10), layer, query, "active_set").record()
+    record = measures_of(build("topk", layer, num_nearest=10), layer, query, "active_set").record()
     for what in ("hidden", "classes"):
         assert record[f"{what}_std"] < 1e-6
         assert record[f"{what}_bias"] > 0.01

@@ -81,7 +81,7 @@ def test_without_the_tail_the_draws_are_the_nearest_classes_only(
 ) -> None:
     """What the chi-square above must be able to see: a sampler that forgets the tail."""
     layer = make_layer(N, DIM, norm=0.5)
-    sampler = lsh(layer, K=1, L=8, k=60, num_tail=1)
+    sampler = lsh(layer, K=1, L=8, num_nearest=60, num_tail=1)
     drawn = sample_by_gumbel(sampler, np.repeat(hidden_D[None], DRAWS, axis=0), step=1)
     assert surprise(drawn, softmax(layer, hidden_D)) < 1e-6
 
@@ -93,7 +93,7 @@ def test_draws_differ_by_step_and_row_but_not_by_threads(
     results = []
     for threads in (1, 2):
         numba.set_num_threads(threads)
-        sampler = lsh(make_layer(N, DIM), k=40, num_tail=30)
+        sampler = lsh(make_layer(N, DIM), num_nearest=40, num_tail=30)
         results.append([sample_by_gumbel(sampler, hidden_BD, step=step) for step in (1, 2, 1)])
     np.testing.assert_array_equal(results[0], results[1])
     first, second, again = results[0]
@@ -112,7 +112,7 @@ def test_a_model_that_is_not_a_number_can_not_be_sampled(
     what: str, make_layer: Callable[..., OutputLayer], hidden_D: np.ndarray
 ) -> None:
     layer = make_layer(N, DIM)
-    sampler = lsh(layer, k=5, num_tail=20, K=4, L=3)
+    sampler = lsh(layer, num_nearest=5, num_tail=20, K=4, L=3)
     hidden_BD = np.repeat(hidden_D[None], 2, axis=0)
     if what == "hidden":
         hidden_BD[1] = np.nan
