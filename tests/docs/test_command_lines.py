@@ -78,7 +78,11 @@ def script_named(name: str) -> ModuleType:
 
 
 def runs(at: Workplace, words: list[str]) -> None:
-    """``python -m runner``: of every swept list the first and the last value compose; the first trains two steps."""
+    """``python -m runner``: of every swept list the first and the last value compose; the first trains two steps.
+
+    What a reader is to fill in (``<name>``) is left as it is by default.
+    """
+    words = [word for word in words if "<" not in word]
     if words == ["--help"]:
         helped = subprocess.run([sys.executable, "-m", "runner", "--help"], cwd=ROOT, capture_output=True, check=True)
         assert b"sampler" in helped.stdout
@@ -164,7 +168,7 @@ def makes(at: Workplace, words: list[str]) -> None:
     command = ["make", "--dry-run", "--no-print-directory", "--old-file", ".venv/.installed", *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stdout.splitlines() if not line.startswith("make:")]
+    lines = [line for line in done.stdout.splitlines() if not line.startswith(("make:", "make["))]
     assert lines or target == "setup"
     for line in lines:
         check(at, shlex.split(line))
@@ -211,6 +215,8 @@ def rule_for(words: Sequence[str]) -> tuple[Rule, list[str]] | None:
                 return MODULES[name], arguments
             return (knows_its_options, rest[1:]) if name.startswith("runner.") else None
         name = Path(rest[0]).stem
+        if rest[0].startswith("tests/"):
+            return finds_its_tests, rest
         if rest[0] == f"scripts/{name}.py":
             return (SCRIPTS[name], rest[1:]) if name in SCRIPTS else (knows_its_options, rest)
     if program.startswith(".venv/bin/"):
