@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runner import config as configuration
+from runner import settings
 from runner.batch_samplers import BATCH_SAMPLERS
 from runner.config import CONF, GROUPS, compose, to_run_config
 from runner.conversion import convert, did_you_mean
@@ -33,7 +33,7 @@ CLASSES: dict[str, dict[str, type]] = {
     "optimizer": OPTIMIZERS,
     "batch_sampler": BATCH_SAMPLERS,
     "sampler": SAMPLERS,
-    "hardware": dict.fromkeys(("cpu", "gpu"), configuration.HardwareConfig),
+    "hardware": dict.fromkeys(("cpu", "gpu"), settings.HardwareConfig),
 }
 OPTIONS = [
     pytest.param(group, path.stem, id=f"{group}={path.stem}")
@@ -90,10 +90,10 @@ def test_top_level_yaml_and_dataclass_have_the_same_keys() -> None:
     written = yaml.safe_load((CONF / "config.yaml").read_text())
     keys = set(written) - {"defaults", "hydra"} | set(GROUPS)
     assert keys == {field.name for field in dataclasses.fields(RunConfig)} - {"unused"}
-    evaluation = {field.name for field in dataclasses.fields(configuration.EvaluationConfig)}
+    evaluation = {field.name for field in dataclasses.fields(settings.EvaluationConfig)}
     assert set(written["evaluation"]) == evaluation
-    assert set(written["output"]) == {field.name for field in dataclasses.fields(configuration.OutputConfig)}
-    diagnostics = {field.name for field in dataclasses.fields(configuration.DiagnosticsConfig)}
+    assert set(written["output"]) == {field.name for field in dataclasses.fields(settings.OutputConfig)}
+    diagnostics = {field.name for field in dataclasses.fields(settings.DiagnosticsConfig)}
     assert set(written["diagnostics"]) == diagnostics
 
 
@@ -356,7 +356,7 @@ def test_convert_refuses_unknown_keys_of_nested_sections() -> None:
     with pytest.raises(ConfigError, match=r"unknown key 'evaluation\.row'; did you mean 'rows'\?"):
         compose(["+evaluation.row=3"])
     with pytest.raises(ConfigError, match="unknown key 'rows'; valid: name, threads"):
-        convert(configuration.HardwareConfig, {"name": "cpu", "rows": 1}, "")
+        convert(settings.HardwareConfig, {"name": "cpu", "rows": 1}, "")
 
 
 def test_did_you_mean_without_a_near_name() -> None:
