@@ -124,8 +124,8 @@ class SamplerConfig(ABC):
             way_out += ", or sampler.uniform_share above 0"
         if loss.corrects_targets:
             raise ConfigError(
-                f"loss={loss.name} divides by the expected count of targets, but that is 0 for targets that "
-                f"sampler={self.name} can not draw{way_out}"
+                f"loss={loss.name} divides by the expected count of targets, which is 0 for some, because "
+                f"sampler={self.name} can not draw them{way_out}"
             )
         if not loss.masks_hits:
             raise ConfigError(

@@ -235,7 +235,7 @@ class LshConfig(HashedConfig):
     @property
     @abstractmethod
     def queries_with_label(self) -> bool:
-        """Tell whether to query with the true class's vector (LSH Label) instead of the hidden state (LSH Embedding)."""
+        """Tell whether to query with the true classes' vectors (LSH Label), not the hidden state (LSH Embedding)."""
 
     def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
         tail = None
@@ -328,7 +328,10 @@ class Lsh(Hashed):
         return tail, np.full(wanted, np.log(max(wanted, 1) / max(outside, 1)), dtype=np.float32)
 
     def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> np.ndarray:
-        """Return what ``Sampler.log_expected_count_of_targets`` does, from the proposal instead of a second retrieval."""
+        """Return the log expected count of each target in its own row, (P,) float32.
+
+        It is read from the proposal, because ``Sampler.log_expected_count_of_targets`` would retrieve a second time.
+        """
         ids_N, log_count_N, indptr_B1 = proposal.ids_N, proposal.log_expected_count_N, proposal.indptr_B1
         if indptr_B1 is None:
             indptr_B1 = np.array([0, len(ids_N)], dtype=np.int64)

@@ -28,8 +28,8 @@ journal={arXiv:2501.08563}, year={2025}}
 
 Legend: B rows (B' rounded up), D hidden size, N classes (in a ``Proposal``: candidates of all rows), C codewords of a
 codebook, K columns of a row's scores (both codebooks, padded), M candidates of a row or ids that a caller asks for,
-X pairs of a row and an id, P targets of all rows, U distinct classes. Matrices of cells (C, C) have the second codeword k2 first, so that a
-loop over k2 serves every k1 at once.
+X pairs of a row and an id, P targets of all rows, U distinct classes. Matrices of cells (C, C) have the second codeword
+k2 first, so that a loop over k2 serves every k1 at once.
 """
 
 from abc import abstractmethod

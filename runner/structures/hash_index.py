@@ -52,8 +52,8 @@ class HashIndex:
     def rebuild(self, step: int) -> None:
         """Hash the vectors that moved since the last rebuild, or all of them, and sort all into buckets again.
 
-        All are hashed if most have moved, as that is cheaper in bulk, or if the mean has moved away from the centre that
-        the codes were made with. The vectors are those at the end of ``step``.
+        All are hashed if most have moved, as that is cheaper in bulk, or if the mean has moved away from the centre of
+        the last full hashing. The vectors are those at the end of ``step``.
         """
         moved_U = self.vectors.changed_since(self.last_build)
         if 2 * len(moved_U) > self.num_rows or not self._center_holds():

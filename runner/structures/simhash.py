@@ -1,9 +1,9 @@
 """Hash vectors by the signs of random projections (SimHash), computed by fast Hadamard transforms.
 
 For one bit, P[h(x) = h(y)] = 1 - angle(x, y) / pi = alpha (Goemans & Williamson 1995; Charikar 2002). So two vectors
-collide in a table of K bits with probability alpha^K. Projections are rows of (M S)^3, where S are random signs and M is
-the normalised Hadamard matrix. Three rounds make each row nearly a Gaussian direction, even for one-hot vectors (Andoni
-et al. 2015, "Practical and Optimal LSH for Angular Distance"), at O(d log d) for d projections.
+collide in a table of K bits with probability alpha^K. Projections are rows of (M S)^3, where S are random signs and M
+is the normalised Hadamard matrix. Three rounds make each row nearly a Gaussian direction, even for one-hot vectors
+(Andoni et al. 2015, "Practical and Optimal LSH for Angular Distance"), at O(d log d) for d projections.
 
 Legend: R vectors, D their size, U chosen rows; the setting ``L`` is the number of tables.
 """

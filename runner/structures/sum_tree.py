@@ -129,8 +129,8 @@ def _descend(
 ):  # fmt: skip
     """Send each query's ascending keys down the tree together, level by level, so that a query evaluates a node once.
 
-    drawing: keys are uniform numbers, and the ids of the classes that they fall on are written; otherwise keys are class
-    ids. Either way the probabilities of the classes are written, by the same arithmetic.
+    drawing: keys are uniform numbers, and the ids of the classes that they fall on are written; otherwise keys are the
+    class ids. Either way the probabilities of the classes are written, by the same arithmetic.
     """
     num_queries = queries_BF.shape[0]
     widest = 0
@@ -237,7 +237,7 @@ class SumTree:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Draw ``num_draws`` classes for each query; return them and their probabilities.
 
-        Both are (B * num_draws,), int32 and float64; the classes of a query ascend. ``floor``: the least mass of a class.
+        Both are (B * num_draws,), int32 and float64; a query's classes ascend. ``floor``: the least mass of a class.
         """
         keys = sorted_uniforms(seed, step, len(queries_BF), num_draws)
         indptr = np.arange(len(queries_BF) + 1, dtype=np.int64) * num_draws
