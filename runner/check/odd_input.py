@@ -1,4 +1,7 @@
-"""Check class matrices and batches that are legal but odd: few classes, equal vectors, vectors that are not finite."""
+"""Check class matrices and batches that are legal but odd: few classes, equal vectors, vectors that are not finite.
+
+Legend: B rows, D hidden size.
+"""
 
 import re
 

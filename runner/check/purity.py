@@ -1,4 +1,7 @@
-"""Check that draws depend on seed, step and row alone, not on earlier draws or on the number of threads."""
+"""Check that draws depend on seed, step and row alone, not on earlier draws or on the number of threads.
+
+Legend: B rows, D hidden size, P targets of the batch.
+"""
 
 import numba
 import numpy as np

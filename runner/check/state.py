@@ -1,4 +1,7 @@
-"""Check that tables are saved and restored completely, and that a refresh says whether it did anything."""
+"""Check that tables are saved and restored completely, and that a refresh says whether it did anything.
+
+Legend: U distinct classes.
+"""
 
 import numpy as np
 

@@ -8,19 +8,17 @@ codewords, a class is drawn in three steps (Theorem 2):
     P(k2 | k1) ~ |Omega(k1, k2)| exp(s2[k2])
     P(i | k1, k2) = 1 / |Omega(k1, k2)|
 
-so that log q_i = s1 + s2 - log Z for any class, where Z is the sum over classes of exp(s1 + s2). A query costs
-O(C d + C^2 + m); only the build of the index depends on n. Draws are with replacement, so the expected count is m q_i.
+so that log q_i = s1 + s2 - log Z, where Z is the sum over classes of exp(s1 + s2). A query costs O(C d + C^2 + m);
+only the build of the index depends on n. Draws are with replacement, so the expected count is m q_i.
 
-The logit o_i has a part that q ignores: h . residual_i + b_i, as the class's bias is not quantised.
-``within=popularity`` restores the part of it that does not depend on the query. In the last step the weight
-v_i = max(count_i, 1) ^ exponent replaces 1, and the sum of v over the cell replaces |Omega|, so that
-log q_i = s1 + s2 + log v_i - log Z.
-
-Counts are the right weights for this reason: once training has converged, the softmax summed over the training queries
-gives each class its count. So count_i over the cell's count is the softmax's own P(i | k1, k2), averaged over queries
-by how much they favour the cell. Of all last factors that ignore the query it has the least KL divergence. Between
-cells, however, codewords and popularity then both count frequency, and early in training popularity alone does.
-Exponents under 1 therefore do better; docs/log.md has the divergences that made 0.75 the default.
+The logit o_i has a part that q ignores: h . residual_i + b_i, as biases are not quantised. ``within=popularity``
+restores what of it does not depend on the query: in the last step the weight v_i = max(count_i, 1) ^ exponent replaces
+1, and the sum of v over the cell replaces |Omega|, so that log q_i = s1 + s2 + log v_i - log Z. Counts are the right
+weights because, after training has converged, the softmax summed over the training queries gives each class its count.
+So count_i over the cell's count is the softmax's own P(i | k1, k2), averaged over queries by how much they favour the
+cell. Of all last factors that ignore the query it has the least KL divergence. Between cells, however, codewords and
+popularity then both count frequency, and early in training popularity alone does. So exponents under 1 do better;
+docs/log.md has the divergences that made 0.75 the default.
 
 @article{chen2025adaptive, title={Adaptive Sampled Softmax with Inverted Multi-Index: Methods, Theory and
 Applications}, author={Chen, Jin and Zhang, Jin and Huang, Xu and Yang, Yi and Lian, Defu and Chen, Enhong},
@@ -172,10 +170,7 @@ def _draw(
 
 @njit(cache=True, parallel=True)
 def _running_sums(weight_N, start, members_N):
-    """Return running sums of the weights over each cell's members.
-
-    They start from 0 in each cell, so that small weights are not lost to rounding.
-    """
+    """Return running sums of weights over each cell's members; from 0 in each cell, so that rounding loses little."""
     sums_N = np.empty(members_N.shape[0], dtype=np.float64)
     for cell in prange(start.shape[0] - 1):
         running = 0.0
@@ -195,10 +190,8 @@ FEW_CODEWORDS = {"num_samples": 40, "codewords": 6, "refresh_every_steps": 3}  #
 class IndexConfig(SamplerConfig):
     """Hold the settings of every MIDX sampler.
 
-    num_samples: draws a row, with replacement.
-    codewords: size C of each codebook, for C^2 cells.
-    refresh_every_steps: steps between rebuilds of the index; None: once an epoch.
-    kmeans_rows: how many classes k-means sees, drawn anew at each rebuild.
+    num_samples: draws a row. codewords: size C of each codebook, for C^2 cells. refresh_every_steps: steps between
+    rebuilds of the index; None: once an epoch. kmeans_rows: how many classes k-means sees, drawn anew at each rebuild.
     kmeans_iterations: the most passes of k-means over them.
     """
 
@@ -243,10 +236,7 @@ class IndexConfig(SamplerConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MidxConfig(IndexConfig):
-    """Set how a class of the drawn cell is chosen.
-
-    within: ``uniform``, or ``popularity``: in proportion to the training count to the power ``exponent``.
-    """
+    """Set ``within``, how a class of the drawn cell is chosen, and the ``exponent`` of its count under popularity."""
 
     within: Literal["uniform", "popularity"] = "uniform"
     exponent: float = 0.75
@@ -386,10 +376,7 @@ class MultiIndex(Sampler):
         return True
 
     def rebuild(self, step: int, hidden_BD: np.ndarray | None) -> None:
-        """Make new codebooks, starting from the present ones, and new codes. Raise Diverged if weights are not finite.
-
-        ``hidden_BD``: hidden states to train the codebooks on; None: leave them as k-means made them.
-        """
+        """Make new codebooks from the present ones, and new codes. Raise Diverged if weights are not finite."""
         weights = self.layer.class_vectors()
         norm_N = squared_norms(weights)
         check_usable(norm_N, f" after step {step}")
@@ -424,10 +411,7 @@ class MultiIndex(Sampler):
             self._popular_N = _running_sums(self._weight_N, self.cell_start, self.members_N)
 
     def scores(self, hidden_BD: np.ndarray) -> np.ndarray:
-        """Return the products of hidden states and codewords, (B', K) float32, with padded rows.
-
-        The first codebook's products are in the columns from 0 on, the second's in those from ``second`` on.
-        """
+        """Return products with the codewords, (B', K); the second codebook's columns begin at ``second``."""
         rows, dim = hidden_BD.shape
         padded_BD = np.zeros((round_up(rows, ROWS), dim), dtype=np.float32)
         padded_BD[:rows] = self.layer.query_vectors(hidden_BD)
@@ -498,10 +482,7 @@ class Midx(MultiIndex):
         )
 
     def _log_count(self, query: Query, row_X: np.ndarray, ids_X: np.ndarray) -> np.ndarray:
-        """Return the log expected counts of pairs of rows and ids, by the arithmetic of ``_draw``.
-
-        The two arguments broadcast against each other.
-        """
+        """Return log expected counts of pairs of rows and ids, which broadcast, by the arithmetic of ``_draw``."""
         scores_BK = self.scores(query.hidden_BD)
         _, _, log_partition_B = self._draw(scores_BK, query.num_rows, 0, 0)
         first, second = self.codes_2N[:, ids_X].astype(np.int64)

@@ -21,7 +21,8 @@ and Chen, Jiecao and Yu, Felix X. and Suresh, Ananda Theertha and Kumar, Sanjiv}
 author={Blanc, Guy and Rendle, Steffen}, booktitle={ICML}, year={2018}}
 
 Legend: B rows, D hidden size (the setting ``D`` is the number of frequencies), N classes (in a ``Proposal`` and in what
-the tree draws: candidates of all rows), F = 2 D features, M ids that a caller asks for, U distinct classes.
+the tree draws: candidates of all rows), F = 2 D features, M ids that a caller asks for, P targets of all rows, R rows
+of the class matrix, U distinct classes.
 """
 
 import math
