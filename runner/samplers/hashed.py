@@ -92,7 +92,7 @@ class HashedConfig(SamplerConfig):
 
     def __post_init__(self) -> None:
         HASH_FAMILIES[self.hash].check(self.K, self.bin_size)
-        if self.hash == "simhash":  # dwta folds its codes to the number of classes, simhash does not
+        if self.hash == "simhash":  # dwta folds its codes to fit the number of classes, simhash does not
             require(self.L * 2**self.K <= 2**28, "sampler.L times 2^sampler.K must be at most 2^28 buckets (1 GB)")
         require(1 <= self.L <= 4096, "sampler.L must lie in [1, 4096]")
         require(self.refresh_every_steps >= 1, "sampler.refresh_every_steps must be at least 1 step")

@@ -48,7 +48,7 @@ class InBatch(Sampler):
 
     def __init__(self, training: TrainingFacts) -> None:
         self.training = training
-        self._log_counts: dict[int, np.ndarray] = {}  # by rows of the batch; an epoch's last batch may be smaller
+        self._log_counts: dict[int, np.ndarray] = {}  # by number of rows: an epoch's last batch may be smaller
 
     def _log_count_N(self, num_rows: int) -> np.ndarray:
         if num_rows not in self._log_counts:

@@ -183,7 +183,7 @@ def _running_sums(weight_N, start, members_N):
 # ---------------------------------------------------------------- settings
 
 
-FEW_CODEWORDS = {"num_samples": 40, "codewords": 6, "refresh_every_steps": 3}  # for cases of contracts
+FEW_CODEWORDS = {"num_samples": 40, "codewords": 6, "refresh_every_steps": 3}  # for contract_cases
 
 
 @dataclass(frozen=True, kw_only=True)

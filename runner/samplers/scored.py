@@ -10,8 +10,8 @@ block to block: draw j moves into a block with probability (weight of the block)
 pass is enough, and no matrix of all logits is kept.
 
 The paper draws from the quadratic kernel by a tree, at O(d^2 log n) a draw. The tree would keep d^2 numbers a node,
-which is 32 GB at n = 500,000 and d = 128 with one class a leaf, and visiting a node costs as much as scoring d classes.
-For batches of rows with hundreds of draws each, the dense pass is faster.
+which is 32 GB at n = 500,000 and d = 128 with one class a leaf. Visiting a node costs as much as scoring d classes. For
+batches of rows with hundreds of draws each, the dense pass is faster.
 
 @inproceedings{blanc2018adaptive, title={Adaptive Sampled Softmax with Kernel Based Sampling}, author={Blanc, Guy and
 Rendle, Steffen}, booktitle={ICML}, year={2018}}
@@ -37,7 +37,7 @@ from runner.samplers.base import Sampler, SamplerConfig
 if TYPE_CHECKING:
     from runner.heads.output_layer import OutputLayer
 
-_CHUNK = 64  # classes whose weights are summed before it is known whether a draw falls among them
+_CHUNK = 64  # classes whose weights are summed before a draw's class is looked for among them
 
 
 @njit(cache=True, inline="always")
