@@ -56,7 +56,7 @@ class RffConfig(SamplerConfig):
     nu: sharpness of the kernel exp(-nu |x - y|^2 / 2).
     features: ``plain`` (independent frequencies) or ``orthogonal`` (structured ones, which cost less and have less
     noise).
-    tree: if false, evaluate all classes for every query and raise each one's mass by itself; for few classes.
+    tree: if false, evaluate all classes for every query and apply the floor to each by itself; for few classes.
     shared: make one draw for the batch, from the mean of its rows' kernels. The mass is linear in the query's phi, so
     one walk down the tree is enough. If false, each row draws for itself.
     refresh_every_steps: steps between refreshes of the touched classes' features.
