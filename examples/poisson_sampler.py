@@ -1,4 +1,7 @@
-"""Poisson sampling: a coin for each class says whether it is a candidate; frequent classes have better odds."""
+"""Toss a coin for each class to decide whether it is a candidate (Poisson sampling); frequent classes are likelier.
+
+Legend: B rows, N classes (in a ``Proposal``: candidates), M candidates or ids that a caller asks for.
+"""
 
 from dataclasses import dataclass
 
@@ -13,7 +16,7 @@ from runner.samplers import Sampler, SamplerConfig
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonConfig(SamplerConfig):
-    """``size``: candidates of a step, on average and at most."""
+    """Set ``size``, an upper bound on the mean number of candidates of a step."""
 
     size: int = 1000
 
@@ -23,6 +26,8 @@ class PoissonConfig(SamplerConfig):
 
 
 class Poisson(Sampler):
+    """Make class i a candidate with probability ``chance_N[i]``, once for the whole batch."""
+
     def __init__(self, chance_N: np.ndarray, seed: int) -> None:
         self.chance_N, self.seed = chance_N, seed
         self.log_count_N = np.log(chance_N).astype(np.float32)

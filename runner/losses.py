@@ -1,8 +1,8 @@
-"""Losses by name. A loss is a pure function of logits and expected counts; it never sees where ids came from.
+"""List losses by name. A loss is a pure function of logits and expected counts; it does not know how ids were drawn.
 
-Multi-label rows: the target distribution is uniform over the row's true classes ("pick all labels",
-normalised), the same reduction for every loss, so that only the estimate of the partition differs. Losses that are
-sums over candidates (nce, negative_sampling, gbce, blackout) stay sums: no factor depends on their number.
+In a row with several labels, the target distribution is uniform over the row's true classes ("pick all labels",
+normalised). Every loss uses this reduction, so that only the estimate of the partition differs. Losses that are sums
+over candidates (nce, negative_sampling, gbce, blackout) stay sums: no factor depends on the number of candidates.
 
 @article{bengio2008adaptive, title={Adaptive Importance Sampling to Accelerate Training of a Neural
 Probabilistic Language Model}, author={Bengio, Yoshua and Sen{\\'e}cal, Jean-S{\\'e}bastien},
@@ -23,6 +23,8 @@ Negative Sampling}, author={Petrov, Aleksandr and Macdonald, Craig}, booktitle={
 @inproceedings{ji2016blackout, title={BlackOut: Speeding up Recurrent Neural Network Language Models With Very Large
 Vocabularies}, author={Ji, Shihao and Vishwanathan, S. V. N. and Satish, Nadathur and Anderson, Michael J. and
 Dubey, Pradeep}, booktitle={ICLR}, year={2016}}
+
+Legend: B rows of a batch, P targets of the batch, N candidates of all rows.
 """
 
 from collections.abc import Callable
@@ -37,14 +39,15 @@ from runner.kernels import losses as kernels
 
 @dataclass(frozen=True, kw_only=True)
 class LossConfig:
-    """``corrects_candidates`` / ``corrects_targets``: subtract the log expected count from their logits.
+    """Serve as the base of loss configs; a subclass says what it corrects and masks.
 
-    ``masks_hits``: a row's targets among its candidates (accidental hits) take no part as candidates, unless targets
-    are corrected and candidates drawn with replacement (``masks_hits_where``).
-    ``by_magnitude``: logits stand for their absolute values, before corrections and in every ranking.
-    ``needs_every_class``: the sum over all classes is part of it, so that no sampler's candidates will do.
-    ``like``: of a loss from outside this package, the built-in one whose samplers it goes with.
-    ``kernel``: computes losses and gradients, in place.
+    corrects_candidates, corrects_targets: subtract the log expected count from the logits of candidates, or targets.
+    masks_hits: leave out a row's targets among its candidates (accidental hits), unless targets are corrected and
+    candidates are drawn with replacement (``masks_hits_where``).
+    by_magnitude: take the absolute values of logits, before corrections and in every ranking.
+    needs_every_class: the loss contains the sum over all classes, so candidates of a sampler are not enough.
+    like: for a loss from a plugin, the built-in loss whose samplers it goes with.
+    kernel: the function that computes losses and, in place of the logits, gradients.
     """
 
     kernel: ClassVar[Callable[..., np.ndarray]] = staticmethod(kernels.softmax_loss)
@@ -57,15 +60,16 @@ class LossConfig:
 
     @property
     def corrects_targets(self) -> bool:
+        """Tell whether the log expected counts of targets are subtracted from their logits."""
         return False
 
     def masks_hits_where(self, *, distinct: bool) -> bool:
-        """Whether hits are masked among distinct candidates, or among draws with replacement.
+        """Tell whether hits are masked, given whether candidates are distinct or draws with replacement.
 
-        Which of a target and m draws with replacement is the target? Given how often each class is among the m + 1,
-        class i with a probability proportional to p_i / (m q_i) for each time: hits count. Were they masked, likely
-        classes would be learnt as likelier than they are. Distinct candidates and the target are a set, which has class
-        i once.
+        A corrected loss asks which of a target and m draws with replacement is the target. Given how often each class
+        is among the m + 1, each occurrence of class i is the target with probability proportional to p_i / (m q_i). So
+        hits must stay: if they were masked, likely classes would be learnt as likelier than they are. Distinct
+        candidates and the target form a set, which has class i once, so there hits are masked.
         """
         return self.masks_hits and (distinct or not self.corrects_targets)
 
@@ -79,17 +83,18 @@ class LossConfig:
         weight_B: np.ndarray,
         num_classes: int,
     ) -> np.ndarray:
-        """Per-row losses (B,); logits (already corrected, masked with -inf) are replaced by their gradients.
+        """Return the loss of each row, (B,), and replace the logits by their gradients.
 
-        Row b's candidates are ``candidate_N[begin_B[b] : end_B[b]]``, out of ``num_classes``. Gradients are those of
-        the sum of ``weight_B`` (B,) float32 times the losses returned.
+        The logits of targets and candidates are already corrected, and masked with -inf. The candidates of row b are
+        ``candidate_N[begin_B[b] : end_B[b]]``, out of ``num_classes``. Gradients are those of the sum of ``weight_B``,
+        (B,) float32, times the returned losses.
         """
         return self.kernel(target_indptr_B1, target_P, begin_B, end_B, candidate_N, weight_B)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FullLoss(LossConfig):
-    """Cross-entropy under the softmax over all classes."""
+    """Compute the cross-entropy under the softmax over all classes."""
 
     corrects_candidates = False
     needs_every_class = True
@@ -100,18 +105,18 @@ class FullLoss(LossConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ActiveSetLoss(LossConfig):
-    """Softmax over targets and candidates without any correction (LNS; SLIDE)."""
+    """Take the softmax over targets and candidates without any correction (LNS; SLIDE)."""
 
     corrects_candidates = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampledSoftmaxLoss(LossConfig):
-    """Softmax with candidates at logit - log expected count (Bengio & Senecal 2008; Jean et al. 2015).
+    """Take the softmax with candidates at logit - log expected count (Bengio & Senecal 2008; Jean et al. 2015).
 
-    ``correct_target``: correct the targets' logits by their own expected counts too, as TensorFlow and MIDX's code do
-    and none of the papers prints. A target that is seldom sampled then counts as easier than it is, but few draws a row
-    are enough: without it, a class far likelier than its share of the draws is pulled up as a target and hardly ever
+    ``correct_target``: correct the targets' logits by their own expected counts too. TensorFlow and MIDX's code do so;
+    none of the papers prints it. A target that is rarely sampled then counts as easier than it is, but few draws a row
+    are enough. Without it, a class far likelier than its share of the draws is pulled up as a target and hardly ever
     pushed down.
     """
 
@@ -125,9 +130,10 @@ class SampledSoftmaxLoss(LossConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class AbsoluteSoftmaxLoss(LossConfig):
-    """Sampled softmax of |logit| (Blanc & Rendle 2018): p proportional to exp(|o|), as symmetric as q ~ alpha o^2 + 1.
+    """Take the sampled softmax of |logit| (Blanc & Rendle 2018), where p is proportional to exp(|o|).
 
-    A constant added to all logits matters here, unlike under softmax. ``correct_target``: as in sampled softmax.
+    p is symmetric in o, like q ~ alpha o^2 + 1. A constant added to all logits matters here, unlike under softmax.
+    ``correct_target``: see ``SampledSoftmaxLoss``.
     """
 
     corrects_candidates = True
@@ -144,11 +150,12 @@ class AbsoluteSoftmaxLoss(LossConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionEstimateLoss(LossConfig):
-    """-mean target logit + log of sum over candidates of exp(logit - log expected count) (Levy, Chan & Ermon 2018).
+    """Compute -mean target logit + log of the estimated partition (Levy, Chan & Ermon 2018).
 
-    The sum estimates the partition without bias, so targets are part of it only where they were drawn: no hit is
-    masked, no target is added. With S at count 1 and a uniform tail it is LSH Softmax's estimator; with draws from a
-    fixed distribution it is plain importance sampling. A row without candidates has loss 0 and no gradient.
+    The estimate is the sum over candidates of exp(logit - log expected count). It has no bias if targets are part of it
+    only where they were drawn, so no hit is masked and no target is added. With S at count 1 and a uniform tail it is
+    LSH Softmax's estimator; with draws from a fixed distribution it is plain importance sampling. A row without
+    candidates has loss 0 and no gradient.
     """
 
     kernel = staticmethod(kernels.partition_loss)
@@ -161,12 +168,12 @@ class PartitionEstimateLoss(LossConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LogisticLoss(LossConfig):
-    """-mean over targets of ``power`` log sigmoid(logit) - sum over candidates of log(1 - sigmoid(logit))."""
+    """Compute -mean over targets of ``power`` log sigmoid(logit) - sum over candidates of log(1 - sigmoid(logit))."""
 
     kernel = staticmethod(kernels.logistic_loss)
 
     def power(self, num_candidates_B: np.ndarray, num_classes: int) -> np.ndarray:
-        """(B,) power of sigmoid(target logit), from the numbers of candidates that are not masked."""
+        """Return the power of sigmoid(target logit) in each row, (B,), for these numbers of unmasked candidates."""
         return np.ones(len(num_candidates_B))
 
     def apply(
@@ -186,7 +193,7 @@ class LogisticLoss(LossConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class NceLoss(LogisticLoss):
-    """Noise-contrastive estimation (Gutmann & Hyvarinen 2010): is it a target or noise of the stated count?"""
+    """Tell targets from noise with the stated counts: noise-contrastive estimation (Gutmann & Hyvarinen 2010)."""
 
     corrects_candidates = True
 
@@ -197,19 +204,19 @@ class NceLoss(LogisticLoss):
 
 @dataclass(frozen=True, kw_only=True)
 class NegativeSamplingLoss(LogisticLoss):
-    """Skip-gram's negative sampling (Mikolov et al. 2013): NCE's binary problems without any correction."""
+    """Take NCE's binary problems without any correction: skip-gram's negative sampling (Mikolov et al. 2013)."""
 
     corrects_candidates = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class GbceLoss(LogisticLoss):
-    """Generalised binary cross-entropy (Petrov & Macdonald 2023): sigmoid(target logit) is raised to the power beta.
+    """Raise sigmoid(target logit) to the power beta: generalised binary cross-entropy (Petrov & Macdonald 2023).
 
-    Negative sampling with a sampling rate alpha = candidates / (n - 1) learns probabilities too high by 1 / alpha in
-    the odds; beta = alpha (t (1 - 1/alpha) + 1/alpha) = 1 - t (1 - alpha) takes that back to the degree ``t``: 0 is
-    plain binary cross-entropy, 1 calibrated. Made for uniform candidates. The paper divides a row's loss by its number
-    of candidates plus one, a factor that Adam does not see where it is the same in all rows.
+    Negative sampling with a sampling rate alpha = candidates / (n - 1) learns odds that are too high by a factor
+    1 / alpha. The power beta = alpha (t (1 - 1/alpha) + 1/alpha) = 1 - t (1 - alpha) corrects this to the degree ``t``:
+    0 is plain binary cross-entropy, 1 is calibrated. The loss is made for uniform candidates. The paper divides a row's
+    loss by its number of candidates plus one, a factor that has no effect under Adam if it is the same in all rows.
     """
 
     corrects_candidates = False
@@ -219,7 +226,7 @@ class GbceLoss(LogisticLoss):
         require(0 <= self.t <= 1, "loss.t must lie in [0, 1]")
 
     def power(self, num_candidates_B: np.ndarray, num_classes: int) -> np.ndarray:
-        alpha_B = np.minimum(1, num_candidates_B / max(num_classes - 1, 1))  # repeats sample no more than all
+        alpha_B = np.minimum(1, num_candidates_B / max(num_classes - 1, 1))  # repeated draws could make it exceed 1
         return 1 - self.t * (1 - alpha_B)
 
 
@@ -228,10 +235,10 @@ class GbceLoss(LogisticLoss):
 
 @dataclass(frozen=True, kw_only=True)
 class BlackoutLoss(LossConfig):
-    """BlackOut (Ji et al. 2016): -mean over targets of log p - sum over candidates of log(1 - p).
+    """Compute -mean over targets of log p - sum over candidates of log(1 - p): BlackOut (Ji et al. 2016).
 
-    p is the softmax over targets and candidates of logit - log expected count, targets included (the paper's weights
-    1 / Q; a common factor, the number of draws, cancels).
+    p is the softmax over targets and candidates of logit - log expected count; targets are corrected too. These are the
+    paper's weights 1 / Q, because the number of draws is a common factor and cancels.
     """
 
     kernel = staticmethod(kernels.blackout_loss)

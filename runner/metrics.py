@@ -1,6 +1,8 @@
-"""Ranking metrics over all classes: precision, propensity-scored precision and nDCG at k; perplexity.
+"""Compute ranking metrics over all classes (precision, propensity-scored precision and nDCG at k), and perplexity.
 
-Legend: R rows, K ranks. Ranking metrics are means over rows, as fractions in [0, 1].
+Ranking metrics are fractions in [0, 1], of all rows together.
+
+Legend: R rows, K ranks, N classes.
 """
 
 import math
@@ -24,7 +26,10 @@ def _hits(top_RK, label_indptr, labels):
 
 
 def inverse_propensity(label_counts_N: np.ndarray, num_rows: int, a: float, b: float) -> np.ndarray:
-    """1 / p_l = 1 + C (N_l + B)^-A with C = (ln R - 1)(B + 1)^A (Jain, Prabhu, Varma, KDD 2016), (N,) float64."""
+    """Return 1 / p_l = 1 + C (N_l + b)^-a of each class l, (N,) float64 (Jain, Prabhu & Varma, KDD 2016).
+
+    C = (ln R - 1)(b + 1)^a, with R = ``num_rows`` training rows, N_l of which have class l (``label_counts_N``).
+    """
     c = (np.log(num_rows) - 1) * (b + 1) ** a
     return 1 + c * (label_counts_N + b) ** -a
 
@@ -32,18 +37,19 @@ def inverse_propensity(label_counts_N: np.ndarray, num_rows: int, a: float, b: f
 def ranking_metrics(
     top_RK: np.ndarray, label_indptr: np.ndarray, labels: np.ndarray, inverse_propensity_N: np.ndarray
 ) -> dict[str, float]:
-    """``p@k``, ``psp@k``, ``ndcg@k`` for k in (1, 3, 5) up to K.
+    """Return ``p@k``, ``psp@k`` and ``ndcg@k`` for k in (1, 3, 5) up to K.
 
-    top_RK: ids best first. p@k has denominator k. nDCG's ideal ranks min(k, number of true classes) hits first.
-    psp@k is the sum of inverse propensities of hits over the largest sum any ranking could reach, both summed
-    over rows (as the extreme-classification repository's scripts do).
+    top_RK: the ids ranked for each row, best first. label_indptr, labels: row r's true classes are
+    ``labels[label_indptr[r] : label_indptr[r + 1]]``. p@k has denominator k. nDCG's ideal ranking has
+    min(k, number of true classes) hits first. psp@k is the sum of inverse propensities of hits, divided by the largest
+    sum that any ranking could reach; both are summed over rows, as in the extreme-classification repository's scripts.
     """
     hit_RK = _hits(top_RK, label_indptr, labels)
     counts_R = np.diff(label_indptr)
     gain_RK = hit_RK * inverse_propensity_N[top_RK]
     discount = 1 / np.log2(np.arange(2, top_RK.shape[1] + 2))
     ideal = np.concatenate([[0.0], np.cumsum(discount)])
-    # Each row's true classes by decreasing inverse propensity, as far as the deepest rank.
+    # Order each row's true classes by decreasing inverse propensity; the best ranking has the first k of them.
     row_of_label = np.repeat(np.arange(len(counts_R)), counts_R)
     weight = inverse_propensity_N[labels]
     order = np.lexsort((-weight, row_of_label))
@@ -60,5 +66,5 @@ def ranking_metrics(
 
 
 def perplexity(cross_entropy: float) -> float | str:
-    """exp of a mean cross-entropy in nats; the word ``inf`` where no float holds it, which JSON has no number for."""
+    """Return exp of a mean cross-entropy in nats; the string ``inf`` if no float holds it, as JSON has no infinity."""
     return math.exp(cross_entropy) if cross_entropy < _LARGEST_EXPONENT else "inf"

@@ -1,6 +1,8 @@
-"""A network is an encoder and a head; a training step goes through both.
+"""Train a network of an encoder and a head; a training step goes through both.
 
 batch -> ENCODE -> SAMPLE -> SCORE -> LOSS -> UPDATE -> REFRESH
+
+Legend: B rows of a batch, D hidden size.
 """
 
 from collections.abc import Mapping
@@ -22,10 +24,10 @@ AnyHead = TypeVar("AnyHead", bound=Head)
 
 
 class Network(Generic[AnyHead]):
-    """Encoder and head, trained together.
+    """Train an encoder and a head together.
 
-    ``clip``: largest norm of the gradient of all weights together; None: any. ``tied``: the encoder's input rows are
-    the head's, so that they take one step by the sum of both gradients.
+    ``clip``: largest norm of the gradient of all weights together; None: no limit. ``tied``: the encoder's input rows
+    are the head's rows, so they take one step by the sum of both gradients.
     """
 
     def __init__(self, encoder: Encoder, head: AnyHead, *, clip: float | None = None, tied: bool = False) -> None:
@@ -35,7 +37,7 @@ class Network(Generic[AnyHead]):
 
     @classmethod
     def of(cls, config: "RunConfig", head: AnyHead, *, num_features: int) -> "Network[AnyHead]":
-        """The network of a run's configuration: its model's encoder under the head."""
+        """Make the network of a run's configuration: its model's encoder and this head."""
         encoder = config.model.build(
             num_features=num_features, classes=head.tables[0], optimizer=config.optimizer, seed=config.seed
         )
@@ -45,13 +47,13 @@ class Network(Generic[AnyHead]):
 
     @property
     def tables(self) -> list[RowTable]:
-        """All weights that are rows, each table once."""
+        """Return all weights that are rows, each table once."""
         return [*self.encoder.tables, *self.head.tables]
 
     # ------------------------------------------------------------ a training step
 
     def train_step(self, batch: Any, step: int, clock: StageClock) -> HeadScores:
-        """Take one step (1-based) on a batch; what is returned knows the batch's loss and candidates."""
+        """Take one step (1-based) on a batch; return its scores, which hold the loss and the number of candidates."""
         with clock.stage("encode"):
             hidden_BD = self.encoder.forward(batch, step)
         scores = self.head.score(hidden_BD, batch, step, clock)
@@ -67,7 +69,7 @@ class Network(Generic[AnyHead]):
         return scores
 
     def _update_together(self, scores: HeadScores, step: int, clock: StageClock) -> np.ndarray:
-        """Let all weights take their step when every gradient is known, so that they can be summed and clipped.
+        """Compute every gradient before any weight takes its step, so that gradients can be summed and clipped.
 
         Returns the rows of the head's table that moved, those of tied input words among them.
         """
@@ -100,30 +102,30 @@ class Network(Generic[AnyHead]):
     # ------------------------------------------------------------ the weights as they stand
 
     def read_all(self, step: int) -> None:
-        """Bring every row up to date with the steps before ``step``, for ranking over all classes."""
+        """Bring every row up to date with the steps before ``step``, as ranking over all classes needs."""
         for table in self.tables:
             table.read(None, step)
 
     def is_finite(self, batch: Any) -> bool:
-        """Whether all weights and a batch's outputs are numbers; a blow-up in the last step shows nowhere else."""
+        """Tell whether all weights and a batch's outputs are finite; overflow in the last step shows nowhere else."""
         parts = [part for table in self.tables for part in (table.weights, table.bias)]
         if not all(np.isfinite(part).all() for part in (*parts, *self.encoder.dense)):
             return False
         return self.head.is_finite(self.encoder.encode(batch))
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """All that a resumed run needs: the encoder's under ``encoder.``, and the head's."""
+        """Return all that a resumed run needs: the encoder's state under ``encoder.``, and the head's."""
         of_encoder = {f"encoder.{name}": array for name, array in self.encoder.state_dict().items()}
         return {**of_encoder, **self.head.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore what ``state_dict`` gave."""
+        """Restore what ``state_dict`` returned."""
         prefix = "encoder."
         self.encoder.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
         self.head.load_state_dict({name: array for name, array in state.items() if not name.startswith(prefix)})
 
     def final_weights(self) -> dict[str, np.ndarray]:
-        """What predicting and sampling need of the state: weights and the sampler's tables."""
+        """Return the part of the state that predicting and sampling need: weights and the sampler's tables."""
 
         def is_needed(name: str) -> bool:
             return name.startswith("sampler.") or name.rpartition(".")[2] not in STATE_OF_TRAINING
@@ -131,10 +133,10 @@ class Network(Generic[AnyHead]):
         return {name: array for name, array in self.state_dict().items() if is_needed(name)}
 
     def load_final_weights(self, weights: Mapping[str, np.ndarray]) -> None:
-        """Restore what ``final_weights`` or ``state_dict`` gave, to predict and sample with, not to train on."""
+        """Restore what ``final_weights`` or ``state_dict`` returned, to predict and sample with, not to train on."""
         state = self.state_dict()
         self.load_state_dict({**state, **weights})
-        if state.keys() - weights.keys():  # without their history, rows stay as they are
+        if state.keys() - weights.keys():  # rows without their history must not move any more
             for table in self.tables:
                 table.forget_steps()
 

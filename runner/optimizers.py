@@ -1,21 +1,24 @@
-"""Row optimizers: Adam and SGD over a matrix of which a step touches few rows.
+"""Apply Adam or SGD to a matrix of which a step touches few rows.
 
 Adam has three named policies for the rows that a step does not touch (their gradient is zero):
 
-- ``dense``: every row takes every step, as ``torch.optim.Adam`` does; cost O(rows).
-- ``touched``: untouched rows stand still (``torch.optim.SparseAdam``); cheap, but moments of rare rows never
-  decay and their momentum is lost, so trajectories leave dense Adam's.
-- ``catch_up``: untouched rows stand still in memory, and the zero-gradient steps they missed are applied in
-  closed form when the row is next read: dense Adam's trajectory at the cost of ``touched``.
+- ``dense``: every row takes every step, as in ``torch.optim.Adam``; a step costs O(rows).
+- ``touched``: untouched rows do not move, as in ``torch.optim.SparseAdam``. A step is cheap, but the moments of rare
+  rows never decay and their momentum is lost, so trajectories deviate from dense Adam's.
+- ``catch_up``: untouched rows do not change in memory. When such a row is next read, the zero-gradient steps that it
+  missed are applied in closed form. This gives dense Adam's trajectory at the cost of ``touched``.
 
-Under SGD, without momentum, a row without a gradient stands still by itself.
+SGD here has no momentum, so a row without a gradient does not move.
 
-There are two ways to a step. ``update_groups`` and ``update_all`` make gradients and apply Adam in one pass over each
-row. ``gradients_of_groups`` and ``gradients_of_all`` give a ``RowGradient`` instead, for those who want to add to it or
-to know its norm before ``RowGradient.apply``.
+There are two ways to take a step. ``update_groups`` and ``update_all`` compute gradients and apply Adam in one pass
+over each row. ``gradients_of_groups`` and ``gradients_of_all`` return a ``RowGradient`` instead, for callers that add
+to it or need its norm before ``RowGradient.apply``.
 
-BibTeX: @inproceedings{kingma2015adam, title={Adam: A Method for Stochastic Optimization},
+@inproceedings{kingma2015adam, title={Adam: A Method for Stochastic Optimization},
 author={Kingma, Diederik P. and Ba, Jimmy}, booktitle={ICLR}, year={2015}}
+
+Legend: R rows, D columns, N pairs of a row and a source, U distinct rows, B sources with a gradient, S all sources (in
+``Drift``: last steps).
 """
 
 import math
@@ -28,15 +31,15 @@ import numpy as np
 
 from runner.errors import require
 
-# Last parts of the names under which ``state_dict`` methods give what only further training needs.
+# Names in ``state_dict`` that end in one of these parts are needed for further training only.
 STATE_OF_TRAINING = ("first", "second", "last_step", "bias_first", "bias_second", "carried")
 _NOTHING = np.zeros(0, dtype=np.float32)
-_NEGLIGIBLE = 1e-12  # missed steps whose momentum has decayed to this share move a row by less than float32 can tell
+_NEGLIGIBLE = 1e-12  # missed steps whose momentum has decayed to this fraction move a row by less than float32 resolves
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdamConfig:
-    """Adam; ``lr`` per step, ``rows`` one of the policies above."""
+    """Configure Adam (Kingma & Ba 2015); ``lr`` is the rate of a step, ``rows`` one of this module's policies."""
 
     name: str = "adam"
     lr: float = 3e-3
@@ -55,9 +58,9 @@ class AdamConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SgdConfig:
-    """Stochastic gradient descent without momentum; ``lr`` per step."""
+    """Configure stochastic gradient descent without momentum; ``lr`` is the rate of a step."""
 
-    rows: ClassVar[str] = "touched"  # no momentum: rows without a gradient stand still
+    rows: ClassVar[str] = "touched"  # without momentum, rows without a gradient do not move
     name: str = "sgd"
     lr: float = 1.0
 
@@ -70,26 +73,25 @@ OPTIMIZERS: dict[str, type] = {"adam": AdamConfig, "sgd": SgdConfig}
 
 
 def _powers(beta: float) -> np.ndarray:
-    """beta ** 0, 1, 2, ... (G,) float32, until nothing is left of it or 2^17 are listed; kernels compute the rest."""
+    """Return beta ** 0, 1, 2, ... as float32, until they vanish or 2^17 are listed; kernels compute the rest."""
     length = int(np.ceil(np.log(1e-37) / np.log(max(beta, 1e-37))))
     return (np.float64(beta) ** np.arange(1 + min(length, 1 << 17))).astype(np.float32)
 
 
 class Drift:
-    """What the zero-gradient Adam steps s+1..t do to a row last updated at step s.
+    """Sum up the zero-gradient Adam steps s+1..t of a row last updated at step s.
 
-    Step j moves an element by lr a_j m / (b_j sqrt(v) + epsilon), with m, v the moments at s,
+    Step j moves an element by lr a_j m / (b_j sqrt(v) + epsilon), where m, v are the moments at s,
     a_j = beta1^(j-s) / (1 - beta1^j) and b_j = sqrt(beta2^(j-s) / (1 - beta2^j)). With A = sum a_j and
-    D = sum a_j / b_j the sum over j is, to second order in the spread of b_j,
-    lr D m / (sqrt(v) + epsilon D / A): exact where epsilon is negligible and where it dominates. In between the
-    spread matters in the first steps, when b_j changes fast: 3 % of the drift of a row last updated at step 1,
-    under 0.1 % from step 500 on.
+    D = sum a_j / b_j, the sum over j is lr D m / (sqrt(v) + epsilon D / A), to second order in the spread of b_j. This
+    is exact if epsilon is negligible or dominates. In between, the spread matters in the first steps, when b_j changes
+    fast.
     """
 
     def __init__(self, config: AdamConfig) -> None:
         self.config = config
         self.lr = config.lr
-        ratio = config.beta1 / config.beta2**0.5  # how the drift of missed steps shrinks from one to the next
+        ratio = config.beta1 / config.beta2**0.5  # the drift of each missed step is this fraction of the one before
         self.window = max(1, int(np.ceil(np.log(_NEGLIGIBLE) / np.log(ratio)))) if config.beta1 > 0 else 1
         self.step = 0
         self.drift = np.zeros(1024, dtype=np.float32)
@@ -99,7 +101,7 @@ class Drift:
         self.powers = (_powers(config.beta1), _powers(config.beta2))
 
     def until(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Coefficients (drift_S, damping_S) by last step, for all missed steps up to and including ``step``."""
+        """Return coefficients (drift_S, damping_S) by last step, for all missed steps up to and including ``step``."""
         self.advance(step)
         return self.drift, self.damping
 
@@ -123,25 +125,22 @@ class Drift:
             self._weight[lo:j] += a
             self._scaled[lo:j] += a / b
             self.drift[lo:j] = self.lr * self._scaled[lo:j]
-            moving = np.maximum(self._weight[lo:j], 1e-300)  # no momentum at all under beta1 = 0: any damping will do
+            moving = np.maximum(self._weight[lo:j], 1e-300)  # it is 0 under beta1 = 0, where any damping will do
             self.damping[lo:j] = np.maximum(config.epsilon * self._scaled[lo:j] / moving, 1e-30)
 
 
 class RowTable:
-    """A (rows, columns) float32 matrix with an optional bias per row, its Adam moments, and who was updated when.
+    """Hold an (R, D) float32 matrix with an optional bias per row, its Adam moments, and each row's last update.
 
-    Under SGD the arrays of moments are empty.
-
-    Legend: R rows, D columns, N pairs, U distinct rows, C rows of a block, B sources.
-    ``bias_moves`` false: biases stay 0.
-    ``least_norm`` of a method: rows stand for their directions (see ``kernels.rows``).
+    Under SGD the arrays of moments are empty. ``bias_moves``: if false, biases stay 0. Where a method gets
+    ``least_norm``, it takes the rows' directions instead of the rows (see ``kernels.rows``).
     """
 
     def __init__(self, config: OptimizerConfig, weights_RD: np.ndarray, *, bias: bool, bias_moves: bool = True) -> None:
         rows, columns = weights_RD.shape
         self.config = config
         self.weights = np.ascontiguousarray(weights_RD, dtype=np.float32)
-        # A bias is a one-column matrix, so that the same code serves it; without one its arrays are empty.
+        # Biases are a one-column matrix, so that the same code serves them; without biases their arrays are empty.
         self.bias = np.zeros((rows if bias else 0, 1), dtype=np.float32)
         moments = rows if isinstance(config, AdamConfig) else 0
         self.first, self.second = (np.zeros((moments, columns), dtype=np.float32) for _ in range(2))
@@ -154,30 +153,32 @@ class RowTable:
 
     @property
     def lr(self) -> float:
-        """Learning rate of the next step: the configuration's, unless it was set since."""
+        """Return the learning rate of the next step: the configuration's, unless ``set_lr`` changed it."""
         return self._lr
 
     def set_lr(self, lr: float) -> None:
-        """Change the learning rate from the next step on. Rows must be current: missed steps are all of one rate."""
+        """Change the learning rate from the next step on. Rows must be current, as missed steps share one rate."""
         self._lr = lr
         if self.drift is not None:
             self.drift.lr = lr
 
     @property
     def bias_view(self) -> np.ndarray:
-        """Biases (R,), a view."""
+        """Return the biases, (R,) float32, as a view; it is empty without biases."""
         return self.bias[:, 0]
 
     def state_dict(self) -> dict[str, np.ndarray]:
+        """Return weights, biases, moments and last steps by name, without those that are empty."""
         names = ["weights", "first", "second", "last_step", "bias", "bias_first", "bias_second"]
         held = {name: getattr(self, name) for name in names}
         return {name: array for name, array in held.items() if array.size}
 
     def forget_steps(self) -> None:
-        """Let every row be one that was never updated, so that no read moves it: for weights from elsewhere."""
+        """Mark every row as never updated, so that no read moves it; for weights that come without their history."""
         self.last_step[:] = 0
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
+        """Restore what ``state_dict`` returned."""
         for name, target in self.state_dict().items():
             target[...] = state[name]
 
@@ -188,7 +189,7 @@ class RowTable:
     def _adam_scalars(self, step: int) -> tuple[np.float32, ...]:
         config = self.config
         if isinstance(config, SgdConfig):
-            return (np.float32(0),) * 5  # nobody looks at them
+            return (np.float32(0),) * 5  # SGD does not use them
         return (
             np.float32(self._lr / (1 - config.beta1**step)),
             np.float32(config.beta1),
@@ -202,16 +203,19 @@ class RowTable:
         return (_NOTHING, _NOTHING) if self.drift is None else self.drift.powers
 
     def _lag(self, upto: int) -> tuple[int, np.ndarray, np.ndarray]:
-        """``upto`` and the drift of the steps up to there by last step."""
+        """Return ``upto`` and the coefficients of ``Drift.until(upto)``."""
         return (0, _NOTHING, _NOTHING) if self.drift is None else (upto, *self.drift.until(upto))
 
     def _upto(self, step: int) -> int:
-        """Rows are brought up to this step before they take part in ``step``; 0: they stay as they are."""
+        """Return the step that rows are brought up to before they take part in ``step``; 0: they are left unchanged."""
         return 0 if self._is_frozen or self.config.rows == "touched" else step - 1
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Meanwhile no read moves a row, so that steps can be tried that are never taken. Rows must be current."""
+        """Keep reads from moving rows for a while, so that a caller can try steps without taking them.
+
+        Rows must be current.
+        """
         before, self._is_frozen = self._is_frozen, True
         try:
             yield
@@ -220,7 +224,7 @@ class RowTable:
 
     @property
     def settling_steps(self) -> int:
-        """Steps after which an untouched row moves a thousand times less than at first."""
+        """Return the number of steps after which an untouched row moves a thousand times less than at first."""
         config = self.config
         if isinstance(config, SgdConfig) or config.rows == "touched" or config.beta1 == 0:
             return 0
@@ -229,7 +233,7 @@ class RowTable:
     # ------------------------------------------------------------ before a step's gradients
 
     def read(self, rows_U: np.ndarray | None, step: int) -> None:
-        """Bring rows (None: all) to their values before ``step``; a no-op unless the policy lets rows lag."""
+        """Bring rows (None: all) to their values before ``step``; do nothing unless the policy lets rows lag."""
         from runner.kernels.rows import catch_up_rows
 
         upto = self._upto(step)
@@ -242,9 +246,9 @@ class RowTable:
         catch_up_rows(*self._arrays, rows_U, self.last_step, *self._lag(upto), *decay)
 
     def read_for_update(self, rows_U: np.ndarray, step: int) -> None:
-        """``read`` of distinct rows, each of which ``update_groups`` will update at this very step.
+        """Read distinct rows, each of which ``update_groups`` will update at the same step.
 
-        Saves writing the moments twice: they catch up in the update.
+        The moments catch up in the update, so that they are written once, not twice.
         """
         from runner.kernels.rows import catch_up_weights
 
@@ -261,7 +265,11 @@ class RowTable:
         step: int,
         least_norm: np.float32 | None = None,
     ) -> None:
-        """``read_for_update`` of the grouped rows and, in the same pass, the logits of their pairs."""
+        """Read the grouped rows as ``read_for_update`` does, and write the logits of their pairs in the same pass.
+
+        ``groups``: the pairs grouped by row (``kernels.groups.group_by_id``). Pair n is the product of its row with
+        ``sources_BD[pair_source_N[n]]``.
+        """
         from runner.kernels.rows import score_pairs
 
         lag = (self.last_step, *self._lag(self._upto(step)))
@@ -275,14 +283,14 @@ class RowTable:
         logits_N: np.ndarray,
         least_norm: np.float32 | None = None,
     ) -> None:
-        """Logits of pairs whose rows are current."""
+        """Write the logits of pairs whose rows are current; for the arguments see ``score_for_update``."""
         from runner.kernels.rows import score_pairs
 
         lag = (self.last_step, *self._lag(0))
         score_pairs(*self._arrays, *lag, sources_BD, *groups, pair_source_N, logits_N, least_norm)
 
     def before_step(self, step: int) -> None:
-        """Under ``dense`` every row takes every step: apply what the previous step left out."""
+        """Under ``dense``, apply the previous step to the rows that it did not touch."""
         if self.config.rows == "dense":
             self.read(None, step)
 
@@ -299,9 +307,9 @@ class RowTable:
         bias_grad_N: np.ndarray | None = None,
         least_norm: np.float32 | None = None,
     ) -> None:
-        """A step of the grouped rows; see ``kernels.rows.update_groups``. Rows must have been read at this step.
+        """Take a step with the grouped rows; see ``kernels.rows.update_groups``. Rows must have been read at this step.
 
-        ``bias_grad_N``: per-pair gradient of the bias; default ``grad_N``.
+        ``bias_grad_N``: gradient of the bias for each pair; None: ``grad_N``.
         """
         pairs = (groups, sources_SD, pair_source_N, grad_N, source_grad_BD, step, bias_grad_N, least_norm)
         if isinstance(self.config, AdamConfig):
@@ -321,7 +329,7 @@ class RowTable:
         bias_grad_N: np.ndarray | None = None,
         least_norm: np.float32 | None = None,
     ) -> "RowGradient":
-        """As ``update_groups``, but rows stay; the gradient must be applied at this very step."""
+        """Return the gradient that ``update_groups`` would apply; it must be applied at the same step."""
         distinct = len(groups[1])
         grad_UD = np.empty((distinct, self.weights.shape[1]), dtype=np.float32)
         bias_grad_U = np.empty(distinct, dtype=np.float32)
@@ -350,7 +358,7 @@ class RowTable:
         )  # fmt: skip
 
     def update_all(self, kernel: Callable[..., None], step: int, *arguments: Any) -> None:
-        """A step of every row by a kernel that makes the gradients itself; rows must be current, as by ``read``."""
+        """Take a step with every row by a kernel that computes the gradients; rows must be current (``read``)."""
         if isinstance(self.config, AdamConfig):
             kernel(*self._arrays, self.last_step, step, *self._adam_scalars(step), *arguments)
             self._hold_bias(slice(None))
@@ -358,13 +366,13 @@ class RowTable:
             self.gradients_of_all(kernel, step, *arguments).apply(step)
 
     def _hold_bias(self, rows: np.ndarray | slice) -> None:
-        """Undo what an update did to biases that are to stay 0."""
+        """Reset the biases that an update changed but that must stay 0."""
         if not self._bias_moves:
             for array in (self.bias, self.bias_first, self.bias_second):
                 array[rows] = 0
 
     def gradients_of_all(self, kernel: Callable[..., None], step: int, *arguments: Any) -> "RowGradient":
-        """As ``update_all``, but rows stay. Takes as much memory as the matrix."""
+        """Return the gradient that ``update_all`` would apply. It takes as much memory as the matrix."""
         grad_RD, bias_grad_R = np.empty_like(self.weights), np.empty(len(self.weights), dtype=np.float32)
         scalars = self._adam_scalars(step)
         kernel(*self._arrays, self.last_step, step, *scalars, *arguments, grad_RD, bias_grad_R)
@@ -378,7 +386,7 @@ class RowTable:
     def apply(
         self, rows_U: np.ndarray, grad_UD: np.ndarray, bias_grad_U: np.ndarray, step: int, factor: float = 1.0
     ) -> None:
-        """A step of distinct rows by gradients times ``factor``. Rows must have been read at this step."""
+        """Take a step with distinct rows by gradients times ``factor``. Rows must have been read at this step."""
         from runner.kernels.rows import adam_rows, descend_rows
 
         if isinstance(self.config, AdamConfig):
@@ -391,18 +399,18 @@ class RowTable:
 
 
 class Gradient(Protocol):
-    """A gradient that is known but not applied yet."""
+    """Hold a gradient that is computed but not applied yet."""
 
     def squared_norm(self) -> float:
-        """Sum of its squares."""
+        """Return the sum of the gradient's squares."""
 
     def apply(self, step: int, factor: float = 1.0) -> None:
-        """Take the step, by ``factor`` times the gradient."""
+        """Take the step by ``factor`` times the gradient."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowGradient:
-    """Gradient of distinct rows of a table (``rows_U`` ascending) and, where it has biases, of these."""
+    """Hold the gradient of distinct rows of a table (``rows_U`` ascending) and of their biases, if it has biases."""
 
     table: RowTable
     rows_U: np.ndarray
@@ -416,7 +424,7 @@ class RowGradient:
         return float(squared_norm(self.grad_UD.reshape(-1)) + of_biases)
 
     def plus(self, other: "RowGradient") -> "RowGradient":
-        """The sum, over the rows of both. Takes the place of the gradient where that is of every row."""
+        """Return the sum, over the rows of both. A gradient of all rows of the table is changed in place."""
         if len(self.rows_U) == len(self.table.weights):
             self.grad_UD[other.rows_U] += other.grad_UD
             if len(self.table.bias):
@@ -437,9 +445,9 @@ class RowGradient:
 
 
 def clipping_factor(gradients: Sequence[Gradient], largest_norm: float) -> float:
-    """What gradients are multiplied with so that the norm of all together is at most ``largest_norm``.
+    """Return the factor for all gradients under which their joint norm is at most ``largest_norm``.
 
-    As ``torch.nn.utils.clip_grad_norm_``. nan where a gradient is not a number.
+    It is the factor of ``torch.nn.utils.clip_grad_norm_``, and nan if a gradient is not finite.
     """
     norm = math.sqrt(sum(gradient.squared_norm() for gradient in gradients))
     return min(1.0, largest_norm / (norm + 1e-6)) if math.isfinite(norm) else math.nan
@@ -453,9 +461,9 @@ def dense_adam(
     step: int,
     lr: float | None = None,
 ) -> None:
-    """In-place Adam step of a small dense parameter; ``state`` holds its moments under 'first' and 'second'.
+    """Take an Adam step of a small dense parameter, in place; ``state`` holds its moments as 'first' and 'second'.
 
-    ``lr``: default the configuration's.
+    ``lr``: learning rate; None: the configuration's.
     """
     lr = config.lr if lr is None else lr
     first = state.setdefault("first", np.zeros_like(parameter))

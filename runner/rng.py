@@ -1,13 +1,13 @@
-"""Counter-based randomness: every draw is a pure function of (seed, purpose, step, row, counter).
+"""Draw random numbers by counters: every draw is a pure function of (seed, purpose, step, row, counter).
 
-Nothing is carried from draw to draw, so a resumed run needs no generator state and the bits do not depend
-on the number of threads. The mixer is SplitMix64's finaliser (Steele, Lea, Flood 2014).
+No state is kept between draws, so a resumed run needs no generator state, and the bits do not depend on the number of
+threads. The mixer is SplitMix64's finaliser (Steele, Lea, Flood 2014).
 """
 
 import numpy as np
 from numba import njit
 
-# Purposes keep streams of one run apart even where step and row coincide.
+# Different purposes give different streams even where step and row are the same.
 SHUFFLE, CLASS_INIT, FEATURE_INIT, HASH, SAMPLE, BUCKET, EVALUATE, GUMBEL, QUANTIZE, MODULE_INIT, DROPOUT = range(1, 12)
 EXAMPLES = 12
 
@@ -21,7 +21,7 @@ _MANY = 2**20
 
 @njit(cache=True, inline="always")
 def mix(state: np.uint64) -> np.uint64:
-    """SplitMix64 finaliser: a bijection of 64-bit words that passes for random."""
+    """Apply SplitMix64's finaliser, a bijection of 64-bit words whose results look random."""
     z = state + _GOLDEN
     z = (z ^ (z >> _SHIFT_30)) * _MIX_1
     z = (z ^ (z >> _SHIFT_27)) * _MIX_2
@@ -30,7 +30,7 @@ def mix(state: np.uint64) -> np.uint64:
 
 @njit(cache=True)
 def stream(seed: int, purpose: int, step: int, row: int) -> np.uint64:
-    """Key of the stream of random words that belongs to one row of one step."""
+    """Return the key of the stream of random words that belongs to one row of one step."""
     key = mix(np.uint64(seed))
     key = mix(key ^ np.uint64(purpose))
     key = mix(key ^ np.uint64(step))
@@ -39,14 +39,17 @@ def stream(seed: int, purpose: int, step: int, row: int) -> np.uint64:
 
 @njit(cache=True, inline="always")
 def word(key: np.uint64, counter: int) -> np.uint64:
-    """The ``counter``-th 64-bit word of a stream."""
+    """Return the ``counter``-th 64-bit word of a stream."""
     return mix(key + np.uint64(counter) * _GOLDEN)
 
 
 @njit(cache=True, inline="always")
 def below(bits: np.uint64, bound: int) -> int:
-    """Map a 64-bit word to 0..bound-1 (bound < 2^31) by multiply-shift: of its upper half, bias under bound / 2^32, or
-    where that would be 2^-12 and more of the whole word, bias under bound / 2^64."""
+    """Map a 64-bit word to 0..bound-1 (bound < 2^31) by multiply-shift.
+
+    Below bound 2^20 only the word's upper half is used, with a bias under bound / 2^32, which is less than 2^-12. From
+    there on the whole word is used, with a bias under bound / 2^64.
+    """
     product = (bits >> _SHIFT_32) * np.uint64(bound)
     if bound >= _MANY:
         product += ((bits & _LOW_32) * np.uint64(bound)) >> _SHIFT_32
@@ -60,5 +63,5 @@ def unit(bits: np.uint64) -> float:
 
 
 def generator(seed: int, purpose: int, step: int = 0) -> np.random.Generator:
-    """NumPy generator of one purpose and step, for bulk work outside the training step."""
+    """Return a NumPy generator for one purpose and step, for bulk work outside the training step."""
     return np.random.Generator(np.random.Philox(key=[seed, (purpose << 40) + step]))

@@ -1,4 +1,4 @@
-"""Samplers of training examples by name. A new one is one module, one YAML in conf/batch_sampler, one line here."""
+"""List samplers of training examples by name. A new one needs a module, a YAML in conf/batch_sampler, a line here."""
 
 from runner.batch_samplers.base import ExampleSampler, ExampleSamplerConfig, View
 from runner.batch_samplers.epoch import EpochConfig

@@ -1,4 +1,7 @@
-"""Every example once in an epoch, in an order that is fresh in each: what training usually does."""
+"""Take every example once in an epoch, in an order that is new in each, as training usually does.
+
+Legend: B examples of a step, X all training examples.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,7 +15,7 @@ from runner.contracts import ExampleDraw, Examples, steps_per_epoch
 
 @dataclass(frozen=True, kw_only=True)
 class EpochConfig(ExampleSamplerConfig):
-    """Permute the examples anew in each epoch; examples that must come in their order do."""
+    """Permute the examples anew in each epoch; keep the order of examples that need it."""
 
     keeps_order: ClassVar[bool] = True
     name: str = "epoch"
@@ -23,7 +26,7 @@ class EpochConfig(ExampleSamplerConfig):
 
 
 class Epoch(ExampleSampler):
-    """Draws the parts of one permutation after another."""
+    """Draw the parts of one permutation after another."""
 
     def __init__(self, examples: Examples, batch_size: int, seed: int) -> None:
         self.examples, self.batch_size, self.seed = examples, batch_size, seed
@@ -32,7 +35,7 @@ class Epoch(ExampleSampler):
         self._order_X = np.zeros(0, dtype=np.int64)
 
     def draw(self, step: int, view: object = None) -> ExampleDraw:
-        """Return the next part of the epoch's permutation, which weighs all its examples the same."""
+        """Return the step's part of the epoch's permutation; all its examples weigh the same."""
         epoch, number = divmod(step - 1, self._steps)
         if epoch != self._epoch:
             self._epoch, self._order_X = epoch, self._order(epoch)

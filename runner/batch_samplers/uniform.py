@@ -1,4 +1,7 @@
-"""Examples drawn uniformly with replacement: the stochastic gradient of the textbooks."""
+"""Draw examples uniformly with replacement, as the textbooks' stochastic gradient does.
+
+Legend: B examples of a step.
+"""
 
 from dataclasses import dataclass
 
@@ -21,7 +24,7 @@ class UniformExamplesConfig(ExampleSamplerConfig):
 
 
 class UniformExamples(ExampleSampler):
-    """Draws B times from all examples; each is expected B / count times."""
+    """Draw B times from all examples; each is expected B / count times."""
 
     def __init__(self, examples: Examples, batch_size: int, seed: int) -> None:
         self.examples, self.batch_size, self.seed = examples, batch_size, seed

@@ -1,1 +1,1 @@
-"""Checks of the sampler contract, for ``python -m runner.check`` and for tests/contract."""
+"""Check the sampler contract, for ``python -m runner.check`` and for tests/contract."""

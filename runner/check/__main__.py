@@ -1,12 +1,12 @@
-"""Whether samplers keep their contract: what they promise of proposals, expected counts, tables and threads.
+"""Check that samplers keep their contract: what they promise about proposals, expected counts, tables and threads.
 
 python -m runner.check uniform lsh_label
 python -m runner.check my_sampler 'plugins=[my_module]'
 python -m runner.check --all --draws 1000000
 
-Each sampler is checked on the cases of its config class (``contract_cases``). Prints a line for each check and a last
-one, 'N passed, N failed'; ends with 1 where one failed. 20,000 draws see counts that are wrong by some 15 %, a million
-by some 2 %. docs/contract.md says what each check is of.
+Each sampler is checked on the cases of its config class (``contract_cases``). The command prints a line for each check
+and a last line, 'N passed, N failed'. It ends with status 1 if a check failed. 20,000 draws detect counts that are
+wrong by about 15 %, a million draws by about 2 %. docs/contract.md explains each check.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-# Threads are checked with two even where there is one core. Numba reads this when it is first imported.
+# Some checks use two threads, even on one core. Numba reads this variable when it is first imported.
 os.environ.setdefault("NUMBA_NUM_THREADS", str(max(2, os.cpu_count() or 1)))
 
 from runner.config import explain, prepare_plugins
@@ -24,7 +24,7 @@ from runner.errors import ConfigError, RunnerError, require
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Check the samplers named; return 0, or 1 where a check failed, or 2 for a user's mistake."""
+    """Check the named samplers; return 0, or 1 if a check failed, or 2 for a user's mistake."""
     parser = argparse.ArgumentParser(
         prog="python -m runner.check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -44,7 +44,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def names_of(words: Sequence[str], *, everyone: bool) -> list[str]:
-    """Names of registered samplers, once plugins are loaded. ConfigError for one that there is not, and for none."""
+    """Load plugins; return the names of the samplers to check. Raise ConfigError for an unknown name, or for none."""
     prepare_plugins(words)
     from runner.samplers import SAMPLERS
 
@@ -57,7 +57,7 @@ def names_of(words: Sequence[str], *, everyone: bool) -> list[str]:
 
 
 def check_samplers(names: Sequence[str], draws: int) -> tuple[int, int]:
-    """Run every check on every case, a line each; return how many passed and failed."""
+    """Run every check on every case, and print a line for each; return how many passed and how many failed."""
     require(draws >= 1, "--draws must be at least 1")
     from runner.check.cases import cases_of
     from runner.check.checks import CHECKS, STATISTICS
@@ -83,7 +83,7 @@ def _bind(check: Callable[..., None], *arguments: object) -> Callable[[], None]:
 
 
 def _why_it_fails(check: Callable[[], None]) -> str:
-    """One line; empty where the check passes. Whatever a sampler raises is a failure of the sampler."""
+    """Return one line that says why the check fails, or '' if it passes. Any exception is the sampler's failure."""
     from runner.check.cases import Broken
 
     try:

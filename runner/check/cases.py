@@ -1,4 +1,4 @@
-"""What a sampler is checked on: a case of its settings, a class matrix of 120 vectors and a batch of six rows.
+"""Make what a sampler is checked on: a case of its settings, a class matrix of 120 vectors and a batch of six rows.
 
 Legend: B rows, D hidden size, N classes, P targets of the batch.
 """
@@ -17,13 +17,13 @@ from runner.samplers import SAMPLERS, Sampler, SamplerConfig
 
 NUM_CLASSES, DIM, ROWS = 120, 16, 6
 BOUND = 5.0
-"""Standard deviations that a comparison may be off: a false alarm in 6e-7 of seeds."""
+"""A comparison may be off by this many standard deviations, which gives a false alarm for 6e-7 of all seeds."""
 NOBODY = np.zeros(0, dtype=np.int32)
 _MOST_BY_DEFAULT = NUM_CLASSES // 3
 
 
 class Broken(AssertionError):
-    """A sampler does not keep its contract; the message says in which respect."""
+    """Report that a sampler breaks its contract; the message says how."""
 
 
 def demand(holds: bool | np.bool_, message: str) -> None:
@@ -34,26 +34,26 @@ def demand(holds: bool | np.bool_, message: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A sampler with settings small enough for 120 classes; ``name`` tells the cases of one sampler apart."""
+    """Hold a sampler's config, small enough for 120 classes; ``name`` tells the cases of one sampler apart."""
 
     name: str
     config: SamplerConfig
 
     def build(self, layer: OutputLayer, *, seed: int = 3, **changes: Any) -> Sampler:
-        """Make the sampler for a class matrix; ``changes`` are settings."""
+        """Make the sampler for a class matrix; ``changes`` replace settings of the config."""
         training = TrainingFacts.one_label_a_row(label_counts(layer.num_classes))
         return dataclasses.replace(self.config, **changes).build(layer=layer, training=training, seed=seed)
 
     def on_the_usual(self) -> tuple[Sampler, OutputLayer, Query]:
-        """The sampler built on a fresh class matrix, that matrix, and a batch."""
+        """Return the sampler built for a fresh class matrix, that matrix, and a batch."""
         layer = random_layer()
         return self.build(layer), layer, random_query()
 
 
 def cases_of(name: str) -> dict[str, Case]:
-    """The cases of a registered sampler by name: those its config class states, or one of its defaults cut down.
+    """Return the cases of a registered sampler by name: its config class's, or one of its defaults, cut down to size.
 
-    ConfigError where a case does not make a valid config.
+    Raise ConfigError if a case does not make a valid config.
     """
     cls = SAMPLERS[name]
     stated = cls.contract_cases or {"defaults": _small_defaults(name, cls)}
@@ -61,7 +61,7 @@ def cases_of(name: str) -> dict[str, Case]:
 
 
 def small_options(name: str) -> list[str]:
-    """Settings of the sampler's first case as the command line has them, for runs on some fifty classes and more."""
+    """Return the settings of the sampler's first case as command-line words, for runs on fifty classes or more."""
     config = next(iter(cases_of(name).values())).config
     changed = {
         field.name: getattr(config, field.name)
@@ -76,17 +76,20 @@ def _config(name: str, cls: type[SamplerConfig], case: str, settings: Mapping[st
         return cls(name=name, **settings)
     except (ConfigError, TypeError) as error:
         way_out = "" if cls.contract_cases else f"; set {cls.__name__}.contract_cases"
-        raise ConfigError(f"sampler={name}, case {case} of its contract: {error}{way_out}") from None
+        raise ConfigError(f"sampler={name}, case '{case}' of contract_cases: {error}{way_out}") from None
 
 
 def _small_defaults(name: str, cls: type[SamplerConfig]) -> dict[str, Any]:
-    """Integers above a third of the classes, cut to that; ConfigError for a field without a default."""
+    """Cut integers above a third of the classes down to that. Raise ConfigError for a field without a default."""
     small: dict[str, Any] = {}
     for field in dataclasses.fields(cls):
         if field.name == "name":
             continue
         if field.default is field.default_factory is dataclasses.MISSING:
-            raise ConfigError(f"sampler.{field.name} of {name} has no default: set {cls.__name__}.contract_cases")
+            raise ConfigError(
+                f"sampler={name} can not be checked: sampler.{field.name} has no default; set "
+                f"{cls.__name__}.contract_cases"
+            )
         if isinstance(field.default, int) and field.default > _MOST_BY_DEFAULT:
             small[field.name] = _MOST_BY_DEFAULT
     return small
@@ -96,7 +99,7 @@ def _small_defaults(name: str, cls: type[SamplerConfig]) -> dict[str, Any]:
 
 
 def label_counts(num_classes: int) -> np.ndarray:
-    """(N,) int64 frequencies in no order of id, some zero."""
+    """Return frequencies of classes in random order, (N,) int64; some are zero."""
     counts = np.random.default_rng(7).permutation((200 / np.arange(1, num_classes + 1)).astype(np.int64))
     counts[num_classes // 2] = 0
     return counts
@@ -105,7 +108,7 @@ def label_counts(num_classes: int) -> np.ndarray:
 def random_layer(
     num_classes: int = NUM_CLASSES, dim: int = DIM, *, seed: int = 0, norm: float = 2.0, rows: str = "catch_up"
 ) -> OutputLayer:
-    """A class matrix of random vectors of the given norm, with biases of the same spread."""
+    """Make a class matrix of random vectors of about the given norm; biases have standard deviation 0.3 times that."""
     generator = np.random.default_rng(seed)
     weights = generator.standard_normal((num_classes, dim)).astype(np.float32) * np.float32(norm / np.sqrt(dim))
     table = RowTable(AdamConfig(lr=0.05, rows=rows), weights, bias=True)  # type: ignore[arg-type]
@@ -114,7 +117,7 @@ def random_layer(
 
 
 def random_query(num_rows: int = ROWS, dim: int = DIM, num_classes: int = NUM_CLASSES, *, seed: int = 1) -> Query:
-    """ReLU-like hidden states and one to three distinct ascending targets a row."""
+    """Make a batch of ReLU-like hidden states, with one to three distinct ascending targets a row."""
     generator = np.random.default_rng(seed)
     hidden_BD = np.maximum(generator.standard_normal((num_rows, dim)), 0).astype(np.float32)
     sizes = generator.integers(1, min(3, num_classes) + 1, num_rows)
@@ -127,7 +130,7 @@ def random_query(num_rows: int = ROWS, dim: int = DIM, num_classes: int = NUM_CL
 
 
 def move_rows(layer: OutputLayer, ids: list[int], step: int, *, seed: int) -> np.ndarray:
-    """Take a real optimizer step on some class rows, large enough to change their codes; return their ids."""
+    """Take an optimizer step on some class rows, large enough to change their codes; return their distinct ids."""
     from runner.kernels.groups import group_by_id
 
     chosen = np.array(ids, dtype=np.int32)
@@ -146,7 +149,7 @@ def move_rows(layer: OutputLayer, ids: list[int], step: int, *, seed: int) -> np
 
 
 def rows_of(proposal: Proposal | Everything, num_rows: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Each row's ids and log expected counts."""
+    """Return each row's ids and log expected counts."""
     if isinstance(proposal, Everything):
         everything = np.arange(proposal.num_classes), np.zeros(proposal.num_classes)
         return [everything] * num_rows
@@ -157,7 +160,7 @@ def rows_of(proposal: Proposal | Everything, num_rows: int) -> list[tuple[np.nda
 
 
 def same(a: Proposal | Everything, b: Proposal | Everything) -> bool:
-    """Whether two proposals have the same bits."""
+    """Tell whether two proposals have the same bits."""
     if isinstance(a, Everything) or isinstance(b, Everything):
         return a == b
     if a.indptr_B1 is None or b.indptr_B1 is None:
@@ -169,11 +172,11 @@ def same(a: Proposal | Everything, b: Proposal | Everything) -> bool:
 
 
 def is_distinct(proposal: Proposal | Everything) -> bool:
-    """Whether the proposal says that no row has a class twice."""
+    """Tell whether the proposal says that no row has a class twice."""
     return isinstance(proposal, Everything) or proposal.distinct
 
 
 def stated_counts(sampler: Sampler, query: Query, step: int, num_classes: int = NUM_CLASSES) -> np.ndarray:
-    """(B, N) float64 expected counts of all classes."""
+    """Return the expected counts that the sampler states for all classes, (B, N) float64."""
     everyone = np.arange(num_classes, dtype=np.int32)
     return np.exp(sampler.log_expected_count(query, everyone, step).astype(np.float64))

@@ -1,8 +1,7 @@
-"""All checks by name.
+"""List all checks by name.
 
-A check takes a ``Case`` (a sampler and settings) and raises ``Broken`` with a readable message where the sampler does
-not keep what ``runner.samplers.base`` promises. Statistical checks take a number of draws too: the more there are, the
-smaller the mistakes they see.
+A check takes a ``Case`` (a sampler and settings) and raises ``Broken`` with a readable message if the sampler breaks a
+promise of ``runner.samplers.base``. Statistical checks also take a number of draws: more draws detect smaller mistakes.
 """
 
 from collections.abc import Callable
@@ -37,4 +36,4 @@ STATISTICS: dict[str, Callable[[Case, int], None]] = {
         partition.counts_hold_in_a_normalised_layer,
     )
 }
-"""Checks of stated counts, by drawing: not of a sampler whose draw is the batch itself."""
+"""These check stated counts by drawing; they do not apply to a sampler whose draw is the batch itself."""

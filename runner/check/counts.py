@@ -1,6 +1,6 @@
-"""Stated expected counts are one number for a class wherever they are asked for, and they are true.
+"""Check that a class has the same stated expected count wherever it is asked for, and that the counts are true.
 
-Legend: B rows, N classes, P targets of the batch, S scores.
+Legend: B rows, N classes, P targets of the batch, S scores (in ``excess_SB`` and ``sum_SB``: steps).
 """
 
 import math
@@ -25,14 +25,14 @@ from runner.samplers import Sampler
 
 
 def counts_of_any_id_agree_with_the_proposal(case: Case) -> None:
-    """Check that ``log_expected_count`` says of any ids, in any order, what the proposal says of its candidates."""
+    """Check that ``log_expected_count`` agrees with the proposal on its candidates, for ids in any order."""
     sampler, _, query = case.on_the_usual()
     everyone = np.arange(NUM_CLASSES, dtype=np.int32)
     for step in (1, 7):
         log_count_BN = sampler.log_expected_count(query, everyone, step)
         demand(
             log_count_BN.shape == (ROWS, NUM_CLASSES),
-            f"log_expected_count of {NUM_CLASSES} ids must be {(ROWS, NUM_CLASSES)}, is {log_count_BN.shape}",
+            f"log_expected_count of {NUM_CLASSES} ids must have shape {(ROWS, NUM_CLASSES)}, not {log_count_BN.shape}",
         )
         demand(not np.isnan(log_count_BN).any(), "a log expected count is not a number")
         for row, (ids, log_counts) in enumerate(rows_of(sampler.sample(query, step), ROWS)):
@@ -75,9 +75,9 @@ def every_class_can_be_drawn_where_that_is_said(case: Case) -> None:
 
 
 def mean_number_of_candidates_is_the_sum_of_the_counts(case: Case, draws: int) -> None:
-    """Check that a row has on average as many candidates as its stated counts of all classes sum to.
+    """Check that a row's mean number of candidates is the sum of its stated counts over all classes.
 
-    Where neither changes from step to step the two must be equal; else within 5 standard errors.
+    If neither changes from step to step, the two must be equal; otherwise they must agree to 5 standard errors.
     """
     sampler, _, query = case.on_the_usual()
     steps = max(300, draws // 2000)
@@ -96,17 +96,17 @@ def mean_number_of_candidates_is_the_sum_of_the_counts(case: Case, draws: int) -
 
 
 def frequencies_match_the_stated_counts(case: Case, draws: int) -> None:
-    """Check how often each row draws each class: the largest deviation from the stated counts, and chi-square."""
+    """Check how often each row draws each class, by the largest deviation from the stated counts and by chi-square."""
     sampler, _, query = case.on_the_usual()
     frequencies_of(sampler, query, draws).are_as_stated()
 
 
 @dataclass(frozen=True)
 class Frequencies:
-    """Standard scores of (times drawn - stated count), of each class and row.
+    """Hold the standard scores of (times drawn - stated count), one for each class and row.
 
-    ``limit_S``: what a score may be. Counts are skewed where few are expected, so that a Poisson number of mean 10 is 5
-    standard deviations above it in 2e-5 of cases, not in 3e-7: the limit is Cornish and Fisher's quantile,
+    ``limit_S``: the largest score allowed. Counts are skewed where few are expected: a Poisson number of mean 10 is 5
+    standard deviations above its mean in 2e-5 of cases, not in 3e-7. So the limit is Cornish and Fisher's quantile,
     5 + (5^2 - 1) skewness / 6.
     """
 
@@ -114,14 +114,14 @@ class Frequencies:
     limit_S: np.ndarray
 
     def are_as_stated(self) -> None:
-        """Raise Broken where a score is above its limit, or the sum of all squares is too large by 5 deviations."""
+        """Raise Broken if a score exceeds its limit, or if the sum of squares is 5 standard deviations too large."""
         if len(self.score_S) == 0:  # every count is certain, and was met exactly
             return
         worst = int(np.argmax(np.abs(self.score_S) / self.limit_S))
         demand(
             (np.abs(self.score_S) < self.limit_S).all(),
             f"a class was drawn {abs(self.score_S[worst]):.1f} standard deviations more or less often than its stated"
-            " counts say",
+            " counts predict",
         )
         together = chi_square_score(self.score_S)
         demand(
@@ -132,11 +132,11 @@ class Frequencies:
 
 
 def chi_square_score(scores_S: np.ndarray) -> float:
-    """The sum of squares of independent standard scores as a standard score itself.
+    """Return the sum of squares of independent standard scores as a standard score.
 
     Wilson & Hilferty (1931): the cube root of chi-square / k is about normal with mean 1 - 2 / (9 k) and variance
-    2 / (9 k). At 5 standard deviations the approximation errs on the safe side: chi-square is as large in 2e-8 (k = 1)
-    to 3e-7 (k large) of seeds.
+    2 / (9 k). At 5 standard deviations the approximation errs on the safe side: chi-square exceeds it for 2e-8 (k = 1)
+    to 3e-7 (k large) of all seeds.
 
     @article{wilson1931distribution, title={The Distribution of Chi-Square}, author={Wilson, Edwin B. and Hilferty,
     Margaret M.}, journal={Proceedings of the National Academy of Sciences}, year={1931}}
@@ -147,11 +147,11 @@ def chi_square_score(scores_S: np.ndarray) -> float:
 
 
 def frequencies_of(sampler: Sampler, query: Query, draws: int) -> Frequencies:
-    """Draw at least so many candidates and compare how often each class came with what was stated step by step.
+    """Draw at least ``draws`` candidates; compare how often each class came with the counts stated at each step.
 
-    Summed over steps that is a martingale whatever the tables retrieve. In a distinct proposal a class is drawn or not;
-    otherwise its number among a row's draws is binomial. Classes expected fewer than ten times are taken together,
-    those whose count is certain must be met exactly (Broken).
+    Summed over steps the difference is a martingale, whatever the tables retrieve. In a distinct proposal a class is
+    drawn or not; otherwise its number among a row's draws is binomial. Classes expected fewer than ten times are taken
+    together. Raise Broken if a class whose count is certain (0 or 1) was drawn another number of times.
     """
     proposal = sampler.sample(query, 1)
     distinct = is_distinct(proposal)

@@ -1,4 +1,7 @@
-"""Class matrices and batches that are legal and odd: few classes, vectors all equal, vectors that are not numbers."""
+"""Check class matrices and batches that are legal but odd: few classes, equal vectors, vectors that are not finite.
+
+Legend: B rows, D hidden size.
+"""
 
 import re
 
@@ -31,13 +34,13 @@ def very_few_classes(case: Case) -> None:
             stated = sampler.log_expected_count(query, everyone, step)
             demand(
                 stated.shape == (4, num_classes),
-                f"log_expected_count of {num_classes} classes is {stated.shape}, not {(4, num_classes)}",
+                f"log_expected_count of {num_classes} classes must have shape {(4, num_classes)}, not {stated.shape}",
             )
             sampler.refresh(query, step, NOBODY)
 
 
 def equal_and_zero_vectors(case: Case) -> None:
-    """Check class vectors that are all equal, all zero, and a batch of zero hidden states."""
+    """Check class vectors that are all equal or all zero, and a batch of zero hidden states."""
     for what in ("equal class vectors", "zero class vectors", "zero hidden states"):
         layer, query = random_layer(), random_query()
         if what == "equal class vectors":
@@ -53,9 +56,9 @@ def equal_and_zero_vectors(case: Case) -> None:
 
 
 def vectors_that_are_not_numbers(case: Case) -> None:
-    """Check that NaN and infinite class vectors are refused in one line, or proposals are as well formed as ever.
+    """Check that NaN and infinite class vectors give a one-line error or a well-formed proposal.
 
-    A sampler whose config says ``refuses_nan`` must refuse.
+    A sampler whose config says ``refuses_nan`` must raise the error.
     """
     layer, query = random_layer(), random_query()
     layer.table.weights[7] = np.nan
@@ -65,8 +68,8 @@ def vectors_that_are_not_numbers(case: Case) -> None:
     except RunnerError as error:
         demand(
             re.fullmatch(_NOT_FINITE, str(error)) is not None,
-            f"the error must be one line like '... is not a finite number; try a smaller optimizer.lr', is: {error}",
+            f"the error must be one line like '... is not a finite number; try a smaller optimizer.lr', not: {error}",
         )
         return
-    demand(not case.config.refuses_nan, "refuses_nan is true, and class vectors that are not finite were taken")
+    demand(not case.config.refuses_nan, "refuses_nan is true, but class vectors that are not finite raised no error")
     well_formed(proposal, ROWS, NUM_CLASSES)

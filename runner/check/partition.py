@@ -1,4 +1,4 @@
-"""Weighting candidates by exp(logit) / expected count estimates the partition without bias.
+"""Check that weighting candidates by exp(logit) / expected count estimates the partition without bias.
 
 Legend: B rows, N classes, D hidden size, S steps.
 """
@@ -25,14 +25,17 @@ from runner.samplers import Sampler
 
 
 def partition_estimate_is_unbiased(case: Case, draws: int) -> None:
-    """Check that E[sum over candidates of exp(logit) / count] = sum over classes that can be drawn of exp(logit)."""
+    """Check that sum over candidates of exp(logit) / count has as its mean the sum of exp(logit).
+
+    The latter sum is over the classes that can be drawn.
+    """
     sampler, layer, query = case.on_the_usual()
     logit_BN = query.hidden_BD.astype(np.float64) @ layer.table.weights.T + layer.table.bias_view
     partition_is_met(sampler, query, np.exp(logit_BN), draws)
 
 
 def counts_hold_in_a_normalised_layer(case: Case, draws: int) -> None:
-    """Check frequencies and partition where logits are 4 cos(h, w) + b and class vectors differ in length."""
+    """Check frequencies and partition when logits are 4 cos(h, w) + b and class vectors differ in length."""
     layer, query = OutputLayer(random_layer().table, 4.0), random_query()
     layer.table.weights *= np.geomspace(0.2, 5, NUM_CLASSES, dtype=np.float32)[:, None]
     sampler = case.build(layer)
@@ -44,9 +47,10 @@ def counts_hold_in_a_normalised_layer(case: Case, draws: int) -> None:
 
 
 def partition_is_met(sampler: Sampler, query: Query, weight_BN: np.ndarray, draws: int) -> None:
-    """Raise Broken unless the mean estimate of many steps is within 5 standard errors of the sum of what can be drawn.
+    """Raise Broken unless the mean estimate of many steps is within 5 standard errors of the true partition.
 
-    ``weight_BN``: exp(logit) of all classes. There are 300 steps at least, and one for every 600 draws.
+    The true partition is the sum over classes that can be drawn. ``weight_BN``: exp(logit) of all classes. There is a
+    step for every 600 draws, and at least 300 steps.
     """
     possible_BN = stated_counts(sampler, query, 1) > 0
     exact_B = (weight_BN * possible_BN).sum(1)
@@ -61,6 +65,6 @@ def partition_is_met(sampler: Sampler, query: Query, weight_BN: np.ndarray, draw
     row = int(np.argmax(score_B))
     demand(
         (score_B < BOUND).all(),
-        f"row {row}: the partition is estimated as {mean_B[row]:.5g} and is {exact_B[row]:.5g}, "
+        f"row {row}: the partition is {exact_B[row]:.5g}, but its mean estimate is {mean_B[row]:.5g}, "
         f"{score_B[row]:.1f} standard errors away",
     )

@@ -1,4 +1,7 @@
-"""Draws are a pure function of seed, step and row, whatever was drawn before and however many threads draw."""
+"""Check that draws depend on seed, step and row alone, not on earlier draws or on the number of threads.
+
+Legend: B rows, D hidden size, P targets of the batch.
+"""
 
 import numba
 import numpy as np
@@ -8,25 +11,25 @@ from runner.contracts import Everything, Proposal, Query
 
 
 def pure_in_seed_and_step(case: Case) -> None:
-    """Check that the same seed and step draw the same, from a sampler used before and from a new one."""
+    """Check that the same seed and step give the same draws, from a used sampler and from a new one."""
     sampler, layer, query = case.on_the_usual()
     first = sampler.sample(query, 5)
     sampler.sample(query, 6)
-    demand(same(first, sampler.sample(query, 5)), "step 5 draws otherwise once step 6 has been drawn")
-    demand(same(first, case.build(layer).sample(query, 5)), "a new sampler of the same seed draws otherwise")
+    demand(same(first, sampler.sample(query, 5)), "step 5 gives other draws once step 6 has been drawn")
+    demand(same(first, case.build(layer).sample(query, 5)), "a new sampler with the same seed gives other draws")
 
 
 def steps_seeds_and_rows_differ(case: Case) -> None:
-    """Check that chance decides where ``by_chance`` says so, for each row by itself, and nowhere else."""
+    """Check that draws vary with step, seed and row if ``by_chance`` says so, and with none of them otherwise."""
     sampler, layer, query = case.on_the_usual()
     first, next_step = sampler.sample(query, 5), sampler.sample(query, 6)
     other_seed = case.build(layer, seed=4).sample(query, 5)
     if not case.config.by_chance:
-        demand(same(first, next_step), "by_chance is false, and another step draws otherwise")
-        demand(same(first, other_seed), "by_chance is false, and another seed draws otherwise")
+        demand(same(first, next_step), "by_chance is false, but another step gives other draws")
+        demand(same(first, other_seed), "by_chance is false, but another seed gives other draws")
         return
-    demand(not same(first, next_step), "steps 5 and 6 draw the same; by_chance=False is for what does not draw")
-    demand(not same(first, other_seed), "seeds 3 and 4 draw the same; by_chance=False is for what does not draw")
+    demand(not same(first, next_step), "steps 5 and 6 give the same draws; set by_chance=False if nothing is drawn")
+    demand(not same(first, other_seed), "seeds 3 and 4 give the same draws; set by_chance=False if nothing is drawn")
     twins = Query(
         hidden_BD=np.repeat(query.hidden_BD[:1], 2, axis=0),
         target_indptr_B1=np.array([0, 1, 2], dtype=np.int64),
@@ -35,11 +38,13 @@ def steps_seeds_and_rows_differ(case: Case) -> None:
     proposal = sampler.sample(twins, 5)
     if isinstance(proposal, Proposal) and not proposal.is_shared:
         (a, _), (b, _) = rows_of(proposal, 2)
-        demand(not np.array_equal(a, b), "two rows with the same hidden state draw the same: put the row into the key")
+        demand(
+            not np.array_equal(a, b), "two rows with the same hidden state get the same draws: put the row into the key"
+        )
 
 
 def same_bits_with_one_thread_and_two(case: Case) -> None:
-    """Check that samplers built and drawn with one thread and with two give the same bits."""
+    """Check that a sampler built and used with one thread gives the same bits as one with two threads."""
 
     def proposals(threads: int) -> list[Proposal | Everything]:
         numba.set_num_threads(threads)
@@ -49,25 +54,25 @@ def same_bits_with_one_thread_and_two(case: Case) -> None:
     before = numba.get_num_threads()
     try:
         pairs = zip(proposals(1), proposals(_two_threads()), strict=True)
-        demand(all(same(a, b) for a, b in pairs), "one thread and two give other bits")
+        demand(all(same(a, b) for a, b in pairs), "one thread and two threads give different bits")
     finally:
         numba.set_num_threads(before)
 
 
 def threads_may_change_after_construction(case: Case) -> None:
-    """Check that a sampler built with one thread draws the same bits with two."""
+    """Check that a sampler built with one thread gives the same bits with two threads."""
     before = numba.get_num_threads()
     try:
         numba.set_num_threads(1)
         sampler, _, query = case.on_the_usual()
         one = sampler.sample(query, 4)
         numba.set_num_threads(_two_threads())
-        demand(same(one, sampler.sample(query, 4)), "built with one thread, it draws otherwise with two")
+        demand(same(one, sampler.sample(query, 4)), "a sampler built with one thread gives other draws with two")
     finally:
         numba.set_num_threads(before)
 
 
 def _two_threads() -> int:
-    """Two, which needs NUMBA_NUM_THREADS of at least 2: ``runner.check`` and tests see to that."""
-    demand(numba.config.NUMBA_NUM_THREADS >= 2, "threads are checked with two: set NUMBA_NUM_THREADS=2")
+    """Return 2. It needs NUMBA_NUM_THREADS of at least 2, which ``runner.check`` and tests set."""
+    demand(numba.config.NUMBA_NUM_THREADS >= 2, "this check needs two threads; set NUMBA_NUM_THREADS=2")
     return 2

@@ -1,4 +1,7 @@
-"""Tables are saved and restored whole, and a refresh says whether it did anything."""
+"""Check that tables are saved and restored completely, and that a refresh says whether it did anything.
+
+Legend: U distinct classes.
+"""
 
 import numpy as np
 
@@ -6,7 +9,7 @@ from runner.check.cases import NOBODY, NUM_CLASSES, Case, demand, move_rows, ran
 
 
 def refresh_without_work_changes_nothing(case: Case) -> None:
-    """Check that draws of the same weights are the same before and after a refresh that says no work was due."""
+    """Check that a refresh which says that no work was due leaves the draws from the same weights unchanged."""
     layer, query = random_layer(norm=0.05), random_query()
     sampler = case.build(layer)
     for step in range(1, 9):
@@ -15,12 +18,12 @@ def refresh_without_work_changes_nothing(case: Case) -> None:
         if not sampler.refresh(query, step, touched_U):
             demand(
                 same(before, sampler.sample(query, step + 1)),
-                f"refresh at step {step} returned False and changed what is drawn",
+                f"refresh at step {step} returned False, but it changed the draws",
             )
 
 
 def state_round_trip(case: Case) -> None:
-    """Check that a new sampler with the saved tables draws, refreshes and counts as the one that saved them."""
+    """Check that a new sampler with the saved tables draws, refreshes and counts like the one that saved them."""
     layer, query = random_layer(norm=0.05), random_query()
     sampler = case.build(layer)
     for step in range(1, 5):
@@ -32,21 +35,21 @@ def state_round_trip(case: Case) -> None:
     if state:
         fresh = other.state_dict()
         demand(
-            set(fresh) == set(state), f"a new sampler's state_dict has {sorted(fresh)}, an old one's {sorted(state)}"
+            set(fresh) == set(state), f"a new sampler's state_dict has {sorted(fresh)}, a used one's {sorted(state)}"
         )
         demand(
             any(not np.array_equal(fresh[key], value) for key, value in state.items()),
-            "five steps that moved classes, and the state is that of a new sampler: does it follow the weights?",
+            "after five steps that moved classes the state equals a new sampler's: does it follow the weights?",
         )
     other.load_state_dict(state)
     restored = other.state_dict()
     for key, value in state.items():
-        demand(np.array_equal(restored[key], value), f"'{key}' is not what load_state_dict was given")
+        demand(np.array_equal(restored[key], value), f"state_dict()['{key}'] is not what load_state_dict got")
     for step in range(6, 12):
         demand(
             same(other.sample(query, step), sampler.sample(query, step)),
-            f"step {step}: the restored sampler draws otherwise; something that matters is not in state_dict",
+            f"step {step}: the restored sampler gives other draws; state_dict lacks something that matters",
         )
         theirs, ours = other.refresh(query, step, NOBODY), sampler.refresh(query, step, NOBODY)
-        demand(theirs == ours, f"step {step}: the restored sampler's refresh says {theirs}, the old one's {ours}")
+        demand(theirs == ours, f"step {step}: the restored sampler's refresh returned {theirs}, the used one's {ours}")
         demand(other.statistics == sampler.statistics, f"step {step}: the restored sampler has other statistics")

@@ -1,1 +1,1 @@
-"""What stands on an encoder: a matrix of classes, scored and trained through proposals."""
+"""Turn an encoder's hidden states into losses and gradients: by a class matrix and proposals, or by one output."""

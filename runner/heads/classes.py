@@ -1,6 +1,6 @@
-"""The head of a network with a huge output layer: class matrix, sampler and loss.
+"""Build the head of a network with a huge output layer from a class matrix, a sampler and a loss.
 
-Legend: B rows of a batch, D hidden size, P targets of the batch.
+Legend: B rows of a batch, D hidden size, N classes, P targets of the batch, U distinct classes.
 """
 
 import math
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What became of a query: candidates, their scores with gradients at hand, and losses (B,) float32."""
+    """Hold a query, its candidates, their scores with gradients at hand, and the losses (B,) float32."""
 
     query: Query
     proposal: Proposal | Everything
@@ -40,10 +40,10 @@ def estimate(
     clock: StageClock,
     weight_B: np.ndarray | None = None,
 ) -> Estimate:
-    """Propose, correct, score and take the loss: the one way from hidden states to gradients.
+    """Propose, correct, score and take the loss; nothing is updated.
 
-    Training, measurements of speed and diagnoses all come through here. Nothing is updated. ``weight_B``: factors of
-    the rows' losses in the sum whose gradients are made; None: 1 / B each.
+    Training, measurements of speed and diagnoses all use this function to get from hidden states to gradients.
+    ``weight_B``: float32 factors of the rows' losses in the sum whose gradients are computed; None: 1 / B each.
     """
     with clock.stage("sample"):
         proposal = sampler.sample(query, step)
@@ -58,7 +58,7 @@ def estimate(
 
 
 class ClassScores:
-    """A batch scored by the head of classes."""
+    """Hold a batch that the head of classes has scored."""
 
     def __init__(self, estimate: Estimate, weight_B: np.ndarray | None) -> None:
         self.estimate = estimate
@@ -66,7 +66,7 @@ class ClassScores:
 
     @property
     def loss(self) -> float:
-        """The weighted sum of the rows' losses; their mean where all weigh the same."""
+        """Return the weighted sum of the rows' losses; without weights, their mean."""
         loss_B = self.estimate.loss_B
         if self._weight_B is None:
             return float(loss_B.mean(dtype=np.float64))
@@ -74,7 +74,7 @@ class ClassScores:
 
     @property
     def candidates_per_row(self) -> float:
-        """Classes that a row was compared with, on average."""
+        """Return the mean number of classes that a row was compared with."""
         return self.estimate.proposal.candidates_per_row(self.estimate.query.num_rows)
 
     @property
@@ -83,16 +83,16 @@ class ClassScores:
         return self.estimate.scores.touched_U
 
     def update(self) -> np.ndarray:
-        """Apply gradients to the touched classes; return that of the hidden states (B, D)."""
+        """Apply the gradients to the touched classes; return the gradient of the hidden states (B, D)."""
         return self.estimate.scores.update()
 
     def gradients(self) -> tuple[RowGradient, np.ndarray]:
-        """Return the gradient of the touched classes, not applied, and that of the hidden states (B, D)."""
+        """Return the gradient of the touched classes, without applying it, and that of the hidden states (B, D)."""
         return self.estimate.scores.gradients()
 
 
 class ClassesHead:
-    """The class matrix under a sampler, which is built on it, and a loss."""
+    """Combine the class matrix with a sampler, which is built for it, and a loss."""
 
     def __init__(
         self, layer: OutputLayer, sampler: SamplerConfig, loss: LossConfig, training: TrainingFacts, seed: int
@@ -103,25 +103,26 @@ class ClassesHead:
 
     @classmethod
     def of(cls, config: "RunConfig", training: TrainingFacts) -> "ClassesHead":
-        """The head of a run's configuration, as it is before training."""
+        """Make the untrained head of a run's configuration."""
         num_classes, output = len(training.label_counts_N), config.output
         vectors = config.model.class_vectors(num_classes, config.seed)
         table = RowTable(config.optimizer, vectors, bias=True, bias_moves=output.bias)
-        # Softmax does not see a common shift; losses that treat logits as log probabilities (NCE) start at uniform.
-        # Magnitudes are symmetric around 0 and start there; a normalised layer has no biases.
+        # Biases start at -log n: softmax ignores a common shift, and losses that treat logits as log probabilities
+        # (NCE) then start from the uniform distribution. Magnitudes are symmetric around 0, so there biases start at 0.
+        # The biases of a normalised layer stay 0.
         if output.bias and not (config.loss.by_magnitude or config.sampler.by_magnitude or output.normalize):
             table.bias_view[:] = -np.float32(math.log(num_classes))
         return cls(OutputLayer(table, output.scale), config.sampler, config.loss, training, config.seed)
 
     @property
     def tables(self) -> Sequence[RowTable]:
-        """The class matrix."""
+        """Return the class matrix."""
         return (self.layer.table,)
 
     # ------------------------------------------------------------ a training step
 
     def score(self, hidden_BD: np.ndarray, batch: Batch, step: int, clock: StageClock) -> ClassScores:
-        """Score the batch against what the sampler proposes."""
+        """Score the batch against the sampler's candidates."""
         query = Query.of(hidden_BD, batch)
         made = estimate(self.layer, self.sampler, self.loss, query, step, clock, batch.weight_B)
         return ClassScores(made, batch.weight_B)
@@ -135,11 +136,11 @@ class ClassesHead:
     # ------------------------------------------------------------ predicting
 
     def top(self, hidden_BD: np.ndarray, k: int) -> np.ndarray:
-        """(B, k) int32 best classes of each row, best first. Rows must be current."""
+        """Return the k best classes of each row, (B, k) int32, best first. Rows must be current."""
         return self.layer.largest(hidden_BD, k, by_magnitude=self.loss.by_magnitude)
 
     def is_finite(self, hidden_BD: np.ndarray) -> bool:
-        """Whether all logits of these hidden states are numbers. Rows must be current."""
+        """Tell whether all logits of these hidden states are finite. Rows must be current."""
         for lo, hi in self.layer.blocks(len(hidden_BD)):
             logits = np.empty((len(hidden_BD), hi - lo), dtype=np.float32)
             self.layer.block_logits(hidden_BD, lo, hi, logits)
@@ -161,12 +162,12 @@ class ClassesHead:
     # ------------------------------------------------------------ state
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """The class matrix under ``layer.``, the sampler's tables under ``sampler.``."""
+        """Return the class matrix under ``layer.`` and the sampler's tables under ``sampler.``."""
         parts: dict[str, Any] = {"layer": self.layer.table, "sampler": self.sampler}
         return {f"{part}.{name}": value for part, owner in parts.items() for name, value in owner.state_dict().items()}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore what ``state_dict`` gave."""
+        """Restore what ``state_dict`` returned."""
         for part, owner in (("layer", self.layer.table), ("sampler", self.sampler)):
             prefix = f"{part}."
             owner.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})

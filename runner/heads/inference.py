@@ -1,12 +1,13 @@
-"""Sampling from a trained model and its most likely class: exactly, or in sub-linear time by LSH Softmax's Gumbels.
+"""Sample from a trained model or find its most likely class: exactly, or in sub-linear time by LSH Softmax's Gumbels.
 
-Adding independent Gumbel noise to the logits and taking the arg-max draws from the softmax. Of the noise only what can
-win is needed (LSH Softmax paper, section 3.3): all of it for the k nearest classes S, and elsewhere what exceeds a
-threshold t with P(G > t) = l / n, which a class does with that probability, independently of the others. So the classes
-outside S with noise above t are met by geometric jumps, about l of them, and each gets a Gumbel conditioned on
-exceeding t. The arg-max over both is the exact one unless a class left out would have won with noise below t.
+Adding independent Gumbel noise to the logits and taking the arg-max draws from the softmax. Only the noise that can win
+has to be drawn (LSH Softmax paper, section 3.3). For the k nearest classes S that is all of it. For the other classes
+it is the noise above a threshold t with P(G > t) = l / n. Each class exceeds t with that probability, independently of
+the others. So geometric jumps find the classes outside S with noise above t, about l of them, and each of these draws a
+Gumbel conditioned on exceeding t. The arg-max over both sets is the exact one, unless a class that was left out would
+have won with noise below t.
 
-Legend: B rows, N classes, D hidden size, W retrieved classes of a row.
+Legend: B rows, N classes, D hidden size, P targets of all rows, W most candidates of a row.
 """
 
 import math
@@ -26,25 +27,28 @@ _NO_TARGETS = np.zeros(0, dtype=np.int32)
 
 
 def query_of(hidden_BD: np.ndarray) -> Query:
-    """Hidden states without targets, as there are none at inference."""
+    """Return a query of hidden states (B, D) without targets, as there are none at inference."""
     indptr = np.zeros(len(hidden_BD) + 1, dtype=np.int64)
     return Query(hidden_BD=hidden_BD, target_indptr_B1=indptr, targets_P=_NO_TARGETS)
 
 
 def most_likely(layer: OutputLayer, hidden_BD: np.ndarray) -> np.ndarray:
-    """(B,) int32: the class with the largest logit of each row. Class vectors must be current."""
+    """Return the class with the largest logit of each row, (B,) int32. Class vectors must be current."""
     return layer.largest(hidden_BD, 1)[:, 0]
 
 
 def sample_exactly(layer: OutputLayer, hidden_BD: np.ndarray, *, seed: int, step: int) -> np.ndarray:
-    """(B,) int32: one draw of each row from the softmax over all classes, fresh for every (seed, step)."""
+    """Draw one class for each row from the softmax over all classes, (B,) int32, fresh for every (seed, step).
+
+    Raise Diverged if a logit is not finite.
+    """
     sampler = Scored(ExactConfig(name="exact", num_samples=1), layer, seed)
     return sampler.sample(query_of(hidden_BD), step).ids_N
 
 
 @njit(cache=True, inline="always")
 def _gumbel(unit):
-    """Gumbel noise of a uniform number in [0, 1)."""
+    """Turn a uniform number in [0, 1) into Gumbel noise."""
     return -math.log(-math.log(max(unit, 1e-300)))
 
 
@@ -59,7 +63,7 @@ def _logit(query_BD, row, weights_ND, bias_N, normalize, class_id):
 
 @njit(cache=True, parallel=True)
 def _argmax_of_perturbed(ids_BW, nearest_B, query_BD, weights_ND, bias_N, normalize, share, seed, step, out_B):
-    """out = arg-max over S (ids[:nearest], ascending) and over the rest's noise above the threshold."""
+    """Set ``out_B`` to the arg-max over S (ids[:nearest], ascending) and the other classes with noise above t."""
     num_classes = weights_ND.shape[0]
     for row in prange(out_B.shape[0]):
         key = rng.stream(seed, rng.GUMBEL, step, row)
@@ -76,7 +80,7 @@ def _argmax_of_perturbed(ids_BW, nearest_B, query_BD, weights_ND, bias_N, normal
             class_id = -1
             looked_at = nearest_B[row]
             while True:
-                # Classes skipped before the next whose noise exceeds the threshold: geometric.
+                # The number of classes before the next one whose noise exceeds the threshold is geometric.
                 unit = rng.unit(rng.word(key, counter))
                 jump = math.log(1.0 - unit) / math.log1p(-share) if share < 1.0 else 0.0
                 if jump >= num_classes - class_id - 1:
@@ -91,17 +95,17 @@ def _argmax_of_perturbed(ids_BW, nearest_B, query_BD, weights_ND, bias_N, normal
                 value = _logit(query_BD, row, weights_ND, bias_N, normalize, class_id) + _gumbel(above)
                 if value > best_value:
                     best, best_value = class_id, value
-            if best >= 0 or looked_at > 0:  # none of some: their logits are not numbers
+            if best >= 0 or looked_at > 0:  # best < 0 after looking at classes: their logits are not numbers
                 break
-            counter += 1  # nothing retrieved and no noise above the threshold: look again
+            counter += 1  # nothing was retrieved and no noise exceeded the threshold: draw noise again
         out_B[row] = best
 
 
 def sample_by_gumbel(sampler: LshTopK, hidden_BD: np.ndarray, *, step: int) -> np.ndarray:
-    """(B,) int32: one (almost exact) draw of each row from the softmax, in time sub-linear in the classes.
+    """Draw one class for each row from the softmax, almost exactly, (B,) int32, in time sub-linear in the classes.
 
-    Diverged where a row's logits are not numbers. k and l are the sampler's; its tables should be fresh
-    (``sampler.rebuild``) and class vectors current. The same ``step`` gives the same draws.
+    k and l are the sampler's. Its tables should be fresh (``sampler.rebuild``) and class vectors current. The same
+    ``step`` gives the same draws. Raise Diverged if a row's logits are not finite.
     """
     nothing = 0
     ids_BW, nearest_B, _ = sampler.nearest_and_tail(query_of(hidden_BD), step, nothing)
@@ -115,5 +119,7 @@ def sample_by_gumbel(sampler: LshTopK, hidden_BD: np.ndarray, *, step: int) -> n
         share, sampler.seed, step, out_B,
     )  # fmt: skip
     if (out_B < 0).any():
-        raise Diverged("logits are not finite numbers; the model can not be sampled from")
+        raise Diverged(
+            "logits are not finite numbers, so the model can not be sampled; train it again with a smaller optimizer.lr"
+        )
     return out_B

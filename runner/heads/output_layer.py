@@ -1,4 +1,4 @@
-"""The class matrix: scores of proposals, exact ranking over all classes, exact cross-entropy.
+"""Score proposals against the class matrix, rank all classes exactly, and take the exact cross-entropy.
 
 Legend: B rows of a batch, D hidden size, N classes, C classes of a block.
 """
@@ -12,7 +12,7 @@ from runner.kernels import topk as topk_kernels
 from runner.kernels.rows import LEAST_NORM
 from runner.optimizers import RowTable
 
-_BLOCK_ELEMENTS = 2**22  # logits ranked at a time: 16 MB, about the size of a last-level cache
+_BLOCK_ELEMENTS = 2**22  # logits ranked together: 16 MB, about the size of a last-level cache
 
 
 def _as_tensor(array: np.ndarray) -> torch.Tensor:
@@ -20,10 +20,10 @@ def _as_tensor(array: np.ndarray) -> torch.Tensor:
 
 
 class OutputLayer:
-    """Class vectors and biases with their optimizer state, in a ``RowTable``.
+    """Hold class vectors and biases with their optimizer state, in a ``RowTable``.
 
-    ``scale`` None: logits h . w + bias. A number: scale * cos(h, w) + bias, biases not trained (RF-softmax, whose tau
-    it is).
+    ``scale``: None for logits h . w + bias; a number for logits scale * cos(h, w) + bias, whose biases are not trained.
+    The number is tau in the RF-softmax paper.
     """
 
     def __init__(self, table: RowTable, scale: float | None = None) -> None:
@@ -36,22 +36,22 @@ class OutputLayer:
     # ------------------------------------------------------------ training
 
     def score(self, query: Query, proposal: Proposal | Everything, step: int) -> Scores:
-        """Logits of the batch's targets and candidates; the result is passed to ``loss`` and then to ``update``."""
+        """Compute the logits of the batch's targets and candidates; call ``loss`` and then ``update`` on the result."""
         return score(self, query, proposal, step)
 
     # ------------------------------------------------------------ ranking
 
     def blocks(self, num_rows: int) -> list[tuple[int, int]]:
-        """Ranges of classes whose logits for ``num_rows`` rows make one block."""
+        """Return ranges (first, end) of classes whose logits for ``num_rows`` rows make one block."""
         width = max(256, min(self.num_classes, _BLOCK_ELEMENTS // max(1, num_rows)))
         return [(lo, min(lo + width, self.num_classes)) for lo in range(0, self.num_classes, width)]
 
     def query_vectors(self, hidden_BD: np.ndarray) -> np.ndarray:
-        """(B, D): what ``class_vectors`` are multiplied with to give logits, biases apart."""
+        """Return (B, D) vectors whose products with ``class_vectors`` are the logits without biases."""
         return hidden_BD if self.scale is None else Directions(hidden_BD, self.scale).scaled_BD
 
     def class_vectors(self) -> np.ndarray:
-        """(N, D): the rows of the class matrix as logits see them; a copy where they are normalised."""
+        """Return the class vectors that logits are products with, (N, D); a copy if they are normalised."""
         weights = self.table.weights
         if self.scale is None:
             return weights
@@ -59,7 +59,7 @@ class OutputLayer:
         return weights / np.maximum(norm_N1, LEAST_NORM)
 
     def block_logits(self, hidden_BD: np.ndarray, lo: int, hi: int, out_BC: np.ndarray) -> None:
-        """Logits of the classes lo to hi; rows must be current."""
+        """Write the logits of the classes lo to hi - 1 to ``out_BC``. Rows must be current."""
         bias, weights = _as_tensor(self.table.bias_view[lo:hi]), _as_tensor(self.table.weights[lo:hi])
         if self.scale is None:
             torch.addmm(bias, _as_tensor(hidden_BD), weights.t(), out=_as_tensor(out_BC))
@@ -69,10 +69,10 @@ class OutputLayer:
         torch.mm(_as_tensor(hidden_BD), weights.t(), out=_as_tensor(out_BC)).div_(norm).add_(bias)
 
     def cross_entropy(self, hidden_BD: np.ndarray, target_B: np.ndarray, *, by_magnitude: bool = False) -> np.ndarray:
-        """(B,) float64: -log softmax of each row's target over all classes (``by_magnitude``: of absolute logits).
+        """Return -log softmax over all classes of each row's target, (B,) float64 in nats.
 
-        Exponentials are float32, sums over classes and what follows float64. Rows must be current (``table.read``).
-        Not finite where a logit is not.
+        ``by_magnitude``: take absolute logits. Exponentials are float32; sums over classes and all after them are
+        float64. A result is not finite if a logit of its row is not. Rows must be current (``table.read``).
         """
         rows = len(hidden_BD)
         top_B = np.full(rows, -np.inf)
@@ -89,16 +89,17 @@ class OutputLayer:
             logits.sub_(highest[:, None]).exp_()
             block_sum_B, highest_B = logits.sum(dim=1, dtype=torch.float64).numpy(), highest.double().numpy()
             new_top_B = np.maximum(top_B, highest_B)
-            with np.errstate(invalid="ignore"):  # of logits that are not finite
+            with np.errstate(invalid="ignore"):  # logits that are not finite give nan, on purpose
                 sum_B = sum_B * np.exp(top_B - new_top_B) + block_sum_B * np.exp(highest_B - new_top_B)
             top_B = new_top_B
         with np.errstate(invalid="ignore"):
             return top_B - target_logit_B + np.log(sum_B)
 
     def largest(self, hidden_BD: np.ndarray, k: int, *, ranked: bool = True, by_magnitude: bool = False) -> np.ndarray:
-        """(B, k) int32 ids of the k largest logits (``by_magnitude``: absolute values), ties by lower id.
+        """Return the ids of the k largest logits, (B, k) int32; of equal logits the lower id wins.
 
-        Best first, or by ascending id when not ``ranked``. Rows must be current (``table.read``).
+        They are best first, or by ascending id if not ``ranked``. ``by_magnitude``: compare absolute values. Rows must
+        be current (``table.read``).
         """
         rows = len(hidden_BD)
         width = 2 * k + 64

@@ -1,8 +1,8 @@
-"""The head of a network with one output: linear regression by squared loss, two classes by logistic loss.
+"""Build the head of a network with one output: linear regression by squared loss, or two classes by logistic loss.
 
-There is no class matrix and nothing is sampled: prediction = h . w + b, one row of weights.
+There is no class matrix, and nothing is sampled: prediction = h . w + b, with one row of weights.
 
-Legend: B rows of a batch, D hidden size.
+Legend: B rows of a batch, D hidden size, U distinct rows of weights (here 1).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,25 +18,28 @@ _THE_ROW = np.zeros(1, dtype=np.int32)
 
 
 class ResponseBatch(Protocol):
-    """A batch whose rows have one number each to predict."""
+    """Describe a batch whose rows have one number each to predict."""
 
     @property
     def response_B(self) -> np.ndarray:
-        """(B,) float32: any number under squared loss, 0 or 1 under logistic loss."""
+        """Return the numbers to predict, (B,) float32: any number for squared loss, 0 or 1 for logistic loss."""
 
     @property
     def weight_B(self) -> np.ndarray | None:
-        """(B,) float32 factors of the rows' losses; None: 1 / B each."""
+        """Return the factors of the rows' losses, (B,) float32; None: 1 / B each."""
 
 
 def squared_loss(prediction_B: np.ndarray, response_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (prediction - response)^2 of each row and its derivative with regard to the prediction, float64."""
+    """Return (prediction - response)^2 of each row and its derivative by the prediction, both (B,) float64."""
     residual_B = prediction_B.astype(np.float64) - response_B
     return residual_B**2, 2 * residual_B
 
 
 def logistic_loss(prediction_B: np.ndarray, response_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return -log of the response's probability, sigmoid(prediction) being that of 1, and its derivative, float64."""
+    """Return -log of the response's probability and its derivative by the prediction, both (B,) float64.
+
+    sigmoid(prediction) is the probability of the response 1.
+    """
     x_B = prediction_B.astype(np.float64)
     small_B = np.exp(-np.abs(x_B))
     sigmoid_B = np.where(x_B >= 0, 1, small_B) / (1 + small_B)
@@ -47,7 +50,7 @@ LOSSES = {"squared": squared_loss, "logistic": logistic_loss}
 
 
 class ScalarScores:
-    """A batch scored by the head of one output."""
+    """Hold a batch that the head of one output has scored."""
 
     candidates_per_row = 0.0
     touched_U = _THE_ROW
@@ -62,7 +65,7 @@ class ScalarScores:
         self._grad_B = (weight_B * slope_B).astype(np.float32)
 
     def gradients(self) -> tuple[RowGradient, np.ndarray]:
-        """Return the gradient of the row of weights, not applied, and that of the hidden states (B, D)."""
+        """Return the gradient of the row of weights, without applying it, and that of the hidden states (B, D)."""
         table, grad_B = self.head.table, self._grad_B
         gradient = RowGradient(
             table=table,
@@ -73,14 +76,14 @@ class ScalarScores:
         return gradient, grad_B[:, None] * table.weights[0]
 
     def update(self) -> np.ndarray:
-        """Apply the gradient; return that of the hidden states (B, D), as they met the weights before the step."""
+        """Apply the gradient; return that of the hidden states (B, D), taken at the weights before the step."""
         gradient, grad_hidden_BD = self.gradients()
         gradient.apply(self.step)
         return grad_hidden_BD
 
 
 class ScalarHead:
-    """One output on the hidden states, which starts at 0."""
+    """Predict one number from the hidden states; the prediction starts at 0."""
 
     def __init__(self, *, dim: int, loss: ScalarLoss, optimizer: OptimizerConfig) -> None:
         self.loss = loss
@@ -88,11 +91,11 @@ class ScalarHead:
 
     @property
     def tables(self) -> Sequence[RowTable]:
-        """The row of weights."""
+        """Return the row of weights, as the only table."""
         return (self.table,)
 
     def predict(self, hidden_BD: np.ndarray) -> np.ndarray:
-        """(B,) float32 outputs; under logistic loss log odds."""
+        """Return the outputs, (B,) float32; under logistic loss they are log odds."""
         # einsum sums in one fixed order, whatever number of threads NumPy's BLAS has.
         return np.einsum("bd,d->b", hidden_BD, self.table.weights[0]) + self.table.bias[0, 0]
 
@@ -107,22 +110,22 @@ class ScalarHead:
 
     @property
     def chosen(self) -> Mapping[str, str]:
-        """Nothing: no setting of this head reads ``auto``."""
+        """Return nothing: no setting of this head reads ``auto``."""
         return {}
 
     def about(self) -> dict[str, Any]:
-        """Nothing: there is no sampler to tell of."""
+        """Return nothing: there is no sampler to tell of."""
         return {}
 
     def is_finite(self, hidden_BD: np.ndarray) -> bool:
-        """Whether all outputs for these hidden states are numbers."""
+        """Tell whether all outputs for these hidden states are finite."""
         return bool(np.isfinite(self.predict(hidden_BD)).all())
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """The row of weights with its optimizer state, under ``output.``."""
+        """Return the row of weights with its optimizer state, under ``output.``."""
         return {f"output.{name}": array for name, array in self.table.state_dict().items()}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore what ``state_dict`` gave."""
+        """Restore what ``state_dict`` returned."""
         prefix = "output."
         self.table.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})

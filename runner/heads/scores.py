@@ -1,20 +1,21 @@
-"""From a proposal to losses, gradients and updates of the class matrix.
+"""Turn a proposal into losses, gradients and updates of the class matrix.
 
-Three kinds of proposal, one interface (``runner.contracts.Scores``):
+Three kinds of proposal have the same interface (``runner.contracts.Scores``):
 
 - everything: blocks of classes that never leave the cache (``kernels.full_softmax``);
 - shared candidates: dense products for the batch;
-- candidates of each row: (row, class) pairs grouped by class, so that a class row is read once to score and once
-  to update, in ascending order, whatever the number of rows that want it.
+- candidates of each row: (row, class) pairs grouped by class. A class row is read once to score and once to update, in
+  ascending order, however many rows have it as a candidate.
 
-A normalised layer (RF-softmax) has logits scale * (h / |h|) . (w / |w|): the hidden states' part is done here, before
-scores and after gradients; the class rows' part in the kernels that read them (``least_norm``). Its biases are
-constants.
+A normalised layer (RF-softmax) has logits scale * (h / |h|) . (w / |w|). This module normalises the hidden states,
+before scores and after gradients; the kernels that read class rows normalise those (``least_norm``). The biases of such
+a layer are constant.
 
 @inproceedings{rawat2019sampled, title={Sampled Softmax with Random Fourier Features}, author={Rawat, Ankit Singh and
 Chen, Jiecao and Yu, Felix X. and Suresh, Ananda Theertha and Kumar, Sanjiv}, booktitle={NeurIPS}, year={2019}}
 
-Legend: B rows of a batch, D hidden size, P targets of the batch, M shared candidates, N candidates of all rows.
+Legend: B rows of a batch, D hidden size, P targets of the batch, M shared candidates, N candidates of all rows (in
+``row_N`` and ``logits_N`` after the targets; classes in ``stored_NB``), U distinct classes, S shifts of stored logits.
 """
 
 import math
@@ -34,13 +35,13 @@ from runner.optimizers import RowGradient, RowTable
 
 
 class Scratch:
-    """Named float32 buffers that live on from step to step: fresh memory costs more than what is computed in it."""
+    """Keep named float32 buffers from step to step, because fresh memory costs more than the computation in it."""
 
     def __init__(self) -> None:
         self._held: dict[str, np.ndarray] = {}
 
     def take(self, name: str, *shape: int) -> np.ndarray:
-        """An array of undefined contents; whatever was taken under this name before is overwritten."""
+        """Return a float32 array of undefined contents. It overwrites what was taken under this name before."""
         size = math.prod(shape)
         if name not in self._held or len(self._held[name]) < size:
             self._held[name] = np.empty(size, dtype=np.float32)
@@ -48,7 +49,7 @@ class Scratch:
 
 
 class Directions:
-    """scale * h / |h| for the hidden states of a batch, and the way back for gradients."""
+    """Compute scale * h / |h| for the hidden states of a batch, and carry gradients back through it."""
 
     def __init__(self, hidden_BD: np.ndarray, scale: float) -> None:
         norm_B1 = np.linalg.norm(hidden_BD, axis=1, keepdims=True)
@@ -59,13 +60,13 @@ class Directions:
         self.scaled_BD = self._scale * self._unit_BD
 
     def back(self, grad_BD: np.ndarray) -> np.ndarray:
-        """Gradient of the hidden states from that of ``scaled_BD``: scale (G - u (u . G)) / |h|."""
+        """Return the hidden states' gradient, scale (G - u (u . G)) / |h|, for the gradient G of ``scaled_BD``."""
         along_B1 = (self._unit_BD * grad_BD).sum(axis=1, keepdims=True)
         return self._scale * self._inverse_B1 * (grad_BD - along_B1 * self._unit_BD)
 
 
 class ClassMatrix(Protocol):
-    """What scoring needs of the output layer."""
+    """Describe what scoring needs of the output layer."""
 
     table: RowTable
     scratch: Scratch
@@ -75,7 +76,7 @@ class ClassMatrix(Protocol):
 
 
 def score(layer: ClassMatrix, query: Query, proposal: Proposal | Everything, step: int) -> Scores:
-    """Logits of the batch's targets and candidates."""
+    """Compute the logits of the batch's targets and of its candidates, listed or all classes."""
     if isinstance(proposal, Proposal):
         return score_candidates(layer, query, proposal, step)
     layer.table.before_step(step)
@@ -87,7 +88,7 @@ def score(layer: ClassMatrix, query: Query, proposal: Proposal | Everything, ste
 
 
 def score_candidates(layer: ClassMatrix, query: Query, proposal: Proposal, step: int) -> CandidateScores:
-    """Logits of the batch's targets and of listed candidates, shared by the batch or each row's own."""
+    """Compute the logits of the batch's targets and of listed candidates, shared by the batch or each row's own."""
     layer.table.before_step(step)
     kind = _SharedScores if proposal.is_shared else _PairScores
     if layer.scale is None:
@@ -98,12 +99,12 @@ def score_candidates(layer: ClassMatrix, query: Query, proposal: Proposal, step:
 
 
 def _equal_weights(query: Query) -> np.ndarray:
-    """(B,) float32: 1 / B."""
+    """Return 1 / B for each row, (B,) float32."""
     return np.full(query.num_rows, np.float32(1.0 / query.num_rows), dtype=np.float32)
 
 
 class _DirectionScores:
-    """Scores of scale * h / |h|; only the gradient that leaves is that of h."""
+    """Score the vectors scale * h / |h|, but return the gradient of h."""
 
     def __init__(self, directions: Directions, scores: Scores) -> None:
         self.directions, self.scores = directions, scores
@@ -133,7 +134,7 @@ class _DirectionCandidateScores(_DirectionScores):
 
 
 class _EverythingScores:
-    """Full softmax: log partition in a first pass over blocks of classes, gradients and update in a second."""
+    """Compute full softmax: log partition in a first pass over blocks of classes, gradients and update in a second."""
 
     def __init__(self, layer: ClassMatrix, query: Query, proposal: Everything, step: int) -> None:
         self.layer, self.query, self.step = layer, query, step
@@ -146,7 +147,7 @@ class _EverythingScores:
         log_partition = self.kernels.log_partition(
             table.weights, table.bias, self.panels, layer.least_norm, *self.stored
         )
-        # Rows that only pad the batch get no gradient, nor do rows without a target.
+        # Rows that only pad the batch get no gradient; neither do rows without a target.
         log_partition[rows:] = np.inf
         log_partition[:rows][np.diff(query.target_indptr_B1) == 0] = np.inf
         self.log_partition_B = log_partition
@@ -156,7 +157,7 @@ class _EverythingScores:
         table.score(self.groups, query.hidden_BD, query.row_P, self.target_logit_P, layer.least_norm)
 
     def _room_for_logits(self) -> tuple[np.ndarray, np.ndarray]:
-        """``stored_NB`` and ``shift_SB`` of the kernels, in memory that lives on."""
+        """Return ``stored_NB`` and ``shift_SB`` for the kernels, in memory that is kept from step to step."""
         take, classes, rows = self.layer.scratch.take, self.layer.num_classes, len(self.padded_BD)
         halves = take("logits of all classes", classes, rows // 2)  # two bfloat16 a float32; padded rows are even
         return halves.view(np.uint16), take("highest logits", full_softmax.num_shifts(classes), rows)
@@ -168,7 +169,7 @@ class _EverythingScores:
     def loss(
         self, loss: LossConfig, log_count_P: np.ndarray | None = None, weight_B: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return the cross-entropy of each row (B,); with every count 1 there is nothing to correct."""
+        """Return the cross-entropy of each row, (B,) float32. Every count is 1, so there is nothing to correct."""
         self.weight_B = weight_B
         rows = self.query.num_rows
         counts = np.diff(self.query.target_indptr_B1)
@@ -206,7 +207,7 @@ class _EverythingScores:
 
 
 class _PairScores:
-    """Targets and each row's own candidates as (row, class) pairs."""
+    """Score targets and each row's own candidates as (row, class) pairs."""
 
     def __init__(self, layer: ClassMatrix, query: Query, proposal: Proposal, step: int) -> None:
         self.layer, self.query, self.proposal, self.step = layer, query, proposal, step
@@ -265,12 +266,12 @@ class _PairScores:
 
 
 class _SharedScores:
-    """Targets as (row, class) pairs, candidates of the whole batch by dense products."""
+    """Score targets as (row, class) pairs, and the whole batch's candidates by dense products."""
 
     def __init__(self, layer: ClassMatrix, query: Query, proposal: Proposal, step: int) -> None:
         self.layer, self.query, self.proposal, self.step = layer, query, proposal, step
         table, take, ids_M = layer.table, layer.scratch.take, proposal.ids_N
-        # For the update, shared candidates are pairs with sources B, B+1, ...: the rows of their dense gradient.
+        # In the update, shared candidates are pairs with the sources B, B + 1, ..., the rows of their dense gradient.
         self.groups = group_by_id(np.concatenate([query.targets_P, ids_M]), layer.num_classes)
         table.read_for_update(self.groups[1], step)
         self.target_P = np.empty(len(query.targets_P), dtype=np.float32)
@@ -300,7 +301,7 @@ class _SharedScores:
         negative = [loss_kernels.magnitudes(logits) for logits in signed]
         log_count_M = proposal.log_expected_count_N if loss.corrects_candidates else None
         target_indptr_B1 = query.target_indptr_B1
-        # Rows without targets have no hits.
+        # To mask no hits, pretend that the rows have no targets.
         hits_B1 = (
             target_indptr_B1 if loss.masks_hits_where(distinct=proposal.distinct) else np.zeros_like(target_indptr_B1)
         )

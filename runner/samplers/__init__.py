@@ -1,4 +1,4 @@
-"""All samplers by name. A new sampler is one module, one YAML in conf/sampler, one line here."""
+"""List all samplers by name. A new sampler needs one module, one YAML in conf/sampler and one line here."""
 
 from runner.samplers.base import Sampler, SamplerConfig
 from runner.samplers.full import FullConfig

@@ -1,9 +1,10 @@
-"""Hash tables that follow the class matrix: what every LSH sampler stands on.
+"""Keep hash tables that follow the class matrix; every LSH sampler is built on them.
 
-Class vectors lie in L tables keyed by K concatenated hashes (LNS paper, Algorithm 2; ``structures.hash_index``). After
-a step the touched classes are remembered; when a refresh is due, the index follows those that moved (Algorithm 5).
+L tables, each keyed by K concatenated hashes, hold the class vectors (LNS paper, Algorithm 2;
+``structures.hash_index``). The sampler remembers the classes that each step touched. When a refresh is due, it moves
+those that changed to their new buckets (Algorithm 5).
 
-Legend: L tables, B rows of a batch, U distinct classes.
+Legend: L tables, B rows of a batch, D hidden size, U distinct classes.
 """
 
 from collections.abc import Mapping
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
 @njit(cache=True, inline="always")
 def window_of_bucket(start, table, code, max_per_bucket, key):
-    """Begin and size of a bucket, and where in it to start reading.
+    """Return a bucket's begin and size, and the offset in it at which to start reading.
 
-    A full bucket is read as a window at a random place, so that each member is as likely.
+    Of a bucket above the cap only a window is read. It starts at a random place, so every member is equally likely.
     """
     begin = np.int64(start[table, code])
     size = np.int64(start[table, code + 1]) - begin
@@ -43,11 +44,12 @@ def window_of_bucket(start, table, code, max_per_bucket, key):
 def draw_outside(ids, length, goal, num_classes, count, key):
     """Append classes drawn uniformly without replacement from those with count 0, until there are ``goal``.
 
-    ``ids[:length]`` are those with a count; drawn ones get one, which the caller takes back. Returns goal.
+    ``ids[:length]`` are the classes that have a count already. Drawn classes may get a count too; the caller resets
+    the counts. Return ``goal``.
     """
     draw = 0
     if 2 * goal > num_classes:
-        # Rejection would be slow: walk the classes outside once, keeping a uniform subset.
+        # Rejection would be slow: walk the classes with count 0 once and keep a uniform subset.
         left = num_classes - length
         for candidate in range(num_classes):
             if count[candidate] == 0:
@@ -68,14 +70,15 @@ def draw_outside(ids, length, goal, num_classes, count, key):
 
 @dataclass(frozen=True, kw_only=True)
 class HashedConfig(SamplerConfig):
-    """The tables and when they follow the weights.
+    """Hold the settings of the hash tables and of their refreshes.
 
+    K, L: hashes per table, and tables.
     hash: ``simhash`` (K sign bits) or ``dwta`` (K winners among ``bin_size`` coordinates).
-    center: hash class vectors minus their mean. The mean adds the same to every logit, so the softmax does not see it,
-    but training makes it large and then all vectors look alike to a hash of angles. A normalised layer's logits are
-    cosines, which the mean does change: there vectors are hashed as they are.
-    refresh_every_steps: steps until the tables are first rebuilt; each following interval is refresh_growth times as
-    long.
+    center: hash class vectors minus their mean. The mean adds the same number to every logit, so the softmax ignores
+    it. But training makes the mean large, and a hash of angles then finds all vectors alike. In a normalised layer
+    logits are cosines, which the mean does change: there vectors are hashed uncentred.
+    refresh_every_steps: steps until the first refresh of the tables; each following interval is ``refresh_growth``
+    times as long as the one before.
     """
 
     random_tables: ClassVar[bool] = True
@@ -89,7 +92,7 @@ class HashedConfig(SamplerConfig):
 
     def __post_init__(self) -> None:
         HASH_FAMILIES[self.hash].check(self.K, self.bin_size)
-        if self.hash == "simhash":  # dwta folds its codes to the number of classes, simhash does not
+        if self.hash == "simhash":  # dwta folds its codes to fit the number of classes, simhash does not
             require(self.L * 2**self.K <= 2**28, "sampler.L times 2^sampler.K must be at most 2^28 buckets (1 GB)")
         require(1 <= self.L <= 4096, "sampler.L must lie in [1, 4096]")
         require(self.refresh_every_steps >= 1, "sampler.refresh_every_steps must be at least 1 step")
@@ -97,7 +100,7 @@ class HashedConfig(SamplerConfig):
 
 
 class Hashed(Sampler):
-    """A hash index of the class matrix and its schedule of refreshes; subclasses draw from its tables."""
+    """Hold a hash index of the class matrix and its schedule of refreshes; subclasses draw from its tables."""
 
     def __init__(self, config: HashedConfig, layer: "OutputLayer", seed: int) -> None:
         self.config = config
@@ -114,11 +117,11 @@ class Hashed(Sampler):
 
     @property
     def tables(self) -> BucketTables:
-        """The index's buckets."""
+        """Return the index's buckets."""
         return self.index.tables
 
     def hidden_codes(self, query: Query) -> np.ndarray:
-        """(L, B) uint32: the buckets that the hidden states fall into."""
+        """Return the bucket of each hidden state in each table, (L, B) uint32."""
         return self.index.codes_of(query.hidden_BD)
 
     def note_touched(self, rows_U: np.ndarray, step: int) -> None:
@@ -126,7 +129,7 @@ class Hashed(Sampler):
         self.classes.note_touched(rows_U, step)
 
     def refresh(self, query: Query, step: int, touched_U: np.ndarray) -> bool:
-        """Rebuild when the schedule says so."""
+        """Note the touched classes; rebuild the tables when the schedule says so."""
         self.note_touched(touched_U, step)
         if step < self.next_refresh:
             return False
@@ -137,7 +140,7 @@ class Hashed(Sampler):
         return True
 
     def rebuild(self, step: int) -> None:
-        """Let the tables follow the class vectors as of the end of ``step``."""
+        """Bring the tables up to the class vectors at the end of ``step``."""
         self.index.rebuild(step)
 
     @property

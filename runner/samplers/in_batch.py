@@ -1,15 +1,19 @@
-"""In-batch negatives: every row's candidates are the targets of the batch's other rows.
+"""Use in-batch negatives: every row's candidates are the targets of the batch's other rows.
 
-No draw is made: the batch is the draw. Batches are random subsets of the training rows (an epoch visits each once), so
-class i with c_i training positives among R rows stands in a batch of B, one row of which is given and does not have
-it, unless the other B - 1 rows all miss it: its expected count is 1 - C(R-1-c_i, B-1) / C(R-1, B-1), the same for all
-rows. Two-tower recommenders' logQ correction (Yi et al. 2019) is its first order, B c_i / R.
+The sampler draws nothing: the batch is the draw. Batches are random subsets of the training rows, each of which an
+epoch visits once. Take a row that does not have class i. The other B - 1 rows of its batch come from the R - 1 other
+training rows, c_i of which have the class. So the class is in the batch unless all B - 1 rows miss it: its expected
+count is 1 - C(R-1-c_i, B-1) / C(R-1, B-1), the same for all rows. The logQ correction of two-tower recommenders (Yi et
+al. 2019) is its first-order approximation, B c_i / R.
 
-A class without training positives never comes up in training, so it is never pushed down; it is stated as if it had one
-(batches of other rows may hold it). A batch of one row has no negatives.
+A class without training positives never comes up in training, so it is never pushed down. Its count is stated as if it
+had one positive, because batches of other rows may hold it. A batch of one row has no negatives.
 
 @inproceedings{yi2019sampling, title={Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations},
 author={Yi, Xinyang and others}, booktitle={RecSys}, year={2019}}
+
+Legend: B rows of a batch, N classes (in a ``Proposal``: candidates), M ids, P targets of the batch, U distinct numbers
+of positives, J draws of other rows.
 """
 
 from dataclasses import dataclass
@@ -28,9 +32,9 @@ _CERTAIN = 1 - 1e-15
 
 @dataclass(frozen=True, kw_only=True)
 class InBatchConfig(SamplerConfig):
-    """Nothing to set: there are as many candidates as the batch has distinct targets."""
+    """Configure in-batch negatives; nothing is to set, as the batch's distinct targets are the candidates."""
 
-    # A partition estimate has no hits masked, and a row's own targets are certain to stand in its batch.
+    # partition_estimate masks no hits, but a row's own targets are in its batch for certain, not by chance.
     losses: ClassVar[tuple[str, ...]] = tuple(name for name in SamplerConfig.losses if name != "partition_estimate")
     is_the_batch: ClassVar[bool] = True
     by_chance: ClassVar[bool] = False
@@ -40,17 +44,20 @@ class InBatchConfig(SamplerConfig):
 
 
 class InBatch(Sampler):
+    """Propose the batch's distinct targets to all its rows."""
+
     def __init__(self, training: TrainingFacts) -> None:
         self.training = training
-        self._log_counts: dict[int, np.ndarray] = {}  # by rows of the batch; an epoch's last batch may be smaller
+        self._log_counts: dict[int, np.ndarray] = {}  # by number of rows: an epoch's last batch may be smaller
 
     def _log_count_N(self, num_rows: int) -> np.ndarray:
         if num_rows not in self._log_counts:
             others = max(1, self.training.num_rows - 1)
-            # A batch of one is stated as one of two, so that its (masked) targets have a finite count.
+            # A batch of one row is treated as one of two, so that its (masked) targets have a finite log count.
             drawn = min(max(num_rows, 2) - 1, others)
             having_U, position_N = np.unique(np.maximum(self.training.label_counts_N, 1), return_inverse=True)
-            # P(no draw has the class) = product over draws j of 1 - c / (others - j); 0 where draws must meet it.
+            # P(no draw has the class) = product over draws j of 1 - c / (others - j), which is 0 where too few rows
+            # lack the class.
             left_J = others - np.arange(drawn, dtype=np.float64)
             log_miss_U = np.array([np.log1p(-np.minimum(c / left_J, _CERTAIN)).sum() for c in having_U.astype(float)])
             self._log_counts[num_rows] = np.log(-np.expm1(log_miss_U)).astype(np.float32)[position_N]

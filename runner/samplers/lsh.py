@@ -1,18 +1,20 @@
-"""LNS: locality-sensitive negative sampling, querying with the hidden state or with the true class's vector.
+"""Draw locality-sensitive negatives (LNS), queried with the hidden state or with the true class's vector.
 
-Class vectors lie in L hash tables keyed by K concatenated hashes (Algorithm 2). A row's candidates are the
-union S of the buckets its query falls into, read table by table until |S| exceeds the sparsity budget
-(Algorithms 3 and 4), plus a tail T of classes drawn uniformly without replacement from outside S.
+L hash tables, each keyed by K concatenated hashes, hold the class vectors (Algorithm 2). A row's candidates are the
+union S of the buckets that its query falls into, read table by table until |S| exceeds the sparsity budget
+(Algorithms 3 and 4). To these the sampler adds a tail T of classes drawn uniformly without replacement from outside S.
 
-Expected counts, given the tables: 1 for S, |T| / (n - |S|) for every other class. That is exact for any tables,
-bucket cap and budget, because T is drawn independently of how S came about, so with at least one tail class
-the corrected partition estimate is unbiased. A tail drawn from a static distribution instead
-(``tail_distribution``) gives each class outside S that distribution's own count. The LNS paper uses no correction
-(``loss=active_set``).
+Given the tables, the expected count is 1 for classes in S and |T| / (n - |S|) for every other class. That is exact for
+any tables, bucket cap and budget, because the draw of T does not depend on how S was found. So with at least one tail
+class the corrected partition estimate is unbiased. If ``tail_distribution`` names a static distribution, a class
+outside S has that distribution's own expected count instead. The LNS paper uses no correction (``loss=active_set``).
 
 @inproceedings{daghaghi2021tale, title={A Tale of Two Efficient and Informative Negative Sampling
 Distributions}, author={Daghaghi, Shabnam and Medini, Tharun and Meisburger, Nicholas and Chen, Beidi and
 Zhao, Mengnan and Shrivastava, Anshumali}, booktitle={ICML}, year={2021}}
+
+Legend: B rows, L tables, Q queries of all rows, M most candidates of a row or ids that a caller asks for, P targets of
+all rows, N candidates of all rows (classes in ``log_count_N`` of a static distribution).
 """
 
 from abc import abstractmethod
@@ -37,7 +39,10 @@ if TYPE_CHECKING:
 
 @njit(cache=True)
 def _keep_most_met(ids, length, keep, count, by_count):
-    """Move the ``keep`` classes met in most buckets to the front of ids, in the order found; forget the others."""
+    """Move the ``keep`` classes met in most buckets to the front of ids, in the order found; return how many are kept.
+
+    The others lose their count.
+    """
     by_count[:] = 0
     for i in range(length):
         by_count[count[ids[i]]] += 1
@@ -64,9 +69,9 @@ def _retrieve(
     codes_LQ, query_indptr_B1, start, members, max_per_bucket, budget, max_retrieved, min_candidates, tail, seed, step,
     count, ids_BM,
 ):  # fmt: skip
-    """Fill ids_BM with S then T for each row; return |S| and |S| + |T|.
+    """Fill ids_BM with S and then T for each row; return |S| and |S| + |T| of each row.
 
-    count: (workers, n) uint8 zeros, left as zeros; meanwhile, in how many of the row's buckets a class was met.
+    count: (workers, n) uint8 zeros, left as zeros. Meanwhile it holds in how many of the row's buckets a class was met.
     """
     rows = ids_BM.shape[0]
     num_classes = members.shape[1]
@@ -79,12 +84,12 @@ def _retrieve(
         for row in range(worker * rows // workers, (worker + 1) * rows // workers):
             key = rng.stream(seed, rng.SAMPLE, step, row)
             length = 0
-            # Buckets lie anywhere in memory: ask for all of them before the first is needed.
+            # Buckets are scattered over memory: prefetch all of them before the first is read.
             for table in range(num_tables):
                 for query in range(query_indptr_B1[row], query_indptr_B1[row + 1]):
                     begin, size, offset = window_of_bucket(start, table, codes_LQ[table, query], max_per_bucket, key)
                     prefetch_element(members, table, begin + offset)
-            # Start anywhere, so that what the budget or ties cut off is not always from the same tables.
+            # Start at a random table, so that the budget and ties do not always cut off the same tables.
             first = rng.below(rng.word(key, -1 - num_tables), num_tables)
             for turn in range(num_tables):
                 table = first + turn if first + turn < num_tables else first + turn - num_tables
@@ -129,7 +134,10 @@ def _flatten(ids_BM, num_hits, indptr, num_classes, ids_N, log_count_N):
 
 @njit(cache=True, parallel=True)
 def _target_counts(target_indptr_B1, targets_P, indptr_B1, ids_N, log_count_N, log_tail_P, out_P):
-    """out = 0 for targets among the retrieved, the tail's log count for others; one range of ids serves all rows."""
+    """Set ``out_P`` to 0 for targets that were retrieved and to the tail's log count for the others.
+
+    Where ``indptr_B1`` has one range of ids, all rows share it.
+    """
     for row in prange(target_indptr_B1.shape[0] - 1):
         begin, end = indptr_B1[0], indptr_B1[1]
         if indptr_B1.shape[0] > 2:
@@ -147,12 +155,12 @@ def _target_counts(target_indptr_B1, targets_P, indptr_B1, ids_N, log_count_N, l
 
 _EVERY_BUCKET = {"max_per_bucket": 120, "sparsity_budget": 1.0, "min_candidates": 1, "refresh_every_steps": 3}
 _CONTRACT_CASES: dict[str, dict[str, Any]] = {
-    # Whole buckets and no budget: what is retrieved is the same at each step.
+    # Whole buckets and no budget: every step retrieves the same classes.
     "simhash": {**_EVERY_BUCKET, "K": 4, "L": 3, "min_candidates": 20, "num_tail": 15},
     "dwta": {
         **_EVERY_BUCKET, "hash": "dwta", "K": 2, "L": 3, "bin_size": 4, "min_candidates": 20, "num_tail": 15,
     },
-    # Buckets above the cap, tables above the budget.
+    # Some buckets exceed the cap, and the tables together exceed the budget.
     "simhash_capped": {
         "K": 2, "L": 4, "max_per_bucket": 4, "sparsity_budget": 0.05, "min_candidates": 30, "num_tail": 5,
         "refresh_every_steps": 3,
@@ -162,7 +170,7 @@ _CONTRACT_CASES: dict[str, dict[str, Any]] = {
         "min_candidates": 1, "num_tail": 90, "refresh_every_steps": 3,
     },
     "shared": {**_EVERY_BUCKET, "K": 5, "L": 2, "num_tail": 15, "shared": True},
-    # A tail only because little is retrieved.
+    # There is a tail only because few classes are retrieved.
     "shared_topped_up": {
         "K": 7, "L": 1, "max_per_bucket": 4, "sparsity_budget": 0.1, "min_candidates": 60, "num_tail": 0,
         "shared": True, "refresh_every_steps": 3,
@@ -184,14 +192,17 @@ _CONTRACT_CASES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class LshConfig(HashedConfig):
-    """Settings of both LNS samplers; K and L are the paper's.
+    """Hold the settings of both LNS samplers; K and L are the paper's.
 
-    max_per_bucket: most ids read from one bucket. sparsity_budget: stop reading tables when |S| / n exceeds it.
-    max_retrieved: of what a row retrieved, keep only so many classes, those met in most buckets.
-    min_candidates: rows with fewer retrieved classes are topped up uniformly. num_tail: always add at
-    least so many uniform ones. shared: one proposal for the batch, the union of what its rows retrieved and one tail;
-    every row then meets the others' hard classes too, in dense products. tail_distribution: what a shared tail is drawn
-    from; other than uniform, it has num_tail draws with their own expected counts.
+    max_per_bucket: most ids read from one bucket.
+    sparsity_budget: stop reading tables when |S| / n exceeds it.
+    max_retrieved: keep at most this many of the classes that a row retrieved, those met in most buckets; None: all.
+    min_candidates: top up a row that retrieved fewer classes, by uniform draws.
+    num_tail: always add at least this many uniform draws.
+    shared: make one proposal for the batch, the union of what its rows retrieved and one tail. Every row then meets the
+    other rows' hard classes too, in dense products.
+    tail_distribution: the distribution of a shared tail. Other than ``uniform``, it makes ``num_tail`` draws with their
+    own expected counts.
     """
 
     losses: ClassVar[tuple[str, ...]] = customary("active_set", HashedConfig.losses)
@@ -214,7 +225,7 @@ class LshConfig(HashedConfig):
         require(self.num_tail >= 0, "sampler.num_tail must be 0 or more")
         if self.tail_distribution != "uniform":
             chosen = f"sampler.tail_distribution={self.tail_distribution}"
-            require(self.shared, f"{chosen} needs sampler.shared=true: a tail of each row is uniform")
+            require(self.shared, f"{chosen} needs sampler.shared=true; a tail of each row can only be uniform")
             require(self.num_tail >= 1, f"{chosen} needs sampler.num_tail of at least 1")
 
     @property
@@ -224,7 +235,7 @@ class LshConfig(HashedConfig):
     @property
     @abstractmethod
     def queries_with_label(self) -> bool:
-        """Whether the query is the true class's vector (LSH Label) or the hidden state (LSH Embedding)."""
+        """Tell whether to query with the true classes' vectors (LSH Label), not the hidden state (LSH Embedding)."""
 
     def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
         tail = None
@@ -238,20 +249,23 @@ class LshConfig(HashedConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LshEmbeddingConfig(LshConfig):
-    """LSH Embedding (Theorem 2): query with the hidden state."""
+    """Configure LSH Embedding (Theorem 2), which queries with the hidden state."""
 
     queries_with_label = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class LshLabelConfig(LshConfig):
-    """LSH Label (Theorem 1): query with the vectors of the row's true classes, whose codes are at hand."""
+    """Configure LSH Label (Theorem 1), which queries with the vectors of the row's true classes.
+
+    Their codes are already in the tables.
+    """
 
     queries_with_label = True
 
 
 class Lsh(Hashed):
-    """Bucket union plus a tail, over hash tables that follow the class matrix."""
+    """Propose the union of the query's buckets and a tail, from hash tables that follow the class matrix."""
 
     config: LshConfig
 
@@ -271,7 +285,7 @@ class Lsh(Hashed):
         config = self.config
         codes_LQ, query_indptr = self._query_codes(query)
         budget = int(config.sparsity_budget * self.num_classes)
-        # The last table read may overshoot the budget by one bucket for each of the row's queries.
+        # The last table that is read may exceed the budget by one bucket for each of the row's queries.
         most_of_a_table = config.max_per_bucket * int(np.diff(query_indptr).max(initial=1))
         union = min(self.num_classes, budget + 1 + most_of_a_table, config.L * most_of_a_table)
         width = min(self.num_classes, max(union + config.num_tail, config.min_candidates))
@@ -290,7 +304,7 @@ class Lsh(Hashed):
         return Proposal(ids_N=ids_N, log_expected_count_N=log_count_N, indptr_B1=indptr)
 
     def _share(self, ids_BM: np.ndarray, num_hits_B: np.ndarray, step: int) -> Proposal:
-        """One proposal for all rows: the union of what they retrieved, and a tail drawn outside of it."""
+        """Return one proposal for all rows: the union of what they retrieved, and a tail drawn from outside it."""
         hits = np.unique(np.concatenate([ids[:length] for ids, length in zip(ids_BM, num_hits_B, strict=True)]))
         if self._tail is None:
             tail, tail_log_count = self._uniform_outside(hits, step)
@@ -304,17 +318,20 @@ class Lsh(Hashed):
         return Proposal(ids_N=ids[order], log_expected_count_N=log_count[order])
 
     def _uniform_outside(self, hits: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Classes drawn without replacement from outside ``hits`` (ascending), and their log expected counts."""
+        """Draw classes without replacement from outside ``hits`` (ascending); return them and their log counts."""
         config = self.config
         outside = self.num_classes - len(hits)
         wanted = min(max(config.num_tail, config.min_candidates - len(hits)), outside)
-        # Positions among the classes outside, then the classes themselves: shift by the hits below.
+        # Draw positions among the classes outside, then shift each by the number of hits below it to get the class.
         position = np.sort(rng.generator(self.seed, rng.SAMPLE, step).choice(outside, wanted, replace=False))
         tail = position + np.searchsorted(hits - np.arange(len(hits)), position, side="right")
         return tail, np.full(wanted, np.log(max(wanted, 1) / max(outside, 1)), dtype=np.float32)
 
     def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> np.ndarray:
-        """As of the base class, without retrieving once more what the proposal already tells."""
+        """Return the log expected count of each target in its own row, (P,) float32.
+
+        It is read from the proposal, because ``Sampler.log_expected_count_of_targets`` would retrieve a second time.
+        """
         ids_N, log_count_N, indptr_B1 = proposal.ids_N, proposal.log_expected_count_N, proposal.indptr_B1
         if indptr_B1 is None:
             indptr_B1 = np.array([0, len(ids_N)], dtype=np.int64)

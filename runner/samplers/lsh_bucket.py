@@ -1,18 +1,21 @@
-"""Spring & Shrivastava's bucket sampler: a random table, then a random member of the query's bucket in it.
+"""Draw a random table, then a random member of the query's bucket in it (Spring & Shrivastava's bucket sampler).
 
-With fixed tables the probability of class i is known without any law of collisions: a draw takes one of the E tables
-whose bucket is not empty, each as likely, and a member of its bucket S_t, each as likely, so
-q_i = (1/E) sum_t [i in S_t] / |S_t|. A class that shares no bucket with the query can not be drawn from the tables (at
-K = 4, L = 16 a third of the classes orthogonal to it), so a ``uniform_share`` of the draws comes from all classes:
-q_i = (1 - u) (1/E) sum_t [i in S_t] / |S_t| + u / n, which is positive everywhere and makes the partition estimate
-unbiased for any tables. ``uniform_share: 0`` is the sampler as published; then its estimate is that of the classes
-it can reach. 16 tables of 4 bits are the baseline of the MIDX paper.
+For given tables the probability of class i is known exactly, without a law of collisions. A draw takes one of the E
+tables in which the query's bucket is not empty, all equally likely. Then it takes a member of that bucket S_t, all
+equally likely. So q_i = (1/E) sum_t [i in S_t] / |S_t|.
+
+The tables never give a class that shares no bucket with the query. At K = 4, L = 16 that holds for a third of the
+classes orthogonal to the query. So a share u (``uniform_share``) of the draws comes from all classes:
+q_i = (1 - u) (1/E) sum_t [i in S_t] / |S_t| + u / n. This is positive for every class and makes the partition estimate
+unbiased for any tables. ``uniform_share: 0`` is the sampler as published; its estimate then covers only the classes
+that it can reach. The MIDX paper's baseline has 16 tables of 4 bits.
 
 @article{spring2017new, title={A New Unbiased and Efficient Class of LSH-Based Samplers and Estimators for Partition
 Function Computation in Log-Linear Models}, author={Spring, Ryan and Shrivastava, Anshumali},
 journal={arXiv:1703.05160}, year={2017}}
 
-Legend: B rows, N classes, M draws a row, L tables.
+Legend: B rows, N classes (in a ``Proposal``: candidates of all rows), M draws a row or ids that a caller asks for,
+L tables.
 """
 
 from collections.abc import Mapping
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 
 @njit(cache=True, inline="always")
 def _share_of_bucket(class_codes_L, query_codes_LB, row, share_L):
-    """sum over tables of the probability that a draw takes this class from the table's bucket."""
+    """Sum over tables the probability that a draw takes this class from the table's bucket."""
     total = 0.0
     for table in range(class_codes_L.shape[0]):
         if class_codes_L[table] == query_codes_LB[table, row]:
@@ -44,9 +47,10 @@ def _share_of_bucket(class_codes_L, query_codes_LB, row, share_L):
 
 @njit(cache=True, inline="always")
 def _shares(query_codes_LB, row, start, uniform_share, share_L):
-    """Fill share_L: the probability that a draw takes a given member of the query's bucket of each table.
+    """Fill share_L with the probability that a draw takes a given member of the query's bucket in each table.
 
-    Returns the probability of a draw from all classes (1 where every bucket is empty) and how many are not empty.
+    Return the probability of a draw from all classes (1 where every bucket is empty) and the number of buckets that are
+    not empty.
     """
     occupied = 0
     for table in range(share_L.shape[0]):
@@ -74,7 +78,7 @@ def _draw(query_codes_LB, codes_NL, start, members, uniform_share, seed, step, i
             if rng.unit(where) < uniform:
                 candidate = rng.below(which, num_classes)
             else:
-                # Fresh bits of the same word say which of the tables that are not empty.
+                # Mix the same word into fresh bits, which choose one of the tables whose bucket is not empty.
                 left = rng.below(rng.mix(where), occupied)
                 table = 0
                 while share_L[table] == 0.0 or left > 0:
@@ -102,7 +106,7 @@ def _log_counts(query_codes_LB, codes_NL, start, uniform_share, num_samples, ids
 
 @dataclass(frozen=True, kw_only=True)
 class LshBucketConfig(HashedConfig):
-    """``num_samples`` draws a row, with replacement; ``uniform_share`` of them from all classes."""
+    """Set ``num_samples`` draws a row, with replacement, and ``uniform_share``, the share drawn from all classes."""
 
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "simhash": {"num_samples": 40, "K": 4, "L": 5, "refresh_every_steps": 3},
@@ -129,6 +133,8 @@ class LshBucketConfig(HashedConfig):
 
 
 class LshBucket(Hashed):
+    """Draw members of the query's buckets, and some classes uniformly."""
+
     config: LshBucketConfig
 
     def __init__(self, config: LshBucketConfig, layer: "OutputLayer", seed: int) -> None:
@@ -136,7 +142,7 @@ class LshBucket(Hashed):
         self._transpose_codes()
 
     def _transpose_codes(self) -> None:
-        # A class's codes side by side: stating its probability then costs one line of memory, not one a table.
+        # Keep a class's codes side by side: its probability then takes one cache line to compute, not one per table.
         self._codes_NL = np.ascontiguousarray(self.tables.codes.T)
 
     def rebuild(self, step: int) -> None:

@@ -1,17 +1,19 @@
-"""LSH Softmax: the k classes with the largest logits among those the tables retrieve, and a uniform tail.
+"""Propose the k largest logits among the classes that hash tables retrieve, and a uniform tail (LSH Softmax).
 
-S are the k nearest classes of the row (maximum inner product search by hashing: the union of the buckets its hidden
-state falls into, ranked by exact logit), T are l classes drawn uniformly without replacement from outside of S. The
-expected count is 1 in S and l / (n - |S|) elsewhere, so sum_S e^o + (n - |S|) / l sum_T e^o estimates the partition
-without bias whatever the tables found. The paper's loss is ``loss=partition_estimate``: -o_y + log of that estimate.
+S holds the k nearest classes of the row, found by maximum inner product search: the union of the buckets that its
+hidden state falls into, ranked by exact logit. T holds l classes drawn uniformly without replacement from outside S.
+The expected count is 1 in S and l / (n - |S|) elsewhere. So sum_S e^o + (n - |S|) / l sum_T e^o estimates the partition
+without bias, whatever the tables retrieve. The paper's loss is ``loss=partition_estimate``: -o_y + log of that
+estimate.
 
-The paper has k = 10 sqrt(n), l = sqrt(n), log2(n) bits a table and as many tables as recall asks for, and hashes the
-touched classes again after every step (``refresh_every_steps: 1``, ``refresh_growth: 1``).
+The paper takes k = 10 sqrt(n), l = sqrt(n), log2(n) bits a table and as many tables as the wanted recall needs. It
+hashes the touched classes again after every step (``refresh_every_steps: 1``, ``refresh_growth: 1``).
 
 @article{levy2018lsh, title={LSH Softmax: Sub-Linear Learning and Inference of the Softmax Layer in Deep Architectures},
 author={Levy, Daniel and Chan, Danlu and Ermon, Stefano}, year={2018}}
 
-Legend: B rows, N classes, D hidden size, M candidates of all rows, L tables, W most candidates a row.
+Legend: B rows, N classes (in a ``Proposal``: candidates of all rows), D hidden size, M ids that a caller asks for,
+L tables, W most candidates of a row.
 """
 
 import math
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def usual_sizes(num_classes: int) -> tuple[int, int]:
-    """The paper's k and l: 10 sqrt(n) nearest classes and sqrt(n) of the tail."""
+    """Return the paper's k and l for n classes: 10 sqrt(n) nearest classes and sqrt(n) tail classes."""
     root = math.sqrt(num_classes)
     return round(10 * root), round(root)
 
@@ -50,7 +52,7 @@ def _logit(query_D, vector_D, bias, normalize):
 
 @njit(cache=True)
 def _keep_largest(ids, logits, length, k, count):
-    """Move the k ids with the largest logits to the front, in their order; the others lose their count."""
+    """Move the k ids with the largest logits to the front, in their order; return k. The others lose their count."""
     bar = np.partition(logits[:length], length - k)[length - k]
     ties = k
     for i in range(length):
@@ -83,7 +85,10 @@ def _nearest_and_tail(
     count,
     ids_BW,
 ):
-    """Fill ids_BW with S then T for each row; return |S| and |S| + |T|. count: (workers, n) uint8 zeros, left so."""
+    """Fill ids_BW with S and then T for each row; return |S| and |S| + |T| of each row.
+
+    count: (workers, N) uint8 zeros, left as zeros.
+    """
     rows = ids_BW.shape[0]
     num_tables, num_classes = members.shape
     num_nearest = np.empty(rows, dtype=np.int64)
@@ -121,10 +126,12 @@ def _nearest_and_tail(
 
 @dataclass(frozen=True, kw_only=True)
 class LshTopKConfig(HashedConfig):
-    """``num_nearest`` classes (null: 10 sqrt(n)) and ``num_tail`` uniform ones (null: sqrt(n)) for each row.
+    """Take ``num_nearest`` classes (None: 10 sqrt(n)) and ``num_tail`` uniform ones (None: sqrt(n)) for each row.
 
-    ``max_per_bucket``: most ids read from one bucket. Vectors are ranked as the optimizer last wrote them; under
-    ``optimizer.rows=catch_up`` those of classes not read lately lag by what is left of their momentum.
+    max_per_bucket: most ids read from one bucket.
+
+    Logits are ranked with the vectors that the optimizer last wrote. Under ``optimizer.rows=catch_up`` the vector of a
+    class that was not read lately lags by the rest of its momentum.
     """
 
     losses: ClassVar[tuple[str, ...]] = customary("partition_estimate", HashedConfig.losses)
@@ -151,6 +158,8 @@ class LshTopKConfig(HashedConfig):
 
 
 class LshTopK(Hashed):
+    """Propose each row's nearest retrieved classes and a uniform tail."""
+
     config: LshTopKConfig
 
     def __init__(self, config: LshTopKConfig, layer: "OutputLayer", seed: int) -> None:
@@ -161,7 +170,10 @@ class LshTopK(Hashed):
         self._count = np.zeros((get_num_threads(), self.num_classes), dtype=np.uint8)
 
     def nearest_and_tail(self, query: Query, step: int, tail: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """ids (B, W), of which row b has S = ids[b, : nearest_B[b]] and T = ids[b, nearest_B[b] : length_B[b]]."""
+        """Return ids (B, W) int32, nearest (B,) and length (B,) int64; ``tail``: l, the number of tail classes.
+
+        Row b has S = ids[b, : nearest[b]] and T = ids[b, nearest[b] : length[b]].
+        """
         config, layer, table = self.config, self.layer, self.layer.table
         width = min(self.num_classes, max(config.L * config.max_per_bucket, self.k) + tail)
         ids_BW = np.empty((query.num_rows, width), dtype=np.int32)
@@ -184,7 +196,7 @@ class LshTopK(Hashed):
         )
 
     def _log_tail_count(self, nearest_B: np.ndarray) -> np.ndarray:
-        """(B,) float32 log expected count of every class outside of S."""
+        """Return the log expected count of each class outside S, (B,) float32."""
         outside = self.num_classes - nearest_B
         share = np.minimum(self.tail, outside) / np.maximum(outside, 1)
         with np.errstate(divide="ignore"):  # nothing is outside

@@ -1,33 +1,33 @@
-"""MIDX: classes drawn through an inverted multi-index of their quantised vectors.
+"""Draw classes through an inverted multi-index of their quantised vectors (MIDX).
 
 Two codebooks of C codewords (``runner.structures.quantizers``) write the vector of class i as first[k1] + second[k2]
-plus a residual; Omega(k1, k2), a cell, holds the classes with these codes. With the query's scores s1, s2 of the
+plus a residual. The cell Omega(k1, k2) holds the classes with these codes. With the query's scores s1, s2 of the
 codewords, a class is drawn in three steps (Theorem 2):
 
     P(k1)      ~ exp(s1[k1]) psi(k1),    psi(k1) = sum over k2 of |Omega(k1, k2)| exp(s2[k2])
     P(k2 | k1) ~ |Omega(k1, k2)| exp(s2[k2])
     P(i | k1, k2) = 1 / |Omega(k1, k2)|
 
-so that log q_i = s1 + s2 - log Z, Z the sum over classes of exp(s1 + s2), for any class: O(C d + C^2 + m) a query, and
-n only enters the build of the index. Draws are with replacement, so the expected count is m q_i.
+so that log q_i = s1 + s2 - log Z, where Z is the sum over classes of exp(s1 + s2). A query costs O(C d + C^2 + m);
+only the build of the index depends on n. Draws are with replacement, so the expected count is m q_i.
 
-What q leaves out of the logit o_i is h . residual_i + b_i: the class's bias is not quantised. ``within=popularity``
-puts back what of it does not depend on the query: v_i = max(count_i, 1) ^ exponent takes the place of 1 in the last
-step, and the sum of v over the cell that of |Omega|, so that log q_i = s1 + s2 + log v_i - log Z. Why counts: where
-training has converged, the softmax summed over the training queries gives a class its count. So count_i over the cell's
-count is the softmax's own P(i | k1, k2), averaged over queries by how much they favour the cell: of all last factors
-that ignore the query, the one with the least KL divergence. Between cells, though, frequency is then counted by
-codewords and popularity both, and early in training by popularity alone: exponents under 1 do better. (WordNet
-hypernyms, 13,575 classes, d = 64, rq with C = 32, KL(p || q) after 1 and 4 epochs of full softmax: uniform .68 and
-2.85, exponent .5 .44 and 1.56, .75 .58 and 1.27, 1 .85 and 1.28.)
+The logit o_i has a part that q ignores: h . residual_i + b_i, as biases are not quantised. ``within=popularity``
+restores what of it does not depend on the query: in the last step the weight v_i = max(count_i, 1) ^ exponent replaces
+1, and the sum of v over the cell replaces |Omega|, so that log q_i = s1 + s2 + log v_i - log Z. Counts are the right
+weights because, after training has converged, the softmax summed over the training queries gives each class its count.
+So count_i over the cell's count is the softmax's own P(i | k1, k2), averaged over queries by how much they favour the
+cell. Of all last factors that ignore the query it has the least KL divergence. Between cells, however, codewords and
+popularity then both count frequency, and early in training popularity alone does. So exponents under 1 do better;
+docs/log.md has the divergences that made 0.75 the default.
 
 @article{chen2025adaptive, title={Adaptive Sampled Softmax with Inverted Multi-Index: Methods, Theory and
 Applications}, author={Chen, Jin and Zhang, Jin and Huang, Xu and Yang, Yi and Lian, Defu and Chen, Enhong},
 journal={arXiv:2501.08563}, year={2025}}
 
-Legend: B rows, D hidden size, N classes, C codewords of a codebook, K columns of a row's scores (both codebooks,
-padded), M candidates of a row, P targets of all rows. Matrices of cells (C, C) stand with the second codeword k2 first,
-so that a loop over k2 serves every k1 at once.
+Legend: B rows (B' rounded up), D hidden size, N classes (in a ``Proposal``: candidates of all rows), C codewords of a
+codebook, K columns of a row's scores (both codebooks, padded), M candidates of a row or ids that a caller asks for,
+X pairs of a row and an id, P targets of all rows, U distinct classes. Matrices of cells (C, C) have the second codeword
+k2 first, so that a loop over k2 serves every k1 at once.
 """
 
 from abc import abstractmethod
@@ -58,9 +58,9 @@ if TYPE_CHECKING:
 
 @njit(cache=True, fastmath=FAST)
 def _fold(score_2C, log_mass_CC, top_C, total_C, cumulative_CC):
-    """Sums over k2 of mass exp(s2) for every k1: total exp(top); and the running sums that lead there.
+    """Sum mass exp(s2) over k2 for every k1, as total exp(top), and keep the running sums.
 
-    Each k1 has a maximum of its own: under a common one, the cells of a k1 with a high s1 could vanish.
+    Each k1 has its own maximum ``top``. Under a common maximum, the cells of a k1 with a high s1 could underflow to 0.
     """
     codewords = score_2C.shape[0]
     top_C[:] = np.float32(-np.inf)
@@ -79,9 +79,9 @@ def _fold(score_2C, log_mass_CC, top_C, total_C, cumulative_CC):
 
 @njit(cache=True)
 def fold_cells(score_1C, score_2C, log_mass_CC, top_C, total_C, cumulative_CC, cumulative_C):
-    """Running sums to draw from, ``cumulative_C`` over k1 and ``cumulative_CC`` over k2 given k1; returns log Z.
+    """Fill running sums to draw from, ``cumulative_C`` over k1 and ``cumulative_CC`` over k2 given k1; return log Z.
 
-    Not finite when a score is not.
+    log Z is not finite when a score is not.
     """
     _fold(score_2C, log_mass_CC, top_C, total_C, cumulative_CC)
     highest = -np.inf
@@ -99,7 +99,7 @@ def fold_cells(score_1C, score_2C, log_mass_CC, top_C, total_C, cumulative_CC, c
 
 @njit(cache=True, inline="always")
 def _place(cumulative, begin, end, target):
-    """First place whose running sum reaches a target in (0, last sum]; never one that adds nothing."""
+    """Find the first place whose running sum reaches a target in (0, last sum]; that place adds more than 0."""
     while begin < end:
         middle = (begin + end) // 2
         if cumulative[middle] < target:
@@ -111,7 +111,7 @@ def _place(cumulative, begin, end, target):
 
 @njit(cache=True, inline="always")
 def draw_cell(cumulative_C, cumulative_CC, bits_1, bits_2):
-    """Codewords (k1, k2) by their probabilities. 1 - unit lies in (0, 1], so that an empty cell is never reached."""
+    """Draw codewords (k1, k2) by their probabilities. 1 - unit lies in (0, 1], so an empty cell is never drawn."""
     last = cumulative_C.shape[0] - 1
     k1 = _place(cumulative_C, 0, last, (1.0 - rng.unit(bits_1)) * cumulative_C[last])
     target = (1.0 - rng.unit(bits_2)) * np.float64(cumulative_CC[last, k1])
@@ -130,10 +130,11 @@ def _draw(
     scores_BK, second, log_mass_CC, start, members_N, popular_N, log_weight_N, log_samples, seed, step,
     ids_BM, log_count_BM, log_partition_B,
 ):  # fmt: skip
-    """Fill ids and log expected counts of each row, and its log partition (which needs no draws: M may be 0).
+    """Fill the ids and log expected counts of each row, and its log partition (which needs no draws: M may be 0).
 
-    Cell k1 C + k2 has ``members_N[start[cell] : start[cell + 1]]`` and, when classes of a cell differ in popularity,
-    their running sums in ``popular_N``; else that is empty. Rows whose scores are not finite get uniform ids and NaN.
+    Cell k1 C + k2 holds the classes ``members_N[start[cell] : start[cell + 1]]``. ``popular_N`` has the running sums of
+    their weights where popularity decides within a cell; otherwise it is empty. A row whose scores are not finite gets
+    uniform ids and NaN counts.
     """
     rows, num_samples = ids_BM.shape
     codewords = log_mass_CC.shape[0]
@@ -169,7 +170,7 @@ def _draw(
 
 @njit(cache=True, parallel=True)
 def _running_sums(weight_N, start, members_N):
-    """Running sums of the weights over each cell's members, from 0 in each cell, so that small ones are not lost."""
+    """Return running sums of weights over each cell's members; from 0 in each cell, so that rounding loses little."""
     sums_N = np.empty(members_N.shape[0], dtype=np.float64)
     for cell in prange(start.shape[0] - 1):
         running = 0.0
@@ -182,15 +183,16 @@ def _running_sums(weight_N, start, members_N):
 # ---------------------------------------------------------------- settings
 
 
-FEW_CODEWORDS = {"num_samples": 40, "codewords": 6, "refresh_every_steps": 3}  # for cases of contracts
+FEW_CODEWORDS = {"num_samples": 40, "codewords": 6, "refresh_every_steps": 3}  # for contract_cases
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexConfig(SamplerConfig):
-    """Settings of every MIDX sampler.
+    """Hold the settings of every MIDX sampler.
 
-    codewords: C of each codebook, for C^2 cells. refresh_every_steps: steps between rebuilds of the index; null: once
-    an epoch. kmeans_rows: classes that k-means sees, drawn anew at each rebuild. kmeans_iterations: its most passes.
+    num_samples: draws a row. codewords: size C of each codebook, for C^2 cells. refresh_every_steps: steps between
+    rebuilds of the index; None: once an epoch. kmeans_rows: how many classes k-means sees, drawn anew at each rebuild.
+    kmeans_iterations: the most passes of k-means over them.
     """
 
     refuses_nan: ClassVar[bool] = True
@@ -213,18 +215,19 @@ class IndexConfig(SamplerConfig):
     @property
     @abstractmethod
     def quantizer(self) -> Literal["pq", "rq"]:
-        """Product or residual quantisation."""
+        """Name the quantisation: ``pq`` (product) or ``rq`` (residual)."""
 
     @property
     def beam_of_quantizer(self) -> int:
-        """``Quantizer.beam``; greedy is exact under pq."""
+        """Return ``Quantizer.beam``; 1 is the greedy assignment, which is exact under pq."""
         return 1
 
     def period(self, training: TrainingFacts) -> int:
-        """Steps between rebuilds."""
+        """Return the number of steps between rebuilds of the index."""
         return self.refresh_every_steps or max(1, training.steps_per_epoch)
 
     def build_quantizer(self) -> Quantizer:
+        """Make the quantizer of these settings."""
         return Quantizer(
             kind=self.quantizer, codewords=self.codewords, rows=self.kmeans_rows, iterations=self.kmeans_iterations,
             beam=self.beam_of_quantizer,
@@ -233,7 +236,7 @@ class IndexConfig(SamplerConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MidxConfig(IndexConfig):
-    """``within``: how a class of the drawn cell is chosen; ``exponent`` of the training count under popularity."""
+    """Set ``within``, how a class of the drawn cell is chosen, and the ``exponent`` of its count under popularity."""
 
     within: Literal["uniform", "popularity"] = "uniform"
     exponent: float = 0.75
@@ -244,7 +247,7 @@ class MidxConfig(IndexConfig):
 
     @property
     def learning(self) -> Learning | None:
-        """How codebooks are trained after k-means, if they are."""
+        """Return how codebooks are trained after k-means; None: not at all."""
         return None
 
     def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
@@ -256,7 +259,7 @@ class MidxConfig(IndexConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MidxPqConfig(MidxConfig):
-    """MIDX-pq: each codebook quantises one half of the vector."""
+    """Configure MIDX-pq, where each codebook quantises one half of the vector."""
 
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "uniform": FEW_CODEWORDS,
@@ -267,7 +270,7 @@ class MidxPqConfig(MidxConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MidxRqConfig(MidxConfig):
-    """MIDX-rq: the second codebook quantises what the first leaves over. ``beam``: see ``Quantizer``."""
+    """Configure MIDX-rq, where the second codebook quantises the residual of the first. ``beam``: see ``Quantizer``."""
 
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "uniform": {**FEW_CODEWORDS, "kmeans_rows": 60},
@@ -287,9 +290,9 @@ class MidxRqConfig(MidxConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MidxLearnConfig(MidxConfig):
-    """MIDX-Learn: at each refresh, codebooks from k-means are trained on the hidden states of the step's batch.
+    """Configure MIDX-Learn: each refresh trains the codebooks of k-means on the hidden states of the step's batch.
 
-    The index that training starts with is k-means' alone, for want of hidden states. For the settings see ``Learning``.
+    The first index is from k-means alone, because there are no hidden states yet. For the settings see ``Learning``.
     """
 
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -316,19 +319,19 @@ class MidxLearnConfig(MidxConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MidxLearnPqConfig(MidxLearnConfig, MidxPqConfig):
-    """MIDX-Learn-pq."""
+    """Configure MIDX-Learn with product quantisation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MidxLearnRqConfig(MidxLearnConfig, MidxRqConfig):
-    """MIDX-Learn-rq."""
+    """Configure MIDX-Learn with residual quantisation."""
 
 
 # ---------------------------------------------------------------- the samplers
 
 
 class MultiIndex(Sampler):
-    """The index over a layer's class matrix and its schedule; how to draw is left to subclasses."""
+    """Hold the index over a layer's class matrix and its schedule of rebuilds; subclasses draw from it."""
 
     def __init__(
         self,
@@ -357,7 +360,7 @@ class MultiIndex(Sampler):
     # ------------------------------------------------------------ following the weights
 
     def refresh(self, query: Query, step: int, touched_U: np.ndarray) -> bool:
-        """Rebuild when the period is over."""
+        """Rebuild the index when the period is over."""
         if step < self.next_refresh:
             return False
         self.layer.table.read(None, step + 1)
@@ -373,7 +376,7 @@ class MultiIndex(Sampler):
         return True
 
     def rebuild(self, step: int, hidden_BD: np.ndarray | None) -> None:
-        """New codebooks, starting from the present ones, and new codes. Diverged when weights are not finite."""
+        """Make new codebooks from the present ones, and new codes. Raise Diverged if weights are not finite."""
         weights = self.layer.class_vectors()
         norm_N = squared_norms(weights)
         check_usable(norm_N, f" after step {step}")
@@ -390,7 +393,7 @@ class MultiIndex(Sampler):
         self._set(codebooks, codes_2N)
 
     def _set(self, codebooks_2CD: np.ndarray, codes_2N: np.ndarray) -> None:
-        """Take codebooks and codes; everything else follows from them."""
+        """Store codebooks and codes, and derive everything else from them."""
         codewords = self.config.codewords
         self.codebooks_2CD = codebooks_2CD
         self.codes_2N = codes_2N
@@ -408,8 +411,7 @@ class MultiIndex(Sampler):
             self._popular_N = _running_sums(self._weight_N, self.cell_start, self.members_N)
 
     def scores(self, hidden_BD: np.ndarray) -> np.ndarray:
-        """(B', K) products with the codewords, rows padded: the first codebook's in columns from 0, the second's
-        from ``second`` on."""
+        """Return products with the codewords, (B', K); the second codebook's columns begin at ``second``."""
         rows, dim = hidden_BD.shape
         padded_BD = np.zeros((round_up(rows, ROWS), dim), dtype=np.float32)
         padded_BD[:rows] = self.layer.query_vectors(hidden_BD)
@@ -420,7 +422,7 @@ class MultiIndex(Sampler):
 
     @property
     def second(self) -> int:
-        """Column of the scores at which the second codebook begins."""
+        """Return the column of the scores at which the second codebook begins."""
         num_panels, _, width = self._panels.shape
         return num_panels // 2 * width
 
@@ -448,7 +450,7 @@ class MultiIndex(Sampler):
 
 
 class Midx(MultiIndex):
-    """Draws by Theorem 2, or with popularity in the last factor."""
+    """Draw by Theorem 2, or with popularity in the last factor."""
 
     config: MidxConfig
 
@@ -458,7 +460,7 @@ class Midx(MultiIndex):
         super().__init__(config, layer, period, seed, weight_N, config.learning)
 
     def _draw(self, scores_BK: np.ndarray, rows: int, num_samples: int, step: int) -> tuple[np.ndarray, ...]:
-        """ids (B, M) int32, their log expected counts (B, M) float32 and log Z (B,) float64."""
+        """Return ids (B, M) int32, their log expected counts (B, M) float32 and log Z (B,) float64."""
         ids_BM = np.empty((rows, num_samples), dtype=np.int32)
         log_count_BM = np.empty((rows, num_samples), dtype=np.float32)
         log_partition_B = np.empty(rows, dtype=np.float64)
@@ -480,7 +482,7 @@ class Midx(MultiIndex):
         )
 
     def _log_count(self, query: Query, row_X: np.ndarray, ids_X: np.ndarray) -> np.ndarray:
-        """Log expected counts of pairs of rows and ids, in the arithmetic of ``_draw``; arguments broadcast."""
+        """Return log expected counts of pairs of rows and ids, which broadcast, by the arithmetic of ``_draw``."""
         scores_BK = self.scores(query.hidden_BD)
         _, _, log_partition_B = self._draw(scores_BK, query.num_rows, 0, 0)
         first, second = self.codes_2N[:, ids_X].astype(np.int64)

@@ -1,6 +1,6 @@
-"""Exact MIDX: the softmax itself, factored through the cells of an inverted multi-index (Theorem 1 of the MIDX paper).
+"""Draw from the softmax itself, factored through the cells of an inverted multi-index (MIDX paper, Theorem 1).
 
-With the residual logit r_i = o_i - s1[k1] - s2[k2] (the class's bias b_i is in o_i, so it is in r_i),
+With the residual logit r_i = o_i - s1[k1] - s2[k2] (it contains the class's bias b_i, as o_i does),
 
     omega(k1, k2)  = sum over the cell of exp(r_i)
     psi(k1)        = sum over k2 of omega(k1, k2) exp(s2[k2])
@@ -8,14 +8,15 @@ With the residual logit r_i = o_i - s1[k1] - s2[k2] (the class's bias b_i is in 
     P(k2 | k1)     = omega(k1, k2) exp(s2[k2]) / psi(k1)
     P(i | k1, k2)  = exp(r_i) / omega(k1, k2)
 
-whose product is exp(o_i) / Z for any codebooks. It needs every logit, O(n d) a query: an oracle to hold the fast
-samplers against, not a way to save time. Draws are with replacement, expected count m p_i. Rows of the batch are worked
-on W at a time, the width of a register tile, so that n W logits are the most that is held.
+whose product is exp(o_i) / Z for any codebooks. This needs every logit, O(n d) a query: it is an oracle to compare the
+fast samplers with, not a way to save time. Draws are with replacement, so the expected count is m p_i. The sampler
+works on W rows of the batch at a time, the width of a register tile, so it holds n W logits at most.
 
 BibTeX: see ``runner.samplers.midx``.
 
-Legend: B rows, D hidden size, N classes, M listed classes, C codewords of a codebook, K columns of the scores, W rows
-worked on together, X draws of a row. Matrices of cells (C, C) stand with the second codeword first.
+Legend: B rows (B' rounded up), D hidden size, N classes (in a ``Proposal``: candidates of all rows), M listed classes,
+C codewords of a codebook, K columns of the scores, W rows worked on together, X draws of a row. Matrices of cells
+(C, C) have the second codeword first.
 """
 
 from collections.abc import Mapping
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 @njit(cache=True, parallel=True)
 def _logits(weights_ND, bias_N, ids_M, panel_DW, logits_MW):
-    """Logits of the listed classes for the rows of one panel; ``bias_N`` may be empty."""
+    """Compute the logits of the listed classes for the rows of one panel; ``bias_N`` may be empty."""
     dim, width = panel_DW.shape
     listed = ids_M.shape[0]
     tiles = (listed + ROWS - 1) // ROWS
@@ -72,7 +73,10 @@ def _subtract(logits_MW, begin, end, base_W):
 
 @njit(cache=True, fastmath=FAST)
 def _log_sum(residual_MW, begin, end, top_W, total_W):
-    """log sum of exp over a cell's classes, into ``total_W``; summed in double, for a cell can hold all classes."""
+    """Write the log of the sum of exp over a cell's classes to ``total_W``.
+
+    The sum is in double precision, because a cell can hold all classes.
+    """
     top_W[:] = np.float32(-np.inf)
     for i in range(begin, end):
         for w in range(top_W.shape[0]):
@@ -87,7 +91,7 @@ def _log_sum(residual_MW, begin, end, top_W, total_W):
 
 @njit(cache=True, parallel=True)
 def _cell_masses(logits_NW, start, scores_WK, second, log_mass_WCC):
-    """Logits (classes in the order of cells) become residual logits; log omega of every cell and row."""
+    """Turn logits (classes in the order of cells) into residual logits; write log omega of every cell and row."""
     width, codewords = log_mass_WCC.shape[:2]
     cells = codewords * codewords
     for part in prange(CHUNKS):
@@ -112,7 +116,7 @@ def _draw(
     scores_WK, second, log_mass_WCC, residual_NW, start, members_N, log_samples, seed, step, first_row,
     ids_BX, log_count_BX, log_partition_B,
 ):  # fmt: skip
-    """Fill the rows from ``first_row`` on, as many as there are scores for; see ``midx._draw``."""
+    """Fill the rows from ``first_row`` on, as many as have scores; see ``midx._draw``."""
     codewords = log_mass_WCC.shape[1]
     num_samples = ids_BX.shape[1]
     for w in prange(min(scores_WK.shape[0], ids_BX.shape[0] - first_row)):
@@ -137,7 +141,7 @@ def _draw(
             k1, k2 = draw_cell(cumulative_C, cumulative_CC, rng.word(key, 3 * draw), rng.word(key, 3 * draw + 1))
             cell_X[draw] = k1 * codewords + k2
             share_X[draw] = rng.unit(rng.word(key, 3 * draw + 2))
-        # A cell is walked once for all its draws, in the order of what they ask for.
+        # Walk each cell once for all its draws, in ascending order of their uniform numbers.
         current, place, running = np.int64(-1), np.int64(0), 0.0
         for draw in np.argsort(cell_X + share_X):
             cell = cell_X[draw]
@@ -159,7 +163,7 @@ def _draw(
 
 @dataclass(frozen=True, kw_only=True)
 class MidxExactConfig(IndexConfig):
-    """``quantizer``: of the index; the distribution is the softmax whichever it is."""
+    """Set the index's ``quantizer``; the distribution is the softmax under either."""
 
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "rq": FEW_CODEWORDS,
@@ -172,10 +176,10 @@ class MidxExactConfig(IndexConfig):
 
 
 class MidxExact(MultiIndex):
-    """Draws by Theorem 1, from the weights as they are; the codebooks may be as old as they like."""
+    """Draw by Theorem 1 from the current weights; codebooks of any age give the same distribution."""
 
     def _listed_logits(self, query: Query, lo: int, ids_M: np.ndarray, vectors_ND: np.ndarray) -> np.ndarray:
-        """(M, W): logits of listed classes for the rows from ``lo`` on, zeros where there are no more rows."""
+        """Return the logits (M, W) of listed classes for the rows from ``lo`` on; columns without a row hold biases."""
         panel_DW = np.zeros((self.layer.dim, COLUMNS), dtype=np.float32)
         rows = self.layer.query_vectors(query.hidden_BD[lo : lo + COLUMNS])
         panel_DW[:, : len(rows)] = rows.T
@@ -184,7 +188,7 @@ class MidxExact(MultiIndex):
         return logits_MW
 
     def _draw(self, query: Query, num_samples: int, step: int) -> tuple[np.ndarray, ...]:
-        """Scores (B', K); ids (B, X), their log expected counts (B, X) and log Z (B,)."""
+        """Return scores (B', K), drawn ids (B, X), their log expected counts (B, X) and log Z (B,)."""
         rows, codewords = query.num_rows, self.config.codewords
         self.layer.table.read(None, step)
         vectors_ND = self.layer.class_vectors()

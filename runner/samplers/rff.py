@@ -1,21 +1,28 @@
-"""RF-softmax: classes drawn by a Gaussian kernel of directions, estimated by random Fourier features.
+"""Draw classes by a Gaussian kernel of directions, estimated by random Fourier features (RF-softmax).
 
-q_i is proportional to phi(w_i) . phi(h), phi the features (``runner.structures.features``) of class vector and hidden
-state, both l2-normalised here: about exp(nu cos(w_i, h)), the softmax of normalised vectors at inverse temperature nu.
-Biases have no part in it. A draw costs O(D log n) by a tree of sums of phi (``runner.structures.sum_tree``).
+q_i is proportional to phi(w_i) . phi(h), where phi are the features (``runner.structures.features``) of the
+l2-normalised class vector and hidden state. That is about exp(nu cos(w_i, h)), the softmax of normalised vectors at
+inverse temperature nu. q ignores biases. A draw costs O(D log n) by a tree of sums of phi
+(``runner.structures.sum_tree``).
 
-The estimate phi . phi can be negative: with D = 256 and nu = 4 it is for a third of the classes in random directions,
-its noise of (2 D)^-1/2 = 0.044 being more than the kernel at right angles, e^-nu = 0.018. The paper does not say what
-happens then. Here masses are raised to a floor: of a class (2 D)^-1/2, but not above e^-nu, where a typical class
-stands, nor below e^-2 nu, the least the kernel can be; of a subtree that times its classes. Beneath its noise an
-estimate says nothing, yet a class taken for next to impossible carries a huge weight when it is drawn: with e^-2 nu as
-the floor, sum p^2 / q - 1 (p the softmax of 8,192 random directions at nu) is 194, with this one 0.7. The counts
-stated are those of the draws so made, whatever the masses.
+The estimate phi . phi can be negative: its noise is about (2 D)^-1/2, and the kernel of two vectors at right angles is
+e^-nu. With D = 256 and nu = 4 these are 0.044 and 0.018, so the estimate is negative for a third of the classes in
+random directions. The paper does not say what to do then. Here masses are raised to a floor. For a class the floor is
+(2 D)^-1/2, but at most e^-nu, a typical class's kernel, and at least e^-2 nu, the kernel's least value. For a subtree
+it is that times its number of classes.
+
+A smaller floor does harm: an estimate below its noise carries no information, but a class held nearly impossible has a
+huge weight when it is drawn. docs/log.md compares this floor with e^-2 nu. The stated counts are those of the draws as
+made, with the floor, so they are exact.
 
 @inproceedings{rawat2019sampled, title={Sampled Softmax with Random Fourier Features}, author={Rawat, Ankit Singh
 and Chen, Jiecao and Yu, Felix X. and Suresh, Ananda Theertha and Kumar, Sanjiv}, booktitle={NeurIPS}, year={2019}}
 @inproceedings{blanc2018adaptive, title={Adaptive Sampled Softmax with Kernel Based Sampling},
 author={Blanc, Guy and Rendle, Steffen}, booktitle={ICML}, year={2018}}
+
+Legend: B rows, D hidden size (the setting ``D`` is the number of frequencies), N classes (in a ``Proposal`` and in what
+the tree draws: candidates of all rows), F = 2 D features, M ids that a caller asks for, P targets of all rows, R rows
+of the class matrix, U distinct classes.
 """
 
 import math
@@ -37,18 +44,22 @@ if TYPE_CHECKING:
 
 _FEW = {"num_samples": 40, "D": 64, "nu": 1.0, "refresh_every_steps": 3}
 _NEGATIVE = {"num_samples": 40, "D": 5, "nu": 4.0, "refresh_every_steps": 3}
-_BLOCK = 16  # classes of a leaf: with fewer, sums take more memory than features; with more, a draw reads more
+_BLOCK = 16  # classes of a leaf: with fewer, sums need more memory than features do; with more, a draw reads more
 
 
 @dataclass(frozen=True, kw_only=True)
 class RffConfig(SamplerConfig):
-    """``num_samples`` draws with replacement; D, nu: frequencies and width of the kernel exp(-nu |x - y|^2 / 2).
+    """Hold the settings of RF-softmax.
 
-    features: ``plain`` (independent frequencies) or ``orthogonal`` (structured; cheaper, less noise).
-    tree: false evaluates all classes for every query and clamps each by itself, for few classes.
-    shared: one draw for the batch, from the mean of its rows' kernels (phi is linear in the query, so one walk does
-    it); false: each row draws for itself.
-    refresh_every_steps: steps between refreshes of the features of touched classes.
+    num_samples: draws with replacement.
+    D: number of random frequencies.
+    nu: sharpness of the kernel exp(-nu |x - y|^2 / 2).
+    features: ``plain`` (independent frequencies) or ``orthogonal`` (structured ones, which cost less and have less
+    noise).
+    tree: if false, evaluate all classes for every query and apply the floor to each by itself; for few classes.
+    shared: make one draw for the batch, from the mean of its rows' kernels. The mass is linear in the query's phi, so
+    one walk down the tree is enough. If false, each row draws for itself.
+    refresh_every_steps: steps between refreshes of the touched classes' features.
     """
 
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -77,16 +88,20 @@ class RffConfig(SamplerConfig):
 
     @property
     def floor(self) -> float:
-        """Least mass of a class, in units of the kernel."""
+        """Return the least mass of a class, in units of the kernel."""
         return max(math.exp(-2 * self.nu), min(math.exp(-self.nu), (2 * self.D) ** -0.5))
 
     def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
-        require(layer.num_classes <= MOST_CLASSES, f"sampler=rff holds at most {MOST_CLASSES:,} classes")
+        require(
+            layer.num_classes <= MOST_CLASSES,
+            f"sampler=rff holds at most {MOST_CLASSES:,} classes, but the data set has {layer.num_classes:,}; take "
+            "another sampler",
+        )
         return Rff(self, layer, seed)
 
 
 class Rff(Sampler):
-    """Draws by a sum tree of the classes' features; of one leaf where ``tree`` is false."""
+    """Draw by a sum tree of the classes' features; where ``tree`` is false, the tree is one leaf."""
 
     def __init__(self, config: RffConfig, layer: "OutputLayer", seed: int) -> None:
         self.config = config
@@ -106,7 +121,7 @@ class Rff(Sampler):
     # ------------------------------------------------------------ drawing
 
     def _queries(self, query: Query) -> tuple[np.ndarray, int]:
-        """phi of the hidden states (B, F), or their sum (1, F) where rows share a draw, and the floor to go with it."""
+        """Return phi of the hidden states, (B, F) int32, or their sum (1, F) where rows share a draw, and its floor."""
         features_BF = self.fourier.features(query.hidden_BD, np.arange(query.num_rows, dtype=np.int32))
         if not self.config.shared:
             return features_BF.astype(np.int32), self._floor
@@ -143,7 +158,7 @@ class Rff(Sampler):
     # ------------------------------------------------------------ following the weights
 
     def refresh(self, query: Query, step: int, touched_U: np.ndarray) -> bool:
-        """Bring the features of the classes that moved up to date, when due."""
+        """Update the features of the classes that moved, when a refresh is due."""
         self.classes.note_touched(touched_U, step)
         if step < self.last_refresh + self.config.refresh_every_steps:
             return False
@@ -159,10 +174,11 @@ class Rff(Sampler):
         return True
 
     def _moved(self, step: int) -> np.ndarray:
-        """Classes touched since the last refresh, and those whose momentum has been spent since.
+        """Return the classes touched since the last refresh, and those that came to rest since then.
 
-        Momentum moves a class on for many steps after it was touched, in all nine times as far as that step did. To
-        follow it at each refresh would cost more than it tells: the class is read once more when it has come to rest.
+        Momentum keeps moving a class for many steps after it was touched, at beta1 = 0.9 nine times as far in all as
+        that step did. To follow it at every refresh would cost more than it is worth, so the class is read once more
+        when it has come to rest.
         """
         touched = self.classes.touched_step_R
         moved = touched > self.last_refresh
@@ -182,7 +198,7 @@ class Rff(Sampler):
     def state_dict(self) -> dict[str, np.ndarray]:
         schedule = [self.refreshes, self.refreshed_rows, self.last_refresh]
         return {
-            "features": self.tree.features_NF,  # of the vectors at the last refresh, which the layer no longer has
+            "features": self.tree.features_NF,  # made of the vectors at the last refresh, which the layer has lost
             **self.classes.state_dict(),
             "schedule": np.array(schedule, dtype=np.int64),
         }

@@ -1,22 +1,23 @@
-"""Samplers that score every class to draw from a weight of its logit: the softmax itself, and the quadratic kernel.
+"""Score every class and draw by a weight of its logit: the softmax itself, or the quadratic kernel.
 
-``exact`` draws from q = p, the softmax over the classes that are not the row's targets (EXP in the RF-softmax paper):
-the oracle. A candidate's exp(logit) over its expected count is then the same number whichever class was drawn, so that
-the sampled softmax's partition is exact and its gradient has no bias, however few draws are made. ``quadratic``
-(``sphere``) draws from q_i proportional to alpha o_i^2 + 1.
+``exact`` is the oracle: it draws from q = p, the softmax over the classes that are not the row's targets (EXP in the
+RF-softmax paper). A candidate's exp(logit) over its expected count is then the same number for every class. So the
+sampled softmax's partition is exact and its gradient has no bias, however few the draws. ``quadratic`` (called
+``sphere`` elsewhere) draws from q_i proportional to alpha o_i^2 + 1.
 
-Both cost O(n d) a row: blocks of classes are scored for the whole batch by dense products and a row's draws are carried
-from block to block. Draw j moves into a block with the probability that the block holds of all weight so far, so one
-pass suffices and no (B, n) matrix is kept.
+Both cost O(n d) a row. Dense products score blocks of classes for the whole batch, and each row carries its draws from
+block to block: draw j moves into a block with probability (weight of the block) / (weight of all blocks so far). So one
+pass is enough, and no matrix of all logits is kept.
 
-The quadratic kernel has a tree too (O(d^2 log n) a draw). It would keep d^2 numbers a node, 32 GB at n = 500,000 and
-d = 128 with a class to a leaf, and a visit of a node costs as much as scoring d classes: for batches of rows with
-hundreds of draws the dense pass is sooner.
+The paper draws from the quadratic kernel by a tree, at O(d^2 log n) a draw. The tree would keep d^2 numbers a node,
+which is 32 GB at n = 500,000 and d = 128 with one class a leaf. Visiting a node costs as much as scoring d classes. For
+batches of rows with hundreds of draws each, the dense pass is faster.
 
 @inproceedings{blanc2018adaptive, title={Adaptive Sampled Softmax with Kernel Based Sampling}, author={Blanc, Guy and
 Rendle, Steffen}, booktitle={ICML}, year={2018}}
 
-Legend: B rows, N classes, C classes of a block, M draws a row, I ids asked for.
+Legend: B rows, D hidden size, N candidates of all rows, C classes of a block, M draws of a row or ids that a caller
+asks for, P targets of all rows.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,19 +37,19 @@ from runner.samplers.base import Sampler, SamplerConfig
 if TYPE_CHECKING:
     from runner.heads.output_layer import OutputLayer
 
-_CHUNK = 64  # classes whose weights are summed before it is known whether a draw falls among them
+_CHUNK = 64  # classes whose weights are summed before a draw's class is looked for among them
 
 
 @njit(cache=True, inline="always")
 def _log_weight(logit, alpha):
-    """log of e^o for alpha = 0, of alpha o^2 + 1 otherwise."""
+    """Return the log of e^o if alpha = 0, else the log of alpha o^2 + 1."""
     x = np.float64(logit)
     return x if alpha == 0.0 else np.log(alpha * x * x + 1.0)
 
 
 @njit(cache=True, fastmath=FAST)
 def _weights(logits, alpha, top, out):
-    """out = e^(o - top) for alpha = 0, alpha o^2 + 1 otherwise; returns their sum."""
+    """Set ``out`` to e^(o - top) if alpha = 0, else to alpha o^2 + 1; return its sum."""
     total = np.float32(0.0)
     if alpha == 0.0:
         for i in range(logits.shape[0]):
@@ -66,13 +67,13 @@ def _weights(logits, alpha, top, out):
 def _all_finite(logits):
     finite = True
     for i in range(logits.shape[0]):
-        finite &= logits[i] < np.inf  # false for NaN; -inf marks what must not be drawn
+        finite &= logits[i] < np.inf  # false for NaN; -inf marks a class that must not be drawn
     return finite
 
 
 @njit(cache=True, parallel=True)
 def _fold_block(logits_BC, lo, alpha, seed, step, log_total_B, ids_BM, logit_BM):
-    """Take a block into account: its weight into ``log_total_B``, and the draws that move into it."""
+    """Add a block's weight to ``log_total_B``, and choose classes for the draws that move into it."""
     rows, width = logits_BC.shape
     draws = ids_BM.shape[1]
     chunks = (width + _CHUNK - 1) // _CHUNK
@@ -103,7 +104,8 @@ def _fold_block(logits_BC, lo, alpha, seed, step, log_total_B, ids_BM, logit_BM)
         share = np.exp(log_block - total)
         key = rng.stream(seed, rng.SAMPLE, step, row)
         for draw in range(draws):
-            # A uniform number below ``share`` moves the draw here, and divided by it says where.
+            # A uniform number below ``share`` moves the draw into this block; divided by ``share``, it chooses the
+            # class.
             unit = rng.unit(rng.mix(rng.word(key, draw) ^ np.uint64(lo)))
             if unit >= share:
                 continue
@@ -132,7 +134,7 @@ def _log_counts(logit_BM, alpha, log_total_B, num_samples, out_BM):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredConfig(SamplerConfig):
-    """``num_samples`` draws a row, with replacement."""
+    """Set ``num_samples`` draws a row, with replacement."""
 
     avoids_targets: ClassVar[bool] = False
     refuses_nan: ClassVar[bool] = True
@@ -144,7 +146,7 @@ class ScoredConfig(SamplerConfig):
 
     @property
     def kernel_alpha(self) -> float:
-        """0 for the softmax's e^o, else the quadratic kernel's alpha."""
+        """Return the quadratic kernel's alpha, or 0 for the softmax's e^o."""
         return 0.0
 
     def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
@@ -153,7 +155,10 @@ class ScoredConfig(SamplerConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ExactConfig(ScoredConfig):
-    """q = the softmax over the classes that are not the row's targets; a row that has all classes draws from them."""
+    """Draw from the softmax over the classes that are not the row's targets.
+
+    A row whose targets are all classes draws from the softmax over them.
+    """
 
     avoids_targets: ClassVar[bool] = True
 
@@ -164,7 +169,10 @@ class ExactConfig(ScoredConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class QuadraticConfig(ScoredConfig):
-    """q_i proportional to alpha o_i^2 + 1; made for ``loss=absolute_softmax``, which favours large |o| as it does."""
+    """Draw with q_i proportional to alpha o_i^2 + 1.
+
+    The kernel was made for ``loss=absolute_softmax``, which favours large |o| too.
+    """
 
     by_magnitude: ClassVar[bool] = True
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -183,6 +191,8 @@ class QuadraticConfig(ScoredConfig):
 
 
 class Scored(Sampler):
+    """Score all classes and draw by the weight of each logit. Raise Diverged if a logit is not finite."""
+
     def __init__(self, config: ScoredConfig, layer: "OutputLayer", seed: int) -> None:
         self.config = config
         self.layer = layer
@@ -193,7 +203,7 @@ class Scored(Sampler):
         return self.config.avoids_targets
 
     def _blocks(self, query: Query, step: int) -> Iterator[tuple[int, np.ndarray]]:
-        """First class and logits (B, C) of every block."""
+        """Yield the first class and the logits (B, C) of every block; targets to avoid have logit -inf."""
         self.layer.table.read(None, step)
         rows = query.num_rows
         has_others = np.diff(query.target_indptr_B1) < self.layer.num_classes
@@ -209,7 +219,7 @@ class Scored(Sampler):
             yield lo, logits_BC
 
     def _draw(self, query: Query, step: int, draws: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """ids (B, M), their logits (B, M), and the log of all weight (B,)."""
+        """Return ids (B, M), their logits (B, M), and the log of the sum of all weights (B,)."""
         rows = query.num_rows
         ids_BM = np.zeros((rows, draws), dtype=np.int32)
         logit_BM = np.zeros((rows, draws), dtype=np.float32)

@@ -1,12 +1,14 @@
-"""Samplers whose distribution is fixed before training: uniform, log-uniform and unigram.
+"""Draw from a distribution that is fixed before training: uniform, log-uniform or unigram.
 
-All three draw ``num_samples`` times with replacement from q by an alias table (Walker 1977; Vose 1991), O(1) a
-draw for any number of classes. With ``unique`` repeated draws are dropped, which makes the expected count of
-class i exactly 1 - (1 - q_i)^num_samples; without it, num_samples * q_i.
+All three samplers draw ``num_samples`` times with replacement from q by an alias table (Walker 1977; Vose 1991), in
+O(1) a draw for any number of classes. Without ``unique``, the expected count of class i is num_samples * q_i. With
+``unique``, repeated draws are dropped, and it is exactly 1 - (1 - q_i)^num_samples.
 
 @article{bengio2008adaptive, title={Adaptive Importance Sampling to Accelerate Training of a Neural
 Probabilistic Language Model}, author={Bengio, Yoshua and Sen{\\'e}cal, Jean-S{\\'e}bastien},
 journal={IEEE Transactions on Neural Networks}, year={2008}}
+
+Legend: B rows, N classes (in a ``Proposal``: candidates of all rows), M ids that a caller asks for.
 """
 
 from abc import abstractmethod
@@ -28,7 +30,10 @@ if TYPE_CHECKING:
 
 @njit(cache=True)
 def alias_table(q):
-    """Vose's alias method: ``accept`` (n,) float32 and ``alias`` (n,) int32 for a distribution q (n,) float64."""
+    """Return Vose's alias table, ``accept`` (N,) float32 and ``alias`` (N,) int32, of the distribution q (N,) float64.
+
+    To draw, take a uniform slot; keep it with probability ``accept[slot]``, else take ``alias[slot]``.
+    """
     n = q.shape[0]
     accept = np.ones(n, dtype=np.float32)
     alias = np.arange(n).astype(np.int32)
@@ -59,7 +64,10 @@ def alias_table(q):
 
 @njit(cache=True, parallel=True)
 def _draw(accept, alias, num_rows, num_samples, unique, seed, step, stamp):
-    """ids (num_rows, num_samples) and how many leading ones of each row are valid."""
+    """Return ids (num_rows, num_samples) int32, and how many leading ones of each row are valid (num_rows,).
+
+    stamp: (workers, N) zeros, which marks the classes that a row has drawn and is left as zeros.
+    """
     n = accept.shape[0]
     ids = np.empty((num_rows, num_samples), dtype=np.int32)
     lengths = np.empty(num_rows, dtype=np.int64)
@@ -87,7 +95,7 @@ def _draw(accept, alias, num_rows, num_samples, unique, seed, step, stamp):
 
 @dataclass(frozen=True, kw_only=True)
 class StaticConfig(SamplerConfig):
-    """``num_samples`` draws, ``shared`` by the batch or fresh for each row; ``unique`` drops repeated draws."""
+    """Set ``num_samples`` draws, ``shared`` by the batch or fresh for each row; ``unique`` drops repeated draws."""
 
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "shared": {"num_samples": 40},
@@ -104,7 +112,7 @@ class StaticConfig(SamplerConfig):
 
     @abstractmethod
     def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
-        """q (N,) float64, summing to 1."""
+        """Return q, (N,) float64 with sum 1, for a training set with these numbers of positives per class."""
 
     def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
         return Static(self, self.distribution(training.label_counts_N), seed)
@@ -112,7 +120,7 @@ class StaticConfig(SamplerConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class UniformConfig(StaticConfig):
-    """q_i = 1 / n."""
+    """Draw every class with the same probability: q_i = 1 / n."""
 
     def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
         return np.full(len(label_counts_N), 1 / len(label_counts_N))
@@ -120,9 +128,10 @@ class UniformConfig(StaticConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LogUniformConfig(StaticConfig):
-    """q = log((r + 2) / (r + 1)) / log(n + 1), r the class's rank by decreasing training frequency.
+    """Draw class i with q_i = log((r + 2) / (r + 1)) / log(n + 1), where r is its rank by training frequency.
 
-    The formula assumes ids sorted by frequency; ranking by counts makes it right for any ids.
+    The most frequent class has rank 0. The usual formula takes the id for the rank, which needs ids sorted by
+    frequency; ranking by counts makes it right for any ids.
     """
 
     def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
@@ -134,7 +143,10 @@ class LogUniformConfig(StaticConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class UnigramConfig(StaticConfig):
-    """q_i proportional to count_i ** exponent. Classes without a training positive count as one, so q > 0."""
+    """Draw class i with q_i proportional to count_i ** exponent.
+
+    A class without a training positive counts as if it had one, so that every q_i is above 0.
+    """
 
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         **StaticConfig.contract_cases,
@@ -152,7 +164,7 @@ class UnigramConfig(StaticConfig):
 
 
 class Static(Sampler):
-    """Draws from a fixed distribution q (N,)."""
+    """Draw from a fixed distribution q (N,)."""
 
     def __init__(self, config: StaticConfig, q_N: np.ndarray, seed: int) -> None:
         self.config = config
@@ -171,7 +183,7 @@ class Static(Sampler):
         )
 
     def draw(self, step: int) -> np.ndarray:
-        """Ascending ids of one draw for the whole batch."""
+        """Return the ids of the step's draw for the whole batch, ascending int32."""
         ids, lengths = self._draw(1, step)
         return np.sort(ids[0, : lengths[0]])
 

@@ -1,4 +1,7 @@
-"""TopK softmax: the k classes with the largest logits, found by scoring all n (a baseline of the LNS paper)."""
+"""Take the k classes with the largest logits, found by scoring all n: TopK softmax, a baseline of the LNS paper.
+
+Legend: B rows, D hidden size, K candidates of a row, M ids that a caller asks for, N candidates of all rows.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TopKConfig(SamplerConfig):
-    """Take ``num_nearest`` candidates a row (fewer when there are fewer classes)."""
+    """Take ``num_nearest`` candidates a row, or all classes where there are fewer."""
 
     losses: ClassVar[tuple[str, ...]] = ("active_set", "sampled_softmax")
     by_chance: ClassVar[bool] = False
@@ -35,6 +38,8 @@ class TopKConfig(SamplerConfig):
 
 
 class TopK(Sampler):
+    """Propose to each row the k classes with its largest logits, with expected count 1."""
+
     def __init__(self, k: int, layer: "OutputLayer") -> None:
         self.k = k
         self.layer = layer

@@ -1,1 +1,1 @@
-"""Index structures over any set of vectors: hash functions and tables, codebooks, random features, sum trees."""
+"""Index any set of vectors, by hash functions and tables, codebooks, random features or sum trees."""

@@ -1,4 +1,7 @@
-"""The class matrix as vectors that an index follows."""
+"""Present the class matrix as vectors that an index follows.
+
+Legend: R rows of the matrix, D hidden size, U distinct rows.
+"""
 
 from collections.abc import Mapping
 
@@ -8,9 +11,10 @@ from runner.optimizers import RowTable
 
 
 class ClassRows:
-    """Rows of a ``RowTable``, and the step at which each was last touched (0: never).
+    """Hold the rows of a ``RowTable``, and the step at which each was last touched (0: never).
 
-    Implements ``contracts.Vectors``. A row moves on while its momentum lasts, ``settling_steps`` after it was touched.
+    The class implements ``contracts.Vectors``. A row keeps moving while its momentum lasts, for ``settling_steps``
+    steps after it was touched.
     """
 
     def __init__(self, table: RowTable) -> None:
@@ -19,7 +23,7 @@ class ClassRows:
 
     @property
     def matrix(self) -> np.ndarray:
-        """(R, D) float32; rows are current after ``bring_up``."""
+        """Return the rows, (R, D) float32; a row is current after ``bring_up``."""
         return self.table.weights
 
     def note_touched(self, rows_U: np.ndarray, step: int) -> None:
@@ -27,18 +31,18 @@ class ClassRows:
         self.touched_step_R[rows_U] = step
 
     def changed_since(self, step: int) -> np.ndarray:
-        """Ids (U,) int32, ascending, of rows that may have moved after the end of ``step``."""
-        settled = max(0, step - self.table.settling_steps)  # 0 stands for never touched, so never moved
+        """Return the rows that may have moved after the end of ``step``, (U,) ascending int32."""
+        settled = max(0, step - self.table.settling_steps)  # at least 0: a row that was never touched never moved
         return np.flatnonzero(self.touched_step_R > settled).astype(np.int32)
 
     def bring_up(self, rows_U: np.ndarray | None, step: int) -> None:
-        """Make these rows (None: all) current as of the end of ``step``."""
+        """Bring these rows (None: all) up to the end of ``step``."""
         self.table.read(rows_U, step + 1)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Return the steps at which rows were last touched."""
+        """Return the step at which each row was last touched."""
         return {"touched_step": self.touched_step_R}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore what ``state_dict`` gave."""
+        """Restore what ``state_dict`` returned."""
         self.touched_step_R[...] = state["touched_step"]

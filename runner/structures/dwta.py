@@ -1,11 +1,13 @@
-"""Densified winner-take-all hashing (Chen & Shrivastava, UAI 2018; LNS paper, section 3.3 and appendix A).
+"""Hash vectors by densified winner-take-all (Chen & Shrivastava, UAI 2018; LNS paper, section 3.3 and appendix A).
 
 Each hash looks at a bin of ``bin_size`` randomly chosen coordinates and returns the position of the largest
-(3 bits for 8); K hashes make a table's code. A bin without a non-zero coordinate (sparse ReLU activations)
-borrows the winner of another bin, chosen by a fixed random order of bins: the densification.
+(3 bits for 8); K hashes make a table's code. A bin whose coordinates are all zero (common in sparse ReLU activations)
+borrows the winner of another bin, chosen by a fixed random order of bins. This is the densification.
 
 @inproceedings{chen2018densified, title={Densified Winner Take All (DWTA) Hashing for Sparse Datasets},
 author={Chen, Beidi and Shrivastava, Anshumali}, booktitle={UAI}, year={2018}}
+
+Legend: R vectors, D their size, U chosen rows; the setting ``L`` is the number of tables.
 """
 
 import numpy as np
@@ -20,7 +22,7 @@ _MAX_BORROWS = 64
 
 @njit(cache=True, inline="always")
 def _winner(vector, coordinates, bin_index):
-    """Position of the bin's largest coordinate (the first of equals), or -1 when all are exactly zero."""
+    """Return the position of the bin's largest coordinate (the first of equals), or -1 if all are exactly zero."""
     best, best_value, occupied = 0, np.float32(-np.inf), False
     for position in range(coordinates.shape[1]):
         value = vector[coordinates[bin_index, position]]
@@ -54,20 +56,23 @@ def _dwta(vectors, rows, shift, coordinates, hashes_per_table, bits, code_mask, 
                         lender = rng.below(rng.word(rng.stream(seed, rng.HASH, 1, bin_index), attempt), num_bins)
                         winner = winners[lender]
                         attempt += 1
-                    # A vector of zeros has nothing to borrow: all its bins agree on position 0.
+                    # A vector of zeros has no winner to borrow: all its bins take position 0.
                     code = (code << np.uint64(bits)) | np.uint64(max(winner, 0))
                 if code_mask != np.uint64(0):
-                    # More code bits than table bits: fold by a mixer, so that every bucket stays reachable.
+                    # The code has more bits than the table: fold it by a mixer, so that every bucket can be reached.
                     code = rng.mix(code) & code_mask
                 codes[table, i] = code
 
 
 class Dwta:
-    """K x L winner positions. Codes have K log2(bin_size) bits, folded to ``max_bits`` when there are more."""
+    """Hash vectors to K winner positions for each of L tables.
+
+    Codes have K log2(bin_size) bits, folded to ``max_bits`` when there are more.
+    """
 
     @staticmethod
     def check(K: int, bin_size: int) -> None:
-        """ConfigError unless K winners of such bins make a code of at most 60 bits."""
+        """Raise ConfigError unless K winners of such bins make a code of at most 60 bits."""
         require(bin_size in (2, 4, 8, 16, 32), "sampler.bin_size must be 2, 4, 8, 16 or 32")
         most = 60 // (bin_size.bit_length() - 1)
         require(1 <= K <= most, f"sampler.K must lie in [1, {most}] for dwta with bins of {bin_size}")
@@ -96,7 +101,10 @@ class Dwta:
         shift_D: np.ndarray | None = None,
         out: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Codes (L, U) of the given rows, each minus ``shift_D`` (default 0): uint32, or as ``out`` has them."""
+        """Return the codes (L, U) of the given rows, each minus ``shift_D`` (None: 0).
+
+        They are written to ``out`` if it is given, else to a new uint32 array.
+        """
         shift = np.zeros(vectors_RD.shape[1], dtype=np.float32) if shift_D is None else shift_D
         codes = np.empty((self.L, len(rows_U)), dtype=np.uint32) if out is None else out
         _dwta(vectors_RD, rows_U, shift, self._coordinates, self.K, self._bits, self._mask, self._seed, codes)

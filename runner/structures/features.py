@@ -1,16 +1,16 @@
-"""Random Fourier features of the Gaussian kernel of directions, in bytes.
+"""Compute random Fourier features of the Gaussian kernel of directions, in bytes.
 
-Legend: R vectors, H their dimension, U chosen rows, D frequencies, F = 2 D features, X transforms of a row of vectors.
+Legend: R vectors, H their dimension, U chosen rows, D frequencies, F = 2 D features.
 
 phi(u) = D^-1/2 [cos(omega_1 . u) .. cos(omega_D . u), sin(omega_1 . u) .. sin(omega_D . u)] with omega ~ N(0, nu I)
 gives E[phi(x) . phi(y)] = exp(-nu |x - y|^2 / 2). (The RF-softmax paper prints N(0, I / nu), which gives another
-kernel.) For unit vectors that is e^-nu exp(nu x . y): a softmax's weights, but for a factor.
+kernel.) For unit vectors that is e^-nu exp(nu x . y), a softmax's weights up to a factor.
 
-The frequencies are drawn once: phi(x) . phi(y) says nothing about x and y unless both come from the same ones.
+The frequencies are drawn once, because phi(x) . phi(y) estimates the kernel only if both use the same ones.
 
-Features are stored as round(127 cos), round(127 sin), a byte each. That adds 1/50,000 of the squared error that the
-estimate has anyway, about 1 / 2D; a table takes a quarter of float32's memory, and sums of features are whole numbers,
-exact in any order.
+Features are stored as round(127 cos), round(127 sin), one byte each. A table takes a quarter of float32's memory, and
+sums of features are whole numbers, exact in any order. The rounding error is negligible beside the estimate's own
+squared error of about 1 / 2D (docs/log.md).
 
 @inproceedings{rahimi2007random, title={Random Features for Large-Scale Kernel Machines},
 author={Rahimi, Ali and Recht, Benjamin}, booktitle={NIPS}, year={2007}}
@@ -33,12 +33,12 @@ _ROUNDS = 3
 _ONE = np.float32(127.0)
 ONE = int(_ONE) ** 2  # the product of two features that are both 1
 
-# No reordering of sums below: a row's features are the same bits wherever it stands among the rows asked for.
+# The kernels below must not reorder sums: a row's features have the same bits wherever it stands in ``rows_U``.
 
 
 @njit(cache=True)
 def _inverse_norm(vector_H):
-    """1 / |u|, or 0 where u has no direction (zero, or not finite)."""
+    """Return 1 / |u|, or 0 if u has no direction (it is zero or not finite)."""
     square = 0.0
     for k in range(vector_H.shape[0]):
         square += np.float64(vector_H[k]) * np.float64(vector_H[k])
@@ -53,7 +53,7 @@ def _add_scaled(scale, values, sums):
 
 @njit(cache=True)
 def _write(turns_D, shift, out_D):
-    """out = round(127 cos(2 pi (turns - shift)))."""
+    """Set ``out_D`` to round(127 cos(2 pi (turns - shift)))."""
     for j in range(turns_D.shape[0]):
         out_D[j] = np.int8(np.floor(_ONE * cos_of_turns(turns_D[j] - shift) + np.float32(0.5)))
 
@@ -76,7 +76,10 @@ def _plain(vectors_RH, rows_U, frequencies_HD, out_UF):
 
 @njit(cache=True, parallel=True)
 def _orthogonal(vectors_RH, rows_U, signs, norms_D, out_UF):
-    """Rows of (H S)^3, S random signs and H the Hadamard matrix, times ``norms``; ``signs`` repeated for the lanes."""
+    """Project by the rows of (M S)^3 times ``norms_D``, where S are random signs and M is the Hadamard matrix.
+
+    ``signs`` (blocks, rounds, width * LANES) has each sign once per lane.
+    """
     blocks, rounds, size = signs.shape
     width = size // LANES
     num_rows, dim = rows_U.shape[0], vectors_RH.shape[1]
@@ -111,11 +114,12 @@ def _orthogonal(vectors_RH, rows_U, signs, norms_D, out_UF):
 
 
 class RandomFourier:
-    """The map of one draw of D frequencies, ``plain`` (independent) or ``orthogonal``.
+    """Map vectors to features by one draw of D frequencies, ``plain`` (independent) or ``orthogonal``.
 
-    Orthogonal: blocks of a power of two >= H frequencies stand at right angles, which lowers the error, and a transform
-    costs O(D log H) instead of O(D H). Their norms are drawn as those of Gaussian vectors are, so each frequency is
-    N(0, nu I) as far as the directions of (H S)^3 are uniform, and the estimate has the kernel as its mean.
+    Orthogonal frequencies are at right angles within blocks of W, a power of two >= H. This lowers the error, and a
+    transform costs O(D log H) instead of O(D H). Their norms are drawn like those of Gaussian vectors. So each
+    frequency is N(0, nu I), as far as the directions of (M S)^3 (random signs S, Hadamard matrix M) are uniform, and
+    the estimate has the kernel as its mean.
     """
 
     def __init__(self, *, dim: int, D: int, nu: float, kind: Literal["plain", "orthogonal"], seed: int) -> None:
@@ -134,13 +138,13 @@ class RandomFourier:
 
     @property
     def num_features(self) -> int:
-        """F = 2 D."""
+        """Return F = 2 D."""
         return 2 * self.D
 
     def features(self, vectors_RH: np.ndarray, rows_U: np.ndarray, out_UF: np.ndarray | None = None) -> np.ndarray:
-        """(U, F) int8 features of the directions of the given rows; a zero vector is taken as it is.
+        """Return the features of the directions of the given rows, (U, F) int8; a zero vector stays zero.
 
-        phi(x) . phi(y) is the integer product of two rows over ``ONE`` D.
+        phi(x) . phi(y) is the integer product of two rows of features, divided by ``ONE`` D.
         """
         out = np.empty((len(rows_U), self.num_features), dtype=np.int8) if out_UF is None else out_UF
         if self.kind == "plain":

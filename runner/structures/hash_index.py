@@ -1,7 +1,7 @@
-"""Hash tables over vectors that move: K concatenated hashes key each of L tables, which follow the vectors on demand.
+"""Keep L hash tables, each keyed by K concatenated hashes, over vectors that move; they are updated on demand.
 
 Class samplers index the class matrix, samplers of examples their stored representations (``contracts.Vectors``).
-Vectors that moved are hashed again one by one (LNS paper, Algorithm 5), all of them where most have moved.
+A rebuild hashes the vectors that moved (LNS paper, Algorithm 5), or all of them if most have moved.
 
 Legend: R vectors, D their size, L tables, U distinct rows, B queries.
 """
@@ -17,13 +17,13 @@ from runner.structures.simhash import SimHash
 from runner.structures.tables import BucketTables
 
 HASH_FAMILIES: dict[str, type[Dwta] | type[SimHash]] = {"dwta": Dwta, "simhash": SimHash}
-_CENTER_TOLERANCE = 0.1  # how far the mean may leave the hashing's centre, as a share of the vectors' distance from it
+_CENTER_TOLERANCE = 0.1  # how far the mean may move from the hashing's centre, as a fraction of the vectors' spread
 
 
 class HashIndex:
-    """Tables of all vectors and their maintenance.
+    """Hold the tables of all vectors and keep them up to date.
 
-    ``center``: hash vectors minus their mean, as of the last time that all were hashed.
+    ``center``: hash vectors minus their mean at the last time that all were hashed.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class HashIndex:
         self._centers = center
         rows, dim = vectors.matrix.shape
         self.num_rows = rows
-        # Four buckets a vector are plenty; more would be empty and cost memory.
+        # Four buckets a vector are enough; more would be empty and cost memory.
         max_bits = min(18, max(4, int(rows).bit_length() + 1))
         kind = HASH_FAMILIES[family]
         options = {"max_bits": max_bits, "bin_size": bin_size} if kind is Dwta else {}
@@ -46,14 +46,14 @@ class HashIndex:
         self._sort(0)
 
     def codes_of(self, query_BD: np.ndarray) -> np.ndarray:
-        """(L, B) uint32: the buckets that queries fall into."""
+        """Return the bucket of each query in each table, (L, B) uint32."""
         return self.family.hash(query_BD, np.arange(len(query_BD), dtype=np.int32))
 
     def rebuild(self, step: int) -> None:
-        """Hash the vectors that moved since the last rebuild, or all of them, and sort all into buckets anew.
+        """Hash the vectors that moved since the last rebuild, or all of them, and sort all into buckets again.
 
-        All are hashed when most have moved, which is cheaper in bulk, and when the mean has moved away from the centre
-        that codes were made with. Vectors are taken as of the end of ``step``.
+        All are hashed if most have moved, as that is cheaper in bulk, or if the mean has moved away from the centre of
+        the last full hashing. The vectors are those at the end of ``step``.
         """
         moved_U = self.vectors.changed_since(self.last_build)
         if 2 * len(moved_U) > self.num_rows or not self._center_holds():
@@ -66,7 +66,7 @@ class HashIndex:
         self._sort(step)
 
     def _sort(self, step: int) -> None:
-        """Sort all vectors into buckets, in an order within a bucket that is fresh at every step that does so."""
+        """Sort all vectors into buckets; the order within a bucket is random and new at every such step."""
         self.tables.build(self.seed, step)
         self.last_build = step
 
@@ -80,7 +80,7 @@ class HashIndex:
         self.rehashed_rows += self.num_rows
 
     def _center_holds(self) -> bool:
-        """Whether the mean is still near the centre of the last full hashing, in units of the vectors' spread."""
+        """Tell whether the mean is still near the centre of the last full hashing, in units of the vectors' spread."""
         if not self._centers:
             return True
         matrix = self.vectors.matrix
@@ -92,7 +92,7 @@ class HashIndex:
         return bool(np.square(mean_D - self.center_D).sum() <= _CENTER_TOLERANCE**2 * spread)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Return codes and their centre, and what the vectors remember; members are a function of the codes."""
+        """Return the codes, their centre and the state of the vectors; buckets are rebuilt from the codes."""
         return {
             "codes": self.tables.codes,
             "center": self.center_D,
@@ -101,7 +101,7 @@ class HashIndex:
         }
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore what ``state_dict`` gave."""
+        """Restore what ``state_dict`` returned."""
         self.tables.codes[...] = state["codes"]
         self.center_D[...] = state["center"]
         self.vectors.load_state_dict(state)

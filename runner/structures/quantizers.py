@@ -1,13 +1,14 @@
-"""Quantisation of vectors by two codebooks of C codewords: product (pq) and residual (rq).
+"""Quantise vectors by two codebooks of C codewords, by product (pq) or residual (rq) quantisation.
 
 Both write a vector as the sum of one codeword of each codebook, w_hat = first[k1] + second[k2]. Under pq the first
-codebook lives in the first half of the coordinates and the second in the other, so that a sum is a concatenation; under
-rq both have every coordinate and the second is made for what the first leaves over. One code serves both, and the
-query's score h . w_hat is the sum of two scores of codewords.
+codebook has the first half of the coordinates and the second the other half, so the sum is a concatenation. Under rq
+both have all coordinates, and the second codebook quantises the residual of the first. The same code serves both, and
+the query's score h . w_hat is the sum of two scores of codewords.
 
-Codewords come from k-means on a subsample of the rows; every row is then given its codes by ``nearest_pairs``.
+The codewords come from k-means on a subsample of the rows; ``nearest_pairs`` then gives every row its codes.
 
-Legend: N rows (classes), D columns, C codewords of a codebook, S rows of a subsample, B queries.
+Legend: N rows (classes), D columns, C codewords of a codebook, S rows of a subsample, B queries; a leading 2 is the two
+codebooks.
 
 @article{jegou2011product, title={Product Quantization for Nearest Neighbor Search}, author={J{\\'e}gou, Herv{\\'e} and
 Douze, Matthijs and Schmid, Cordelia}, journal={IEEE TPAMI}, year={2011}}
@@ -27,19 +28,21 @@ from runner.errors import Diverged, require
 from runner.kernels.codewords import nearest_pairs, panels_of, squared_norms
 from runner.optimizers import AdamConfig, dense_adam
 
-_LARGEST = 1e30  # squared norms beyond it overflow when they are summed
-_QUERIES = 256  # hidden states that codebooks learn from; more cost time and change little
+_LARGEST = 1e30  # larger squared norms overflow when they are summed
+_QUERIES = 256  # hidden states that codebooks learn from; more take longer and change little
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quantizer:
-    """How codebooks are made and rows assigned.
+    """Make codebooks and assign rows to their codewords.
 
-    codewords: C. rows: size of the subsample that k-means sees. iterations: its most passes. beam: how many first
-    codewords, the nearest, are tried jointly with all second ones when a row is assigned; 1 is greedy. The gain in
-    distortion is small but cheap: for C = 64, half a percent on Gaussian vectors (.8304 of their square to .8265) and
-    on trained ones (.4056 to .4035) with 4, and hardly more with all 64; for 500,000 classes 4 take 0.3 s, 64 take 3 s.
-    Under pq the halves do not see each other, and greedy is exact.
+    kind: ``pq`` or ``rq``.
+    codewords: C.
+    rows: size of the subsample that k-means sees.
+    iterations: the most passes of k-means.
+    beam: number of nearest first codewords that are each tried with all second ones when a row is assigned; 1 is
+    greedy. A beam of a few lowers the distortion a little, at little cost (docs/log.md). Under pq the halves do not
+    interact, and greedy is exact.
     """
 
     kind: Literal["pq", "rq"]
@@ -49,19 +52,19 @@ class Quantizer:
     beam: int = 1
 
     def parts(self, dim: int) -> list[slice]:
-        """The coordinates that each codebook lives in."""
+        """Return the coordinates of each codebook. Raise ConfigError if one coordinate is to be split in two."""
         if self.kind == "rq":
             return [slice(0, dim), slice(0, dim)]
-        require(dim >= 2, "product quantisation needs class vectors of at least 2 coordinates")
+        require(dim >= 2, "product quantisation (pq) needs class vectors of at least 2 coordinates; take an rq sampler")
         return [slice(0, (dim + 1) // 2), slice((dim + 1) // 2, dim)]
 
     def fit(
         self, values_ND: np.ndarray, generator: np.random.Generator, start_2CD: np.ndarray | None = None
     ) -> np.ndarray:
-        """Codebooks (2, C, D) float32 by k-means, from ``start`` where given, else from k-means++.
+        """Return codebooks (2, C, D) float32 made by k-means, from ``start_2CD`` if given, else from k-means++.
 
-        Where there are fewer distinct vectors than codewords, those vectors are the codewords; the rest repeat the
-        first one and are never assigned. Diverged unless all vectors are finite.
+        If there are no more distinct vectors than codewords, these vectors are the codewords; the rest repeat the first
+        one and are never assigned. Raise Diverged unless all vectors are finite.
         """
         check_usable(squared_norms(values_ND))
         rows = generator.choice(len(values_ND), min(self.rows, len(values_ND)), replace=False, shuffle=False)
@@ -81,11 +84,14 @@ class Quantizer:
     def assign(
         self, values_ND: np.ndarray, codebooks_2CD: np.ndarray, *, beam: int | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Codes (2, N) uint16 of the nearest pair of codewords, and the squared errors (N,) float32."""
+        """Return the codes (2, N) uint16 of the nearest pair of codewords, and the squared errors (N,) float32.
+
+        ``beam``: overrides the quantizer's. Raise Diverged unless all vectors are finite.
+        """
         norm_N = squared_norms(values_ND)
         check_usable(norm_N)
         norm_2C = np.square(codebooks_2CD).sum(axis=2)
-        cross_CC = np.einsum("kd,ld->kl", *codebooks_2CD)  # by a fixed order, not BLAS
+        cross_CC = np.einsum("kd,ld->kl", *codebooks_2CD)  # sums in a fixed order, which BLAS does not
         codes_2N = np.empty((2, len(values_ND)), dtype=np.uint16)
         error_N = np.empty(len(values_ND), dtype=np.float32)
         beam = min(beam or self.beam, self.codewords)
@@ -96,13 +102,13 @@ class Quantizer:
 
 
 def check_usable(norm_N: np.ndarray, when: str = "") -> None:
-    """Diverged unless the squared norms of all vectors are numbers that can be summed."""
+    """Raise Diverged unless the squared norms of all vectors are finite and small enough to be summed."""
     if not (norm_N < _LARGEST).all():  # false for NaN too
         raise Diverged(f"class vectors are not finite numbers of usable size{when}; try a smaller optimizer.lr")
 
 
 def _distinct(points_SD: np.ndarray, most: int) -> np.ndarray | None:
-    """The distinct points in order of first appearance, or None when there are more than ``most``."""
+    """Return the distinct points in order of first appearance, or None if there are more than ``most``."""
     seen: dict[bytes, np.ndarray] = {}
     for point in points_SD:
         seen.setdefault(point.tobytes(), point)
@@ -118,7 +124,7 @@ def _k_means(
     generator: np.random.Generator,
     start_CD: np.ndarray | None,
 ) -> np.ndarray:
-    """Centres (C, D) of the points; one thread, so that bits do not depend on how many there are."""
+    """Return the centres (C, D) of the points. One thread computes them, so that bits do not depend on threads."""
     seed = int(generator.integers(2**31))
     few = _distinct(points_SD, codewords)
     if few is not None:
@@ -132,7 +138,7 @@ def _k_means(
     start = "k-means++" if start_CD is None else np.ascontiguousarray(start_CD)
     model = KMeans(codewords, init=start, n_init=1, max_iter=iterations, random_state=seed, algorithm="lloyd")
     with threadpool_limits(limits=1), warnings.catch_warnings():
-        # Nearly equal points may fall into fewer clusters than asked for; codewords to spare do no harm.
+        # Nearly equal points may form fewer clusters than there are codewords; unused codewords do no harm.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(points_SD).cluster_centers_
 
@@ -142,17 +148,17 @@ def _k_means(
 
 @dataclass(frozen=True, kw_only=True)
 class Learning:
-    """MIDX-Learn: codewords as parameters that reduce, by ``steps`` of Adam at ``lr``,
+    """Train the codewords as parameters (MIDX-Learn) that reduce, by ``steps`` of Adam at ``lr``,
 
-        mean over classes of |w - w_hat|^2  +  mean over queries of KL(p || q_hat),
+        mean over classes of |w - w_hat|^2  +  mean over queries of KL(p || q_hat).
 
-    p the softmax of the true logits (biases included) and q_hat that of the logits h . w_hat (plus the log popularity
-    of the class, where the sampler draws by it), over ``classes`` classes drawn anew at each step.
+    p is the softmax of the true logits (biases included). q_hat is the softmax of the logits h . w_hat (plus the log
+    popularity of the class, if the sampler draws by it). Both are over ``classes`` classes, drawn anew at each step.
 
-    assignment: what w_hat is made of. ``soft`` is the paper's, codewords averaged by the softmax of their inner
-    products with the vector (of the residual under rq): it learns a q_hat that no sampler draws from, and the
-    codewords it leaves can be worse than k-means' once each class has one pair of them. ``hard`` takes the nearest
-    pair, as the sampler will, so that q_hat is the sampler's own distribution.
+    assignment: how w_hat is made. ``soft`` is the paper's way: codewords averaged by the softmax of their inner
+    products with the vector (with its residual, for the second codebook under rq). It learns a q_hat that no sampler
+    draws from, and its codewords can be worse than those of k-means once each class has one pair. ``hard`` takes the
+    nearest pair, as the sampler will, so that q_hat is the sampler's own distribution.
     """
 
     assignment: Literal["hard", "soft"]
@@ -171,7 +177,11 @@ class Learning:
         bias_N: np.ndarray | None = None,
         log_weight_N: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Codebooks (2, C, D) that learning makes of the given ones. Diverged on overflow."""
+        """Return codebooks (2, C, D) float32 trained from the given ones. Raise Diverged on overflow.
+
+        ``hidden_BD``: the queries. ``bias_N``: biases of the true logits; None: 0. ``log_weight_N``: log popularity of
+        the classes; None: 0.
+        """
         import torch
 
         place = np.zeros_like(codebooks_2CD)
@@ -208,9 +218,9 @@ class Learning:
 
 
 def _soft(values_SD: Any, first_CD: Any, second_CD: Any) -> Any:
-    """Sum of the codewords averaged by the softmax of their inner products with the value, then the residual.
+    """Average each codebook's codewords by the softmax of inner products, with the value and then the residual; sum.
 
-    Under pq the residual's half that the second codebook lives in is the value's own.
+    Under pq, in the second codebook's half of the coordinates the residual is the value itself.
     """
     average = (values_SD @ first_CD.T).softmax(dim=1) @ first_CD
     return average + ((values_SD - average) @ second_CD.T).softmax(dim=1) @ second_CD
@@ -218,7 +228,7 @@ def _soft(values_SD: Any, first_CD: Any, second_CD: Any) -> Any:
 
 @contextmanager
 def _one_torch_thread() -> Iterator[None]:
-    """Bits of torch's sums, those over a codeword's classes above all, depend on the number of threads."""
+    """Run torch on one thread, because bits of its sums (over a codeword's classes above all) depend on threads."""
     import torch
 
     before = torch.get_num_threads()

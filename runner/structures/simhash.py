@@ -1,9 +1,11 @@
-"""SimHash: the signs of random projections, computed by fast Hadamard transforms.
+"""Hash vectors by the signs of random projections (SimHash), computed by fast Hadamard transforms.
 
-P[h(x) = h(y)] = 1 - angle(x, y) / pi for one bit (Goemans & Williamson 1995; Charikar 2002), so a table of K
-bits collides with probability alpha^K. Projections are rows of (H D)^3, D random signs and H the normalised
-Hadamard matrix: three rounds make each row nearly a Gaussian direction even for one-hot vectors
+For one bit, P[h(x) = h(y)] = 1 - angle(x, y) / pi = alpha (Goemans & Williamson 1995; Charikar 2002). So two vectors
+collide in a table of K bits with probability alpha^K. Projections are rows of (M S)^3, where S are random signs and M
+is the normalised Hadamard matrix. Three rounds make each row nearly a Gaussian direction, even for one-hot vectors
 (Andoni et al. 2015, "Practical and Optimal LSH for Angular Distance"), at O(d log d) for d projections.
+
+Legend: R vectors, D their size, U chosen rows; the setting ``L`` is the number of tables.
 """
 
 import numpy as np
@@ -26,7 +28,7 @@ def _append_bit(projections, code):
 
 @njit(cache=True, inline="always")
 def _load(vectors, rows, shift, first, lanes, x):
-    """Rows minus the shift, one to a lane; lanes and coordinates that are not there are zero."""
+    """Load rows minus the shift, one to a lane; unused lanes and coordinates are zero."""
     if lanes < LANES or vectors.shape[1] * LANES < x.shape[0]:
         x[:] = np.float32(0.0)
     for lane in range(lanes):
@@ -37,10 +39,10 @@ def _load(vectors, rows, shift, first, lanes, x):
 
 @njit(cache=True, parallel=True, fastmath=_FAST)
 def _simhash(vectors, rows, shift, signs, bits, codes):
-    """codes[t, i] = K sign bits of table t for vectors[rows[i]] - shift.
+    """Set codes[t, i] to the K sign bits of table t for vectors[rows[i]] - shift.
 
-    Vectors are hashed a few at a time, one to a lane, so that every butterfly is one vector instruction; ``signs``
-    (blocks, rounds, width * lanes) are repeated for the lanes.
+    Vectors are hashed a few at a time, one to a lane, so that every butterfly is one vector instruction. ``signs``
+    (blocks, rounds, width * LANES) has each sign once per lane.
     """
     tables, num_rows = codes.shape
     blocks, rounds, size = signs.shape
@@ -48,7 +50,7 @@ def _simhash(vectors, rows, shift, signs, bits, codes):
     for part in prange(CHUNKS):
         x = np.empty(size, dtype=np.float32)
         projections = np.empty(blocks * size, dtype=np.float32)
-        code_L = np.empty(LANES, dtype=np.int32)
+        lane_codes = np.empty(LANES, dtype=np.int32)
         for group in range(part * groups // CHUNKS, (part + 1) * groups // CHUNKS):
             first = group * LANES
             lanes = min(LANES, num_rows - first)
@@ -61,20 +63,20 @@ def _simhash(vectors, rows, shift, signs, bits, codes):
                     hadamard(y)
             position = 0
             for table in range(tables):
-                code_L[:] = 0
+                lane_codes[:] = 0
                 for _ in range(bits):
-                    _append_bit(projections[position : position + LANES], code_L)
+                    _append_bit(projections[position : position + LANES], lane_codes)
                     position += LANES
                 for lane in range(lanes):
-                    codes[table, first + lane] = code_L[lane]
+                    codes[table, first + lane] = lane_codes[lane]
 
 
 class SimHash:
-    """K x L sign bits. ``code_bits`` = K; ``hash(vectors_RD, rows_U, shift_D)`` -> codes (L, U) uint32."""
+    """Hash vectors to K sign bits for each of L tables; ``code_bits`` is K."""
 
     @staticmethod
     def check(K: int, bin_size: int) -> None:
-        """ConfigError unless a table of K bits can be built."""
+        """Raise ConfigError unless a table of K bits can be built."""
         require(1 <= K <= 24, "sampler.K must lie in [1, 24] for simhash (2^K buckets a table)")
 
     def __init__(self, *, dim: int, K: int, L: int, seed: int, bin_size: int = 0) -> None:
@@ -93,7 +95,10 @@ class SimHash:
         shift_D: np.ndarray | None = None,
         out: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Codes (L, U) of the given rows, each minus ``shift_D`` (default 0): uint32, or as ``out`` has them."""
+        """Return the codes (L, U) of the given rows, each minus ``shift_D`` (None: 0).
+
+        They are written to ``out`` if it is given, else to a new uint32 array.
+        """
         shift = np.zeros(vectors_RD.shape[1], dtype=np.float32) if shift_D is None else shift_D
         codes = np.empty((self.L, len(rows_U)), dtype=np.uint32) if out is None else out
         _simhash(vectors_RD, rows_U, shift, self._signs, self.K, codes)

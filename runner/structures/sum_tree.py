@@ -1,18 +1,18 @@
-"""A binary tree over classes whose nodes hold the sums of feature vectors below them: draws by a kernel in O(log n).
+"""Draw classes by a kernel in O(log n), from a binary tree whose nodes hold the sums of the feature vectors below.
 
 Legend: N classes, F features, V nodes, U distinct classes, B queries, X keys of all queries.
 
-The mass of a node for a query is the product of the query with the node's sum. A draw starts at the root and goes left
-with probability clamp(left) / (clamp(left) + clamp(right)), clamp(mass) = max(mass, floor * classes below); in a leaf,
-a block of classes, it takes class i with probability clamp(i) / sum of the clamped masses. So every class has a
-probability above 0 whatever the masses' signs, and all probabilities sum to 1.
+The mass of a node for a query is the product of the query with the node's sum. A draw starts at the root. It goes left
+with probability clamp(left) / (clamp(left) + clamp(right)), where clamp(mass) = max(mass, floor * classes below). A
+leaf is a block of classes, in which the draw takes class i with probability clamp(i) / sum of the clamped masses. So
+every class has a probability above 0, whatever the signs of the masses, and all probabilities sum to 1.
 
-Features are whole numbers, so sums are exact: a mass on the right is the parent's less the left one's, a refreshed
+Features are whole numbers, so sums are exact. The mass on the right is the parent's minus the left one's, a refreshed
 tree equals a rebuilt one, and neither threads nor vector instructions can change a bit.
 
-Nodes are numbered as in a heap: children of v are 2 v and 2 v + 1, blocks are the nodes from ``num_blocks`` on. With
-any number of blocks this is a full binary tree, without empty places; left to right its blocks are those of the
-deepest level, then those a level above.
+Nodes are numbered as in a heap: the children of v are 2 v and 2 v + 1, and the blocks are the nodes from ``num_blocks``
+on. For any number of blocks this is a full binary tree without empty places. From left to right, its blocks are those
+of the deepest level, then those of the level above.
 """
 
 import numpy as np
@@ -41,7 +41,7 @@ def _add(row_F, sum_F):
 
 @njit(cache=True, inline="always")
 def _first_class(node, deepest, num_blocks, block_size):
-    """First class of a block; ``deepest``: the first node of the deepest level."""
+    """Return the first class of a block; ``deepest``: the first node of the deepest level."""
     return (node - deepest if node >= deepest else node - deepest + num_blocks) * block_size
 
 
@@ -67,7 +67,7 @@ def _sum_children(nodes, sums_VF):
 
 @njit(cache=True, parallel=True)
 def sorted_uniforms(seed, step, num_rows, num_draws):
-    """(num_rows * num_draws,) numbers of [0, 1), each row's in ascending order."""
+    """Return uniform numbers in [0, 1), (num_rows * num_draws,) float64, each row's in ascending order."""
     keys = np.empty(num_rows * num_draws, dtype=np.float64)
     for part in prange(CHUNKS):
         for row in range(part * num_rows // CHUNKS, (part + 1) * num_rows // CHUNKS):
@@ -79,8 +79,8 @@ def sorted_uniforms(seed, step, num_rows, num_draws):
     return keys
 
 
-# An entry of a frontier: a node, its first class and mass, the range of keys that reached it; the probability of
-# coming there, and the part of [0, 1) whose draws do.
+# An entry of a frontier has a node, its first class and mass, and the range of keys that reached it; also the
+# probability that a draw reaches it, and the part of [0, 1) whose draws do.
 _NODE, _FIRST, _MASS, _BEGIN, _END = range(5)
 _PROBABILITY, _LOW, _HIGH = range(3)
 
@@ -93,7 +93,7 @@ def _enter(whole, real, node, first, mass, begin, end, probability, low, high):
 
 @njit(cache=True, inline="always")
 def _prefetch(features_NF, sums_VF, counts_V, num_blocks, whole):
-    """Ask for what an entry will read: its left child's sum, or its block of classes."""
+    """Prefetch what an entry will read: its left child's sum, or its block of classes."""
     node = whole[_NODE]
     if node < num_blocks:
         prefetch_row(sums_VF, 2 * node)
@@ -106,7 +106,7 @@ def _prefetch(features_NF, sums_VF, counts_V, num_blocks, whole):
 def _choose_in_block(
     features_NF, count, floor, query_F, whole, real, weights, keys_X, drawing, ids_X, probability_X
 ):  # fmt: skip
-    """Give each key of an entry one of the ``count`` classes of its block."""
+    """Give each key of an entry one of the ``count`` classes of its block, and that class's probability."""
     first, key, end, low, high = whole[_FIRST], whole[_BEGIN], whole[_END], real[_LOW], real[_HIGH]
     total = np.int64(0)
     for c in range(count):
@@ -127,10 +127,10 @@ def _descend(
     features_NF, sums_VF, counts_V, num_blocks, block_size, floor, queries_BF, keys_X, indptr_B1, drawing,
     ids_X, probability_X,
 ):  # fmt: skip
-    """Send each query's ascending keys down the tree together, level by level; every node is evaluated once a query.
+    """Send each query's ascending keys down the tree together, level by level, so that a query evaluates a node once.
 
-    drawing: keys are uniform numbers, and ids of the classes they fall on are written; otherwise keys are class ids.
-    Probabilities of the classes either way, by the same arithmetic.
+    drawing: keys are uniform numbers, and the ids of the classes that they fall on are written; otherwise keys are the
+    class ids. Either way the probabilities of the classes are written, by the same arithmetic.
     """
     num_queries = queries_BF.shape[0]
     widest = 0
@@ -191,7 +191,10 @@ def _descend(
 
 
 class SumTree:
-    """Sums of the int8 feature vectors ``features_NF``, which the owner fills, then calls ``update`` or ``rebuild``."""
+    """Hold the int8 feature vectors ``features_NF`` and the tree of their sums.
+
+    The owner fills ``features_NF`` and then calls ``update`` or ``rebuild``.
+    """
 
     def __init__(self, num_classes: int, num_features: int, block_size: int) -> None:
         assert num_classes <= MOST_CLASSES
@@ -212,11 +215,11 @@ class SumTree:
         return np.where(node < 2 * self.num_blocks, node, node - self.num_blocks)
 
     def rebuild(self) -> None:
-        """Sum up all classes."""
+        """Sum up the features of all classes."""
         self.update(np.arange(len(self.features_NF)))
 
     def update(self, rows_U: np.ndarray) -> None:
-        """Sum up again what the features of these classes are part of: their blocks, then upwards level by level."""
+        """Recompute the sums that contain the features of these classes: blocks first, then upwards level by level."""
         level = self._height
         changed = np.unique(self._node(rows_U // self.block_size))
         _sum_blocks(
@@ -232,14 +235,20 @@ class SumTree:
     def draw(
         self, queries_BF: np.ndarray, num_draws: int, floor: int, seed: int, step: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """``num_draws`` classes for each query, ascending, and their probabilities: (B * num_draws,) int32, float64."""
+        """Draw ``num_draws`` classes for each query; return them and their probabilities.
+
+        Both are (B * num_draws,), int32 and float64; a query's classes ascend. ``floor``: the least mass of a class.
+        """
         keys = sorted_uniforms(seed, step, len(queries_BF), num_draws)
         indptr = np.arange(len(queries_BF) + 1, dtype=np.int64) * num_draws
         ids = np.empty(len(keys), dtype=np.int32)
         return ids, self._descend(queries_BF, keys, indptr, floor, ids)
 
     def probability(self, queries_BF: np.ndarray, ids_X: np.ndarray, indptr_B1: np.ndarray, floor: int) -> np.ndarray:
-        """(X,) float64: of query b the classes are ``ids_X[indptr[b] : indptr[b + 1]]``, ascending."""
+        """Return the probability that a draw takes each class, (X,) float64.
+
+        The classes of query b are ``ids_X[indptr_B1[b] : indptr_B1[b + 1]]``, ascending.
+        """
         return self._descend(queries_BF, ids_X.astype(np.float64), indptr_B1, floor, None)
 
     def _descend(
@@ -256,4 +265,5 @@ class SumTree:
 
     @property
     def nbytes(self) -> int:
+        """Return the bytes that features, sums and counts take."""
         return self.features_NF.nbytes + self.sums_VF.nbytes + self.counts_V.nbytes

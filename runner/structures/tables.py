@@ -1,6 +1,6 @@
-"""L hash tables over the same ids, as CSR arrays built in bulk by counting sort.
+"""Keep L hash tables over the same ids as CSR arrays, built in bulk by counting sort.
 
-Legend: L tables, R hashed rows, V buckets a table (2 ** code_bits).
+Legend: L tables, R hashed rows, V buckets of a table (2 ** code_bits).
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from runner import rng
 
 @njit(cache=True, parallel=True)
 def _build(codes, visit, start, members):
-    """members[t, start[t, c] : start[t, c + 1]] = rows with code c in table t, in the order of ``visit``."""
+    """Set members[t, start[t, c] : start[t, c + 1]] to the rows with code c in table t, in the order of ``visit``."""
     tables, rows = codes.shape
     for table in prange(tables):
         start[table, :] = 0
@@ -28,11 +28,10 @@ def _build(codes, visit, start, members):
 
 
 class BucketTables:
-    """Codes of all rows and, per table, the rows of every bucket.
+    """Hold the codes of all rows and, per table, the rows of every bucket.
 
-    ``codes`` (L, R) uint16 or uint32; ``start`` (L, V + 1) int32; ``members`` (L, R) int32. Within a bucket
-    rows stand in a random order that is fresh at every build, so that reading only the first few (a bucket
-    cap) favours no row by its id.
+    ``codes`` (L, R) uint16 or uint32; ``start`` (L, V + 1) int32; ``members`` (L, R) int32. Within a bucket the rows
+    have a random order, new at every build, so that reading only a few of them (a bucket cap) favours no row by its id.
     """
 
     def __init__(self, *, L: int, num_rows: int, code_bits: int) -> None:
@@ -47,4 +46,5 @@ class BucketTables:
 
     @property
     def nbytes(self) -> int:
+        """Return the bytes that codes and buckets take."""
         return self.codes.nbytes + self.start.nbytes + self.members.nbytes

@@ -15,7 +15,7 @@ import yaml
 
 from runner import settings
 from runner.batch_samplers import BATCH_SAMPLERS
-from runner.config import CONF, GROUPS, compose, to_run_config
+from runner.config import CONF, GROUPS, compose, explain, to_run_config
 from runner.conversion import convert, did_you_mean
 from runner.data import KINDS
 from runner.errors import ConfigError, DataError
@@ -317,7 +317,7 @@ def test_a_home_folder_in_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_mistake_is_one_line(override: str, says: str, offers: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         compose(["sampler=lsh_label", *override.split()])
-    line = configuration.explain(caught.value)
+    line = explain(caught.value)
     assert "\n" not in line
     assert len(line) < 400
     assert says in line
