@@ -271,7 +271,7 @@ def test_an_installed_package_is_loaded_without_being_named(tmp_path: Path) -> N
     entry.write_text("[runner.plugins]\npoisson = plugin_gone\n")
     code, out, err = run("sampler=uniform", cwd=tmp_path, PYTHONPATH=path)
     assert code == 2
-    assert err.startswith("error: installed plugin 'poisson' (plugin_gone) can not be imported: ")
+    assert err.startswith("error: installed plugin 'poisson' (plugin_gone) cannot be imported: ")
     assert err.count("\n") == 1
 
 
@@ -302,13 +302,13 @@ def test_a_plugin_is_in_the_id_by_its_name_and_in_the_file_by_its_place(tmp_path
 
 
 @pytest.mark.parametrize(("text", "says"), [
-    ("import nowhere_at_all", "can not be imported: No module named 'nowhere_at_all'"),
+    ("import nowhere_at_all", "cannot be imported: No module named 'nowhere_at_all'"),
     ("x = 1 / 0", "failed at plugin_wrong.py:1: ZeroDivisionError: division by zero"),
     ("def f(:", "failed at "),
     ("from runner.registry import register_sampler as r\nr('uniform', object)", "sampler=uniform is taken"),
     ("from runner.registry import register_dataset_kind as r\nr('ptb', object)", "dataset=ptb"),
     ("from runner.registry import register_sampler as r\nr('mine', object)", "must be a subclass of SamplerConfig"),
-    ("from runner.registry import register_sampler as r\nr('a-b', object)", "a name is of letters, digits and '_'"),
+    ("from runner.registry import register_sampler as r\nr('a-b', object)", "a name is a letter, then letters, digits, '_'"),
     (
         "from runner.samplers import SamplerConfig\nclass C(SamplerConfig):\n    pass\n"
         "from runner.registry import register_sampler as r\nr('mine', C)",
@@ -333,10 +333,10 @@ def test_a_plugin_that_fails_is_one_line(text: str, says: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("override", "says"), [
-    ("plugins=[no_such_plugin]", "plugin 'no_such_plugin' can not be imported: No module named 'no_such_plugin'; name"),
+    ("plugins=[no_such_plugin]", "plugin 'no_such_plugin' cannot be imported: No module named 'no_such_plugin'; name"),
     ("plugins=[./no_such.py]", "no_such.py': there is no such file"),
-    ("plugins=mine", "plugins is a list of modules or files: write plugins=[my_module]"),
-    ("plugins=[1]", "plugins is a list of modules or files"),
+    ("plugins=mine", "plugins must be a list of modules or files: write plugins=[my_module]"),
+    ("plugins=[1]", "plugins must be a list of modules or files"),
     ("plugin=[mine]", "unknown key 'plugin'; did you mean 'plugins'?"),
     ("plugins=[mine", "cannot read 'plugins=[mine'"),
 ])  # fmt: skip

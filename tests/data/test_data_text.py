@@ -437,7 +437,7 @@ def test_a_model_of_rows_refuses_text_before_anything_is_made(tmp_path: Path) ->
     done = run("-m", "runner", "dataset=ptb", f"results_dir={tmp_path / 'results'}")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("error: dataset=ptb is of text and model=mlp reads rows; models that read text: ")
+    assert done.stderr.startswith("error: dataset=ptb holds text, but model=mlp reads rows; models that read text: ")
     assert not (tmp_path / "results").exists()
 
 
