@@ -102,7 +102,10 @@ def _register(
 ) -> None:  # fmt: skip
     """Check the class and put it into the registry; ``keys`` are the fields that it must have (default: name)."""
     what = f"{group}={name}"
-    require(re.fullmatch(r"[A-Za-z]\w*", name) is not None, f"{what}: a name is a letter, then letters, digits, '_'")
+    require(
+        re.fullmatch(r"[A-Za-z]\w*", name) is not None,
+        f"{what}: a name must be a letter followed by letters, digits or '_'",
+    )
     _require_free(f"{group}=", registry, name)
     taken = (REPOSITORY / "conf" / group / f"{name}.yaml").exists()
     require(not taken, f"{what} is taken by conf/{group}/{name}.yaml: register yours under another name")

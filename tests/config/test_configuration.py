@@ -271,7 +271,7 @@ MISTAKES = [
     ("output.temperature=0", "output.temperature must lie in (0, 1e6]", []),
     ("output.temperature=nan", "output.temperature must lie in (0, 1e6]", []),
     ("training.decay=0.1 epochs=1", "training.decay lowers the learning rate from epoch to epoch", ["2"]),
-    ("dataset=text dataset.name=a/b model=lstm", "dataset.name must be of letters, digits", []),
+    ("dataset=text dataset.name=a/b model=lstm", "dataset.name may hold only letters, digits", []),
     ("output.normalise=true", "unknown key 'output.normalise'; did you mean 'normalize'?", ["temperature"]),
     ("evaluation.every_epochs=0", "evaluation.per_epoch must be at least 1", []),
     ("evaluation.rows=0", "evaluation.rows must be at least 1", []),
@@ -295,7 +295,7 @@ def test_a_home_folder_in_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ConfigError, match="in two pairs of quotes"):
         compose(["dataset=text", "model=lstm", "dataset.path=~/there"])
     config = compose(["dataset=text", "model=lstm", "dataset.path='~/there'"])
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         config.dataset.build()
     (tmp_path / "there").mkdir()
     with pytest.raises(DataError):  # it looks into it

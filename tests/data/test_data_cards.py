@@ -171,7 +171,7 @@ def test_config_mistakes() -> None:
         ConfigError, match=r"dataset\.path: give the folder that holds train.txt, valid.txt and test.txt"
     ):
         TextFilesConfig().build()
-    with pytest.raises(ConfigError, match=r"dataset\.path: /nowhere/at/all is no folder"):
+    with pytest.raises(ConfigError, match=r"dataset\.path: /nowhere/at/all is not a folder"):
         TextFilesConfig(path="/nowhere/at/all").build()
     with pytest.raises(ConfigError, match=r"dataset\.most_types must be null .* or at least 3"):
         TextFilesConfig(most_types=2)

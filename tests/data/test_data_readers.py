@@ -164,9 +164,9 @@ BAD = [
     (XMC, b"1 5 5\n0 1:4e38\n", "line 2: the value is not finite"),
     (XMC, b"1 5 5\n0 1:1e999999999999\n", "line 2: the value is not finite"),
     (XMC, b"1 5 5\n0 1:3e38 1:3e38\n", "line 2: the value is not finite"),
-    (XMC, b"1 5 5\n0 1:\n", "line 2: the value is no number"),
-    (XMC, b"1 5 5\n0 1:1.2.3\n", "line 2: the value is no number"),
-    (XMC, b"1 5 5\n0 1:2e\n", "line 2: the value is no number"),
+    (XMC, b"1 5 5\n0 1:\n", "line 2: the value is not a number"),
+    (XMC, b"1 5 5\n0 1:1.2.3\n", "line 2: the value is not a number"),
+    (XMC, b"1 5 5\n0 1:2e\n", "line 2: the value is not a number"),
     (XMC, b"1 5 5\n0 1\n", "line 2: expected `feature:value`"),
     (XMC, b"1 5 5\n0, 1:1\n", "line 2: expected comma-separated label numbers"),
     (XMC, b"1 5 5\n0;1 1:1\n", "line 2: expected comma-separated label numbers"),
@@ -177,7 +177,7 @@ BAD = [
         r"line 3: expected comma-separated label numbers, found '\\xff\\xfe'",
     ),
     (XMC, b"2 5 5\n0 1:1\n0 \xc3\xa9:1\n", r"line 3: expected `feature:value`, found '\\xc3\\xa9:1'"),
-    (XMC, b"2 5 5\n0 1:1\n0 1:1\x00\n", "line 3: the value is no number"),
+    (XMC, b"2 5 5\n0 1:1\n0 1:1\x00\n", "line 3: the value is not a number"),
     (XMC, b"1 5 5\r0 1:1\r", "line 1: header"),
     (LIBSVM, b"\n\n", "no rows"),
     (LIBSVM, b"0 1:1\n0 0:1\n", r"line 2: feature index outside 1"),
@@ -259,11 +259,11 @@ def test_split_files(tmp_path: Path) -> None:
     assert read_split_lines(path, 0, 3).tolist() == [2, 0]
     assert read_split_lines(path, 1, 3).tolist() == [0, 1]
     for data, column, message in [
-        (b"3 1\n4 2\n", 0, r"line 2: '4' is no line number in 1\.\.3"),
-        (b"0\n", 0, "line 1: '0' is no line number"),
+        (b"3 1\n4 2\n", 0, r"line 2: '4' is not a line number in 1\.\.3"),
+        (b"0\n", 0, "line 1: '0' is not a line number"),
         (b"1\n1\n", 0, "names a line twice"),
-        (b"1\n", 1, "line 1: 1 columns, column 2 is wanted"),
-        (b"1\nx\xff\n", 0, "line 2: .* is no line number"),
+        (b"1\n", 1, "line 1: 1 columns, but column 2 is needed"),
+        (b"1\nx\xff\n", 0, "line 2: .* is not a line number"),
         (b"", 0, "empty"),
     ]:
         with pytest.raises(DataError, match=message):

@@ -358,7 +358,7 @@ def test_first_lines_of_another_text(
     assert [manifest.train.outside, manifest.valid.outside, manifest.test.outside] == [0, 1, 1]
     assert manifest.variant == "toy-first-lines"
     make_text_card(DERIVED.replace("test_lines: 2", "test_lines: 4"), name="little")
-    with pytest.raises(DataError, match="toy: test has 3 lines, 4 are wanted"):
+    with pytest.raises(DataError, match="toy: test has 3 lines, but 4 are needed"):
         prepare_card("little", force=True)
 
 

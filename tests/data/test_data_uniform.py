@@ -22,7 +22,7 @@ def test_choose_classes_by_frequency_then_id() -> None:
     labels = np.array([5, 5, 5, 1, 1, 2, 2, 4, 4, 0], np.int32)
     ids, cap = choose_classes(labels, 6, 3)
     assert (ids.tolist(), cap) == ([1, 2, 5], 2)  # 4 ties with 1 and 2, the smaller ids win
-    with pytest.raises(DataError, match="only 5 classes have training rows, 6 are wanted"):
+    with pytest.raises(DataError, match="only 5 classes have training rows, but 6 are needed"):
         choose_classes(labels, 6, 6)
 
 

@@ -162,7 +162,7 @@ def test_mistakes() -> None:
         ((100, 5, 5, "stream"), "must be one of contiguous, chunked"),
         (
             (100, 20, 5, "contiguous"),
-            "batch_size=20 windows of 5 tokens take 101 tokens of training text and there are 100",
+            "batch_size=20 windows of 5 tokens need 101 tokens of training text, but there are 100",
         ),
     ]:
         with pytest.raises(ConfigError, match=message):
