@@ -392,7 +392,7 @@ def test_what_can_not_be_generated_from(
     lost = run(configure("sampler=uniform", "sampler.num_samples=5", "max_steps=1", "keep_weights=false"))
     for arguments, says in [
         ([kept], "trains the softmax of the logits"), ([lost], "weights were not kept"),
-        ([tmp_path], "is no run folder"), ([kept, "--words", "0"], "--words must be at least 1"),
+        ([tmp_path], "is not a run folder"), ([kept, "--words", "0"], "--words must be at least 1"),
     ]:  # fmt: skip
         capsys.readouterr()
         monkeypatch.setattr("sys.argv", ["generate", *map(str, arguments)])
