@@ -1,4 +1,4 @@
-"""Registration from outside: what is registered is composed, compiled, trained and resumed like what is built in."""
+"""Classes registered from outside are composed, compiled, trained and resumed like built-in ones."""
 
 import dataclasses
 import json
@@ -49,7 +49,7 @@ from runner.samplers.static import UniformConfig
 
 @dataclass(frozen=True, kw_only=True)
 class EvenConfig(UniformConfig):
-    """Even classes are twice as likely."""
+    """Draw even classes twice as often as odd ones."""
 
     losses = ("nce", "sampled_softmax")
     num_samples: int = 30
@@ -98,7 +98,7 @@ register_dataset_kind("tiny", TinyConfig)
 
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
-    """Leave no registration of a test behind."""
+    """Remove everything that a test registered."""
     from hydra.core.config_store import ConfigStore
 
     tables: tuple[dict[Any, Any], ...] = (SAMPLERS, LOSSES, MODELS, KINDS, TASKS, FROM_OUTSIDE)  # type: ignore[assignment]
@@ -159,7 +159,10 @@ def test_the_example_keeps_its_contract(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_the_example_trains_is_killed_and_resumes(tmp_path: Path) -> None:
-    """kill -9, then the same command in another folder, the plugin named by its path: the bits of a run in one go."""
+    """A run that is killed and resumed ends with the same bits as an uninterrupted run.
+
+    The command is given again in another folder, with the plugin named by its path.
+    """
     (tmp_path / "poisson_sampler.py").write_text(POISSON.read_text())
     words = ["plugins=[./poisson_sampler.py]", "sampler=poisson", "sampler.size=30", *SMALL, "epochs=60"]
     code, out, err = run(*words, "results_dir=whole", cwd=tmp_path)
@@ -206,9 +209,9 @@ def test_a_sweep_over_an_option_from_outside(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_kernels_are_compiled_by_another_process_first(tmp_path: Path) -> None:
-    """Of a module that lies in the current folder only; and again once the module has changed."""
+    """This holds for a module that is only in the current folder, and again after the module has changed."""
     module = tmp_path / "plugin_here.py"
-    module.write_text(f"{POISSON.read_text()}# {tmp_path}\n")  # as no module that was compiled for before
+    module.write_text(f"{POISSON.read_text()}# {tmp_path}\n")  # the path makes it a module that was not compiled before
     words = ["sampler=poisson", *SMALL, "max_steps=1", "force=true"]
     said = []
     for _ in range(2):

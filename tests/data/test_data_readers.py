@@ -1,4 +1,4 @@
-"""Readers: each real layout, a round trip, and a table of bad input with the line each error must name."""
+"""Readers read each real layout, pass a round trip, and name the line of every mistake in a table of bad input."""
 
 import bz2
 import gzip
@@ -25,7 +25,7 @@ Row = tuple[list[int], list[tuple[int, float]]]
 
 
 def read(path: Path, text: TextFormat, **options: bool) -> tuple[list[Row], FileCounts]:
-    """All rows as Python lists."""
+    """Return all rows of a file as Python lists."""
     rows: list[Row] = []
 
     def sink(block: Block) -> None:
@@ -54,7 +54,7 @@ def test_xmc_layout(tmp_path: Path) -> None:
         (
             [1, 3],
             [(2, -1.5), (4, float(np.float32(2.01)))],
-        ),  # sorted; a repeated feature adds, a label counts once
+        ),  # sorted; values of a repeated feature are added, a repeated label counts once
     ]
     assert (counts.num_features, counts.num_classes) == (6, 4)
     assert (counts.rows_read, counts.rows_without_labels, counts.rows_without_features) == (5, 2, 1)
@@ -115,7 +115,7 @@ floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
     ends=st.sampled_from(["\n", "\r\n"]),
 )
 def test_round_trip(tmp_path: Path, rows: list, block: int, text: TextFormat, ends: str) -> None:
-    """What is written is read back exactly (float32), whatever the block size."""
+    """Rows that are written are read back exactly (float32), for every block size."""
     start = text.feature_start
     lines = [
         ",".join(map(str, labels)) + " " + " ".join(f"{i + start}:{v!r}" for i, v in features.items())
@@ -227,7 +227,7 @@ for layout, name in (("xmc", "a.txt"), ("libsvm", "a.svm"), ("vw", "a.vw")):
 
 
 def test_scanner_stays_inside_its_arrays(tmp_path: Path) -> None:
-    """Compiled with bounds checks: many labels out of order, no spare space, features without colons."""
+    """With bounds checks, nothing fails on many labels out of order, missing spaces, or features without colons."""
     labels = ",".join(map(str, range(99, -1, -1)))
     write(tmp_path / "a.txt", f"2 100 100\n{labels} 3:1 2:1 3:1\n{labels}\n".encode())
     write(tmp_path / "a.svm", f"{labels}\n0:1\n5 1:1\n".encode())
