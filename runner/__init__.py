@@ -1,4 +1,4 @@
-"""Experiment runner for networks with huge output layers."""
+"""Run experiments with networks that have huge output layers."""
 
 import hashlib
 import os

@@ -2,7 +2,7 @@
 
 
 class RunnerError(Exception):
-    """The base class of errors that the command line reports as a single line, without a traceback."""
+    """This is the base class of errors that the command line reports as a single line, without a traceback."""
 
 
 class ConfigError(RunnerError):

@@ -1,4 +1,4 @@
-"""Settings of a run: one frozen dataclass for each section of the configuration, and ``RunConfig`` for all of them.
+"""Define the settings of a run: one frozen dataclass for each section, and ``RunConfig`` for all of them.
 
 The dataclasses of the groups (data set, model, loss, optimizer, samplers) are defined beside the classes that they
 configure. ``runner.config`` makes a ``RunConfig`` from what Hydra composed. Ranges are checked here.
@@ -55,7 +55,7 @@ class EvaluationConfig:
 
     @property
     def per_epoch(self) -> int:
-        """The number of evaluations in each epoch."""
+        """Return the number of evaluations in each epoch."""
         return math.ceil(1 / self.every_epochs - 1e-6)
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class OutputConfig:
 
     @property
     def scale(self) -> float | None:
-        """The factor of the cosine, 1 / T ** 2; None if logits are plain inner products."""
+        """Return the factor of the cosine, 1 / T ** 2; None if logits are plain inner products."""
         return self.temperature**-2 if self.normalize else None
 
 
@@ -234,7 +234,7 @@ class RunConfig:
 
     @property
     def run_id(self) -> str:
-        """A readable name plus a hash of every setting that can change a number.
+        """Return a readable name plus a hash of every setting that can change a number.
 
         A plugin's file enters the hash by its name alone.
         """
@@ -246,5 +246,5 @@ class RunConfig:
 
     @property
     def run_dir(self) -> Path:
-        """The absolute path of the run folder."""
+        """Return the absolute path of the run folder."""
         return Path(self.results_dir).expanduser().absolute() / "runs" / self.run_id

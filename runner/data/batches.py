@@ -36,7 +36,7 @@ class RowBatch:
 
     @property
     def num_rows(self) -> int:
-        """The number of rows, B."""
+        """Return the number of rows, B."""
         return len(self.indptr) - 1
 
 

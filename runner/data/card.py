@@ -204,17 +204,17 @@ class Card(ABC):
     @property
     @abstractmethod
     def all_layouts(self) -> tuple[Layout, ...]:
-        """The layouts in which users may have the files."""
+        """Return the layouts in which users may have the files."""
 
     @property
     @abstractmethod
     def base(self) -> str | None:
-        """The name of the set that this one is derived from, or None."""
+        """Return the name of the set that this one is derived from, or None."""
 
     @property
     @abstractmethod
     def size(self) -> Size:
-        """The size of the set that the card states."""
+        """Return the size of the set that the card states."""
 
 
 @dataclass(frozen=True, kw_only=True)

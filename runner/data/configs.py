@@ -30,7 +30,7 @@ class CardConfig:
 
     @property
     def family(self) -> str:
-        """The family of the set, as its card says: `rows` or `text`."""
+        """Return the family of the set, as its card says: `rows` or `text`."""
         from runner.data.card import load_card
 
         return load_card(self.name).family

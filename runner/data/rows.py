@@ -32,7 +32,7 @@ class LabelledRows:
 
     @property
     def num_rows(self) -> int:
-        """The number of rows, R."""
+        """Return the number of rows, R."""
         return len(self.indptr) - 1
 
 

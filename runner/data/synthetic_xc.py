@@ -121,7 +121,7 @@ class SyntheticXcConfig:
 
     @cached_property
     def shape(self) -> Shape:
-        """The sizes to generate: the keys that are given, and for the others those of `like` or DEFAULT_SHAPE."""
+        """Return the sizes to generate: the given keys, and for the others those of `like` or DEFAULT_SHAPE."""
         base = DEFAULT_SHAPE
         if self.like is not None:
             from runner.data.card import load_rows_card
@@ -133,7 +133,7 @@ class SyntheticXcConfig:
 
     @property
     def propensities(self) -> tuple[float, float]:
-        """The constants (a, b) of the propensities of the imitated set."""
+        """Return the constants (a, b) of the propensities of the imitated set."""
         if self.like is None:
             return 0.55, 1.5
         from runner.data.card import load_rows_card
@@ -143,7 +143,7 @@ class SyntheticXcConfig:
 
     @property
     def key(self) -> str:
-        """A hash of everything that the data depend on; it names the cache folder."""
+        """Return a hash of everything that the data depend on; it names the cache folder."""
         parts: dict[str, Any] = {
             "generator": GENERATOR_VERSION,
             **dataclasses.asdict(self.shape),

@@ -32,7 +32,7 @@ class TextDataset:
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
-        """The word of each id, read from the file at first use. Raises DataError if the file is damaged."""
+        """Return the word of each id, read from the file at first use. Raises DataError if the file is damaged."""
         try:
             words = self.vocabulary_path.read_bytes().decode("utf-8").split("\n")[:-1]
         except (OSError, UnicodeDecodeError) as error:

@@ -50,24 +50,24 @@ class TextBatch:
 
     @property
     def num_targets(self) -> int:
-        """The number of targets, B T."""
+        """Return the number of targets, B T."""
         return self.targets_BT.size
 
     # Samplers and the output layer see B T rows with one target each, window after window.
 
     @property
     def num_rows(self) -> int:
-        """The number of rows that samplers and the output layer see, B T."""
+        """Return the number of rows that samplers and the output layer see, B T."""
         return self.num_targets
 
     @property
     def targets(self) -> Int32s:
-        """The target of each such row, (B T,) int32."""
+        """Return the target of each such row, (B T,) int32."""
         return self.targets_BT.reshape(-1)
 
     @property
     def target_indptr(self) -> np.ndarray:
-        """The offsets of the rows' targets, 0 to B T, (B T + 1,) int64."""
+        """Return the offsets of the rows' targets, 0 to B T, (B T + 1,) int64."""
         return np.arange(self.num_targets + 1, dtype=np.int64)
 
 
@@ -99,7 +99,7 @@ class Windows:
 
     @property
     def examples(self) -> Examples:
-        """The windows as examples to draw; those of streams must be drawn in order."""
+        """Return the windows as examples to draw; those of streams must be drawn in order."""
         targets = len(self.tokens_n) - 1
         if self.cut == "chunked":
             return Examples(count=targets // self.length)
@@ -107,7 +107,7 @@ class Windows:
 
     @property
     def _parts(self) -> int:
-        """The number of windows of each stream."""
+        """Return the number of windows of each stream."""
         return (len(self.tokens_n) - 1) // (self.batch_size * self.length)
 
     def batch(self, rows_B: np.ndarray, weight_B: np.ndarray | None = None) -> TextBatch:

@@ -38,7 +38,7 @@ class TextPart:
 
     @property
     def name(self) -> str:
-        """The name of the text in messages."""
+        """Return the name of the text in messages."""
         first = str(self.paths[0])
         if self.start or self.stop is not None:
             return f"{first}: bytes from {self.start:,}"

@@ -22,11 +22,11 @@ class Encoder(Protocol):
 
     @property
     def tables(self) -> Sequence[RowTable]:
-        """The row tables that belong to the encoder alone."""
+        """Return the row tables that belong to the encoder alone."""
 
     @property
     def dense(self) -> Sequence[np.ndarray]:
-        """The weights that are in no table."""
+        """Return the weights that are in no table."""
 
     def encode(self, batch: Any) -> np.ndarray:
         """Return hidden states (B, D) float32 as at test time; nothing is remembered. Rows must be current."""
@@ -62,7 +62,7 @@ class ModelConfig(ABC):
     @property
     @abstractmethod
     def dim(self) -> int:
-        """The size of hidden states and class vectors, D."""
+        """Return the size of hidden states and class vectors, D."""
 
     def class_vectors(self, num_classes: int, seed: int) -> np.ndarray:
         """Draw the class vectors to start from, (N, D) float32: normal, with norm 1 on average."""

@@ -51,7 +51,7 @@ class MlpConfig(ModelConfig):
 
     @property
     def least_activation(self) -> float:
-        """The smallest value of a hidden unit; smaller ones are set to it."""
+        """Return the smallest value of a hidden unit; smaller ones are set to it."""
         return 0.0
 
     @property

@@ -124,7 +124,7 @@ class Task(ABC):
     @property
     @abstractmethod
     def description(self) -> str:
-        """The sizes of the data in words."""
+        """Return the sizes of the data in words."""
 
     def closing(self, metrics: Mapping[str, Any]) -> str:
         """Return the headline of ``evaluate_final`` in words, e.g. ``P@1 66.41 %``; several splits are all listed."""

@@ -1,4 +1,4 @@
-"""Extreme classification: rows of features with sets of labels are measured by the ranking of all classes.
+"""Define the task of extreme classification: rows with sets of labels, measured by the ranking of all classes.
 
 Legend: B rows of a batch, N classes.
 """

@@ -1,7 +1,7 @@
-"""Language modelling: predict each token from those before it; measured is perplexity under the exact softmax.
+"""Define the task of language modelling: predict each token from those before it, measured by perplexity.
 
 Perplexity is exp of the mean cross-entropy over all targets of a split; n tokens have n - 1 targets (see
-``runner.data.text_batches``). It is always that of full softmax, computed in blocks of classes, for every loss. If the
+``runner.data.text_batches``). It is that of the exact softmax for every loss, computed in blocks of classes. If the
 loss trains the softmax of the logits' magnitudes, that softmax is measured. If training carries a recurrent state from
 batch to batch, so does the evaluation.
 

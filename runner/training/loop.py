@@ -72,7 +72,7 @@ def evaluation_steps(evaluation: EvaluationConfig, steps_per_epoch: int) -> set[
 
 
 class Training:
-    """Train one configuration. All state that changes is in ``progress``, the network and the sampler of examples.
+    """Train one configuration. What changes is in ``progress``, the network and the sampler of examples.
 
     Raises DataError, ConfigError or RunnerError if the configuration does not fit the data.
     """

@@ -53,5 +53,5 @@ class Progress:
 
     @property
     def mean_loss(self) -> float:
-        """The mean loss of the steps since the last evaluation."""
+        """Return the mean loss of the steps since the last evaluation."""
         return self.loss_sum / max(1, self.loss_steps)

@@ -214,7 +214,7 @@ class RunFolder:
 
     @property
     def has_weights(self) -> bool:
-        """True if the final weights were kept."""
+        """Tell whether the final weights were kept."""
         return (self._weights / "state.json").exists()
 
     def diagnostics_path(self, name: str = "") -> Path:
@@ -223,7 +223,7 @@ class RunFolder:
 
     @property
     def has_checkpoint(self) -> bool:
-        """True if there is a complete checkpoint."""
+        """Tell whether there is a complete checkpoint."""
         return any(self._checkpoints.glob("step-*/state.json"))
 
     def drop_checkpoint(self) -> None:
