@@ -1,4 +1,4 @@
-"""Experiment runner for networks with huge output layers."""
+"""Run experiments with networks that have huge output layers."""
 
 import hashlib
 import os
@@ -8,24 +8,24 @@ from pathlib import Path
 __version__ = "0.1.0"
 REPOSITORY = Path(__file__).resolve().parents[1]
 
-# torch and Numba each keep a pool of OpenMP threads, and by default an idle pool spins for milliseconds: on a busy
-# machine the two starve each other (a step of LSH Embedding twice as slow beside one other process). This short spin
-# costs a tenth on an idle machine and nothing beside others; sleeping at once (PASSIVE) doubles the cheapest steps.
-# Read when the pools start, so it is set before either library is imported.
+# torch and Numba each keep a pool of OpenMP threads. By default an idle pool spins for milliseconds, so on a busy
+# machine the two pools starve each other. A short spin is a compromise: threads that sleep at once (PASSIVE) slow down
+# the cheapest steps (docs/log.md has the figures). The pools read the variable when they start, so it must be set
+# before either library is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
-# A processor named for Numba comes with its own features; Numba alone would add those of the host, so that an AVX2
-# machine emulated on an AVX-512 one would be neither.
+# NUMBA_CPU_NAME emulates another processor. Numba would add the host's features to those of the named processor, so an
+# AVX2 processor emulated on an AVX-512 machine would be neither. An empty list of features prevents that.
 if os.environ.get("NUMBA_CPU_NAME", "host") != "host":
     os.environ.setdefault("NUMBA_CPU_FEATURES", "")
 
 
 def _compile_cache() -> Path:
-    """Folder of compiled kernels for exactly these sources of kernels.
+    """Return the folder of kernels compiled from the current sources.
 
-    Numba renews a cached kernel when its own file changes, not when a function inlined from another file does;
-    a folder per state of all of them makes a stale kernel impossible.
+    Numba compiles a cached kernel again when its own file changes, but not when a function inlined from another file
+    changes. One folder for each state of all kernel sources makes a stale kernel impossible.
     """
     here = Path(__file__).parent
     digest = hashlib.sha256()
@@ -37,6 +37,6 @@ def _compile_cache() -> Path:
 
 
 os.environ.setdefault("NUMBA_CACHE_DIR", str(_compile_cache()))
-if "numba" in sys.modules:  # imported before us: it has read the environment already
+if "numba" in sys.modules:  # Numba was imported earlier and has already read the environment
     sys.modules["numba"].config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]
     sys.modules["numba"].config.CPU_FEATURES = os.environ.get("NUMBA_CPU_FEATURES")

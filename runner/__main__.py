@@ -1,4 +1,7 @@
-"""``python -m runner``: Hydra chooses, typed Python means (see ``runner.config``)."""
+"""Run one configuration: ``python -m runner KEY=VALUE GROUP=NAME ...``.
+
+Hydra composes the configuration; ``runner.config`` checks it and converts it to typed Python.
+"""
 
 import os
 import sys
@@ -9,23 +12,24 @@ from omegaconf import DictConfig
 from runner.config import check_model_reads_dataset, explain, register_failure, to_run_config
 from runner.training.run_folder import RunFolder
 
-os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing, so that one line can be printed here
+os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors, and this module prints them as one line
 
 
 @hydra.main(version_base="1.3", config_path="../conf", config_name="config")
 def main(cfg: DictConfig) -> None:
+    """Check the composed configuration, run it, and print the path of the run folder."""
     try:
         config = to_run_config(cfg)
         check_model_reads_dataset(config)
         config.sampler.check_processor()
         from runner.machine.compilation import compile_first
-        from runner.training.run import run  # heavy imports come after the configuration is known to be right
+        from runner.training.run import run  # a wrong configuration is reported before these slow imports
 
         if not RunFolder(config.run_dir).is_finished() or config.force:
             compile_first(config)
         print(run(config), flush=True)
     except Exception as error:
-        # A failing job of a sweep must not hide the others, so nothing is raised into Hydra's loop.
+        # An error raised into Hydra's loop would end the whole sweep; a failed job must not stop the other jobs.
         register_failure(error)
 
 

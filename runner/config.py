@@ -1,8 +1,8 @@
-"""From what Hydra composed to a frozen RunConfig. With ``__main__`` the only importer of hydra and omegaconf.
+"""Convert what Hydra composed to a frozen RunConfig. Only this module and ``__main__`` import hydra and omegaconf.
 
-Hydra chooses files and applies command-line overrides; everything after that is typed. Each group's
-dataclass stands beside the class it configures; ``runner.conversion`` checks names and types, ``__post_init__`` of the
-dataclass checks ranges. All errors are single lines that list what is valid.
+Hydra chooses files and applies command-line overrides; everything after that is typed. The dataclass of each group
+is defined beside the class that it configures. ``runner.conversion`` checks names and types; ``__post_init__`` of the
+dataclass checks ranges. Every error is a single line that lists the valid names.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ _TABLE_HINT = "a table is many runs: render one by `make reproduce TABLE=NAME` (
 
 
 def _registries() -> dict[str, tuple[str, Mapping[str, type]]]:
-    """Group -> (key that selects the class, name -> config dataclass)."""
+    """Return, for each group, the key that selects its class and the config dataclasses by name."""
     from runner.batch_samplers import BATCH_SAMPLERS
     from runner.data import KINDS
     from runner.losses import LOSSES
@@ -46,7 +46,7 @@ def _registries() -> dict[str, tuple[str, Mapping[str, type]]]:
 
 
 def to_run_config(cfg: Any) -> RunConfig:
-    """Convert a composed Hydra config (or a plain mapping) to a RunConfig; raises ConfigError with one line."""
+    """Convert a composed Hydra config (or a plain mapping) to a RunConfig. Raises ConfigError (one line)."""
     from omegaconf import DictConfig, OmegaConf
     from omegaconf.errors import MissingMandatoryValue
 
@@ -78,15 +78,17 @@ def to_run_config(cfg: Any) -> RunConfig:
 
 
 def _sections_of_other_tasks(config: RunConfig) -> frozenset[str]:
+    """Return the names of the sections that only other tasks than this run's use."""
     from runner.tasks import TASKS, task_class
 
     return frozenset().union(*(task.sections for task in TASKS.values())) - task_class(config).sections
 
 
 def check_model_reads_dataset(config: RunConfig) -> None:
-    """ConfigError where the model reads another family of data (rows, text) than the data set is of.
+    """Check that model, data set and task go together.
 
-    Or where a section is set that another task uses, or something is asked of a validation set and there is none.
+    Raises ConfigError in three cases: the model reads another family of data (rows, text) than the data set holds; a
+    section is set that only another task uses; or a setting needs a validation set and the data set has none.
     """
     from runner.models import MODELS
     from runner.tasks import task_class
@@ -95,37 +97,38 @@ def check_model_reads_dataset(config: RunConfig) -> None:
     fitting = ", ".join(name for name, model in MODELS.items() if model.reads == family)
     require(
         reads == family,
-        f"dataset={config.dataset.name} is of {family} and model={config.model.name} reads {reads};"
+        f"dataset={config.dataset.name} holds {family}, but model={config.model.name} reads {reads};"
         f" models that read {family}: {fitting}",
     )
     usual = {field.name: field.default for field in dataclasses.fields(config)}
     for section in sorted(config.unused):
         require(
             getattr(config, section) == usual[section],
-            f"{section}: what dataset={config.dataset.name}, which is of {family}, is trained for has no use of it;"
-            f" leave {section} as it is",
+            f"{section} has no effect on training with dataset={config.dataset.name}, which holds {family};"
+            f" leave {section} at its default",
         )
     for key in ("anneal", "patience"):
         require(
             task_class(config).has_validation or getattr(config.training, key) is None,
-            f"training.{key} goes by a validation set, and dataset={config.dataset.name} has none; leave it null",
+            f"training.{key} needs a validation set, but dataset={config.dataset.name} has none;"
+            f" set training.{key}=null",
         )
 
 
 def _check_keys(group: str, name: str, section: Mapping[str, Any], registry: Mapping[str, type]) -> None:
-    """ConfigError for a key that other options of the group have and this one has not, as presets may set."""
+    """Raise ConfigError for a key that only other options of the group have; a preset may have set it."""
     valid = {field.name for field in dataclasses.fields(registry[name])}
     others = {field.name for option in registry.values() for field in dataclasses.fields(option)} - valid
     for key in section:
         if key in others:
             raise ConfigError(
                 f"{group}={section.get('name', name)} has no key '{key}'; valid: {', '.join(sorted(valid))}. If you"
-                f" did not set it, the preset did, which is made for another {group}"
+                f" did not set it, the preset did: it is made for another {group}"
             )
 
 
 def compose(overrides: Iterable[str]) -> RunConfig:
-    """The RunConfig that ``python -m runner OVERRIDES`` would run; ConfigError (one line) when it would not."""
+    """Return the RunConfig that ``python -m runner OVERRIDES`` would run. Raises ConfigError (one line)."""
     import hydra
 
     overrides = list(overrides)
@@ -143,10 +146,10 @@ def compose(overrides: Iterable[str]) -> RunConfig:
 
 
 def prepare_plugins(overrides: Iterable[str]) -> None:
-    """Load what ``plugins=[...]`` among the overrides names, and give Hydra an option for each thing registered.
+    """Load the plugins that ``plugins=[...]`` names, and tell Hydra about every class that they register.
 
-    To be called before Hydra composes, which would not know ``sampler=NAME`` otherwise. The option has the defaults of
-    the config class, as a file of conf/ would write them. Raises ConfigError (one line).
+    Call it before Hydra composes: otherwise Hydra does not know ``sampler=NAME``. Each new option has the defaults of
+    its config class, as a file of conf/ would write them. Raises ConfigError (one line).
     """
     from hydra.core.config_store import ConfigStore
     from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -158,20 +161,25 @@ def prepare_plugins(overrides: Iterable[str]) -> None:
         raise ConfigError(explain(error)) from None
     for override in named:
         load_plugins(_plugins(override.value()))
-    load_plugins([])  # what is installed, if nothing is named
+    load_plugins([])  # installed plugins are loaded even if none is named
     for (group, name), cls in FROM_OUTSIDE.items():
         ConfigStore.instance().store(group=group, name=name, node=_as_option(group, name, cls))
 
 
 def _plugins(value: Any) -> list[str]:
-    """The entries of ``plugins``, files as absolute paths; ConfigError unless they are a list of names."""
+    """Return the entries of ``plugins`` with absolute paths of files. Raises ConfigError if it is no list of names."""
     if not isinstance(value, list | tuple) or not all(isinstance(entry, str) and entry for entry in value):
-        raise ConfigError("plugins is a list of modules or files: write plugins=[my_module] or plugins=[./my_file.py]")
+        raise ConfigError(
+            "plugins must be a list of modules or files: write plugins=[my_module] or plugins=[./my_file.py]"
+        )
     return [str(Path(entry).expanduser().absolute()) if entry.endswith(".py") else entry for entry in value]
 
 
 def _as_option(group: str, name: str, cls: type) -> dict[str, Any]:
-    """What a file of conf/ for the class would hold: defaults of fields, ??? for those without, a customary loss."""
+    """Return what a file of conf/ would say for the class.
+
+    It holds the defaults of the fields, ??? for a field without one, and for a sampler its customary loss.
+    """
     option: dict[str, Any] = {}
     if group == "sampler":
         option["defaults"] = [{"override /loss@_global_.loss": cls.losses[0]}]  # type: ignore[attr-defined]
@@ -192,7 +200,7 @@ _failures: list[Exception] = []
 
 
 def register_failure(error: Exception) -> None:
-    """Print one line (and a traceback where the error is ours to fix) and remember that the command failed."""
+    """Print the error as one line and remember that the command failed; an error of the program prints a traceback."""
     _failures.append(error)
     if not isinstance(error, RunnerError | OSError):
         traceback.print_exception(error, file=sys.stderr)
@@ -200,14 +208,14 @@ def register_failure(error: Exception) -> None:
 
 
 def exit_code() -> int:
-    """0, or 2 for a user's mistake, or 1 for a failure of the program."""
+    """Return 0 for success, 2 for a user's mistake, 1 for a failure of the program."""
     if not _failures:
         return 0
     return 2 if all(isinstance(error, RunnerError | OSError) for error in _failures) else 1
 
 
 def explain(error: BaseException) -> str:
-    """One line for any error of the command line, Hydra's own included, with the names that are valid."""
+    """Return any error of the command line, Hydra's own included, as one line that lists the valid names."""
     if isinstance(error, RunnerError):
         return " ".join(str(error).split())
     chain: list[BaseException] = []

@@ -1,6 +1,6 @@
-"""A mapping, as YAML has it, to a frozen dataclass: names and types are checked here, ranges by the dataclass itself.
+"""Convert a mapping, as YAML gives it, to a frozen dataclass.
 
-Errors are single lines that list what is valid.
+Names and types are checked here; the dataclass itself checks ranges. Errors are single lines that list valid names.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """``; did you mean 'x'? valid: a, b, c`` for the end of an error line."""
+    """Return the end of an error line: ``; did you mean 'x'? valid: a, b, c``."""
     names = sorted(names)
     close = difflib.get_close_matches(str(word), names, n=1)
     hint = f"; did you mean '{close[0]}'?" if close else ";"
@@ -24,7 +24,7 @@ def did_you_mean(word: str, names: Iterable[str]) -> str:
 
 
 def _fits(value: Any, annotation: Any) -> tuple[bool, Any]:
-    """Whether a YAML value is of the annotated type, and the value as that type."""
+    """Return whether a YAML value has the annotated type, and the value converted to that type."""
     origin = typing.get_origin(annotation)
     if annotation is Any:
         return True, value
@@ -54,6 +54,7 @@ def _fits(value: Any, annotation: Any) -> tuple[bool, Any]:
 
 
 def _type_name(annotation: Any) -> str:
+    """Return the name of a type for error messages."""
     if typing.get_origin(annotation) is typing.Literal:
         return "one of " + ", ".join(map(str, typing.get_args(annotation)))
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
@@ -64,7 +65,10 @@ def _type_name(annotation: Any) -> str:
 
 
 def convert(cls: type[T], values: Mapping[str, Any], path: str) -> T:
-    """Build the frozen dataclass ``cls`` from a mapping; ``path`` (e.g. ``sampler.``) prefixes keys in errors."""
+    """Build the frozen dataclass ``cls`` from a mapping; ``path`` (e.g. ``sampler.``) is put before keys in errors.
+
+    Raises ConfigError (one line) for an unknown or missing key, a wrong type, or a value out of range.
+    """
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     hints = typing.get_type_hints(cls)
     converted: dict[str, Any] = {}

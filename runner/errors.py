@@ -1,8 +1,8 @@
-"""Errors a user can act on: each message is one line that names the file, line or key and the way out."""
+"""Define errors that a user can act on: each message is one line that names the file, line or key and the way out."""
 
 
 class RunnerError(Exception):
-    """Base of every error the command line reports as a single line, without a traceback."""
+    """This is the base class of errors that the command line reports as a single line, without a traceback."""
 
 
 class ConfigError(RunnerError):
@@ -10,15 +10,15 @@ class ConfigError(RunnerError):
 
 
 class DataError(RunnerError):
-    """A data file is missing, damaged, or not in the format its card promises."""
+    """A data file is missing, damaged, or not in the format that its card states."""
 
 
 class DataNotPrepared(DataError):
-    """The data set is known but not on this machine yet; tables show this as a status, never as a number."""
+    """The data set is known but not yet on this machine; tables show this as a status, never as a number."""
 
 
 class ProcessorLacks(RunnerError):
-    """A setting needs instructions that the processor has not; tables and benches show this as ``status``."""
+    """A setting needs instructions that the processor does not have; tables and benches show ``status``."""
 
     def __init__(self, instructions: str, message: str) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class ProcessorLacks(RunnerError):
 
 
 class Diverged(RunnerError):
-    """The training blew up: a loss or a weight is no longer a finite number."""
+    """The training diverged: a loss or a weight is no longer a finite number."""
 
 
 class RunLocked(RunnerError):
@@ -34,6 +34,6 @@ class RunLocked(RunnerError):
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise ConfigError(message) unless the condition holds: range checks of configuration dataclasses."""
+    """Raise ConfigError(message) unless the condition holds; configuration dataclasses check ranges with it."""
     if not condition:
         raise ConfigError(message)

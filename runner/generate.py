@@ -1,14 +1,20 @@
-"""Text from a run of a language model: from its best weights, or, before its end, from its last checkpoint.
+"""Generate text from a run of a language model.
 
 python -m runner.generate results/runs/RUN --prompt "the company said"
 python -m runner.generate results/runs/RUN --by gumbel --words 200 --texts 3 --seed 1
 
-Each word is one draw from the softmax over all classes: --by exact computes every logit; --by gumbel looks at the
-classes that LSH retrieves and at the few others whose Gumbel noise is large (LSH Softmax, section 3.3), which takes
-time sub-linear in the classes and is exact but for what LSH misses. The same seed gives the same text.
+The weights are the best ones of a finished run, or those of the last checkpoint of an unfinished run. The run must have
+kept its weights (keep_weights=true if they are large).
 
-Words that the vocabulary lacks become <unk>. A text that was trained with sentence ends starts after one, and ends are
-printed as line ends. The run must have kept its weights (keep_weights=true where they are large).
+Each word is one draw from the softmax over all classes. --by exact computes every logit. --by gumbel computes the
+logits of the classes that LSH retrieves and of the few others whose Gumbel noise is large (LSH Softmax, section 3.3).
+Its time is sub-linear in the number of classes, and it is exact except for classes that LSH misses. The same seed
+gives the same text.
+
+Words outside the vocabulary become <unk>. If the model was trained with sentence ends, a text starts after one, and
+sentence ends are printed as line ends.
+
+Legend: B texts drawn at the same time, T tokens so far, D hidden size.
 """
 
 import argparse
@@ -33,15 +39,16 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
+    """Print the generated texts; return the exit status (2 for a user's mistake, 130 after Ctrl-C)."""
     parser = argparse.ArgumentParser(
         prog="python -m runner.generate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("run_folder", type=Path, metavar="RUN_FOLDER", help="folder of a run")
-    parser.add_argument("--prompt", default="", help="words to go on from, as the training text writes them")
-    parser.add_argument("--words", type=int, default=100, help="words to draw; default: 100")
-    parser.add_argument("--texts", type=int, default=1, help="texts to draw from the same prompt; default: 1")
-    parser.add_argument("--by", choices=("exact", "gumbel"), default="exact", help="how a word is drawn")
-    parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    parser.add_argument("run_folder", type=Path, metavar="RUN_FOLDER", help="folder of a finished or interrupted run")
+    parser.add_argument("--prompt", default="", help="words to continue, spelt as in the training text")
+    parser.add_argument("--words", type=int, default=100, help="number of words to draw; default: 100")
+    parser.add_argument("--texts", type=int, default=1, help="number of texts for the prompt; default: 1")
+    parser.add_argument("--by", choices=("exact", "gumbel"), default="exact", help="way to draw a word")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draws; default: 0")
     arguments = parser.parse_args()
     try:
         for number, text in enumerate(generate(arguments), start=1):
@@ -57,7 +64,10 @@ def main() -> int:
 
 
 def generate(arguments: argparse.Namespace) -> list[str]:
-    """The texts, prompt included; what was unknown and how fast it went is told on standard error."""
+    """Return the texts, each with its prompt; print unknown words and the speed to standard error.
+
+    Raises ConfigError for an argument out of range, RunnerError if the folder is no run of a language model.
+    """
     require(arguments.words >= 1, "--words must be at least 1")
     require(arguments.texts >= 1, "--texts must be at least 1")
     require(0 <= arguments.seed < 2**31, "--seed must lie in [0, 2147483647]")
@@ -66,14 +76,19 @@ def generate(arguments: argparse.Namespace) -> list[str]:
     folder = run_with_weights(arguments.run_folder)
     config = config_of(folder)
     if config.dataset.family != "text":
-        raise RunnerError(f"{arguments.run_folder}: {config.run_id} is no language model")
+        raise RunnerError(
+            f"{arguments.run_folder}: {config.run_id} is no language model; give the folder of a run on a text"
+        )
     if config.loss.by_magnitude:
-        raise RunnerError(f"loss={config.loss.name} trains the softmax of magnitudes, which nothing here draws from")
+        raise RunnerError(
+            f"{arguments.run_folder}: loss={config.loss.name} trains the softmax of the logits' magnitudes, and"
+            " this command draws only from the softmax of the logits; give a run with another loss"
+        )
 
     from runner.machine.threads import set_threads
     from runner.training.run import load_trained
 
-    set_threads(0)  # the run may have been made where there are more
+    set_threads(0)  # the run may come from a machine with more cores
     network, task, step = load_trained(config, folder)
     if not folder.is_finished():
         status = (folder.summary() or {}).get("status")
@@ -83,7 +98,7 @@ def generate(arguments: argparse.Namespace) -> list[str]:
     begin = time.perf_counter()
     draw = _drawing_by(arguments.by, network, config, arguments.seed)
     length = config.windows.length
-    sample_tokens(network, prompt, draw, length=length, texts=arguments.texts, words=1)  # compiles
+    sample_tokens(network, prompt, draw, length=length, texts=arguments.texts, words=1)  # compiles kernels
     prepared = time.perf_counter()
     drawn = sample_tokens(network, prompt, draw, length=length, texts=arguments.texts, words=arguments.words)
     seconds = time.perf_counter() - prepared
@@ -97,14 +112,18 @@ def generate(arguments: argparse.Namespace) -> list[str]:
 
 
 def _words_of(prompt: str, data: "TextDataset") -> list[str]:
-    """The prompt's words, and an end of sentence for each line end where the text has them."""
+    """Return the prompt's words; each line end becomes an end of sentence if the text has sentences."""
     from runner.data.text import EOS
 
     return prompt.replace("\n", f" {EOS} ").split() if EOS in data.vocabulary else prompt.split()
 
 
 def _ids_of(words: list[str], data: "TextDataset") -> list[int]:
-    """Ids to start from, never none: the end of a sentence (without sentences, the most frequent word) if need be."""
+    """Return the ids to start from, at least one.
+
+    A text with sentences starts with the end of a sentence. Without sentences and prompt it starts with class 0, the
+    most frequent word.
+    """
     from runner.data.text import EOS, UNK
 
     id_of = {word: number for number, word in enumerate(data.vocabulary)}
@@ -118,6 +137,7 @@ def _ids_of(words: list[str], data: "TextDataset") -> list[int]:
 
 
 def _written(words: list[str]) -> str:
+    """Return the words as text, with a line end for each end of sentence."""
     from runner.data.text import EOS
 
     lines: list[list[str]] = [[]]
@@ -130,7 +150,7 @@ def _written(words: list[str]) -> str:
 
 
 def _drawing_by(by: str, network: "ClassNetwork", config: "RunConfig", seed: int) -> "Draw":
-    """The way to draw one class for each hidden state."""
+    """Return the function that draws one class for each hidden state."""
     from runner.config import compose
     from runner.heads.inference import sample_by_gumbel, sample_exactly
     from runner.samplers.lsh_topk import LshTopK
@@ -147,9 +167,9 @@ def _drawing_by(by: str, network: "ClassNetwork", config: "RunConfig", seed: int
 def sample_tokens(
     network: "ClassNetwork", prompt: list[int], draw: "Draw", *, length: int, texts: int, words: int
 ) -> np.ndarray:
-    """(texts, words) int32: what follows the prompt, each token drawn given all before it.
+    """Draw each token given all before it; return the tokens after the prompt, (texts, words) int32.
 
-    A model without a state sees ``length`` tokens back, as many as it was trained on.
+    A model without a recurrent state sees the last ``length`` tokens, as many as in training.
     """
     from runner.data.text_batches import TextBatch
     from runner.models.recurrent import TextEncoder

@@ -1,9 +1,10 @@
-"""Samplers, losses, models, data sets and tasks from outside this package: a plugin is a module that registers some.
+"""Register samplers, losses, models, data sets and tasks from outside this package.
 
-``python -m runner plugins=[my_sampler] sampler=my_sampler`` imports ``my_sampler`` (a module on the Python path or in
-the current folder, or a file, ``plugins=[./my_sampler.py]``), which calls ``register_sampler`` or one of the others.
-What is registered is named, composed, compiled, trained and resumed like what is built in. Packages that declare an
-entry point in the group ``runner.plugins`` are loaded without being named. See docs/extending.md.
+A plugin is a module that registers some of them. ``python -m runner plugins=[my_sampler] sampler=my_sampler`` imports
+``my_sampler``, a module on the Python path or in the current folder (``plugins=[./my_sampler.py]`` names a file). That
+module calls ``register_sampler`` or another function of this file. Registered classes are named, composed, compiled,
+trained and resumed like built-in ones. Packages that declare an entry point in the group ``runner.plugins`` are loaded
+without being named. See docs/extending.md.
 """
 
 import dataclasses
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "runner.plugins"
 FROM_OUTSIDE: dict[tuple[str, str], type] = {}
-"""Group of conf/ and name of everything registered, with its config class."""
+"""The config class of everything registered, by its group of conf/ and its name."""
 _installed_are_loaded = False
 
 # ---------------------------------------------------------------- registering
 
 
 def register_sampler(name: str, config_class: "type[SamplerConfig]") -> None:
-    """Make ``sampler=NAME`` valid. ConfigError where the name is taken or the class is no complete config."""
+    """Make ``sampler=NAME`` valid. Raises ConfigError if the name is taken or the class is not a complete config."""
     from runner.samplers import SAMPLERS, SamplerConfig
 
     _register("sampler", SAMPLERS, name, config_class, SamplerConfig)
@@ -53,27 +54,36 @@ def register_batch_sampler(name: str, config_class: "type[ExampleSamplerConfig]"
 
 
 def register_loss(name: str, config_class: "type[LossConfig]") -> None:
-    """Make ``loss=NAME`` valid for the samplers that the built-in loss ``config_class.like`` goes with."""
+    """Make ``loss=NAME`` valid for every sampler that goes with the built-in loss ``config_class.like``.
+
+    Raises ConfigError if the name is taken or the class is not a complete config.
+    """
     from runner.losses import LOSSES, LossConfig
 
     like = getattr(config_class, "like", None)
     require(
         like in LOSSES,
-        f"loss={name}: {config_class.__name__}.like must name the loss whose samplers it goes with, of"
+        f"loss={name}: {config_class.__name__}.like must name the loss whose samplers it goes with; valid:"
         f" {', '.join(LOSSES)}",
     )
     _register("loss", LOSSES, name, config_class, LossConfig)
 
 
 def register_model(name: str, config_class: "type[ModelConfig]") -> None:
-    """Make ``model=NAME`` valid for data sets of the family that ``config_class.reads``."""
+    """Make ``model=NAME`` valid for data sets of the family ``config_class.reads``.
+
+    Raises ConfigError if the name is taken or the class is not a complete config.
+    """
     from runner.models import MODELS, ModelConfig
 
     _register("model", MODELS, name, config_class, ModelConfig)
 
 
 def register_dataset_kind(kind: str, config_class: type) -> None:
-    """Make ``dataset=KIND`` valid: ``config_class.build()`` gives the data set of its ``family``."""
+    """Make ``dataset=KIND`` valid: ``config_class.build()`` returns a data set of the family ``config_class.family``.
+
+    Raises ConfigError if the name is taken or the class is not a complete config.
+    """
     from runner.data import KINDS
 
     require(
@@ -84,13 +94,13 @@ def register_dataset_kind(kind: str, config_class: type) -> None:
 
 
 def register_task(family: str, task_class: "type[Task]") -> None:
-    """Say how data sets of a new family are trained on and measured. ConfigError where the family has a task."""
+    """Say how data sets of a new family are trained on and measured. Raises ConfigError if the family has a task."""
     from runner.tasks import TASKS, Task
 
     _require_free("task of family", TASKS, family)
     require(
         inspect.isclass(task_class) and issubclass(task_class, Task) and not inspect.isabstract(task_class),
-        f"task of family {family}: {task_class!r} must be a subclass of runner.tasks.Task that lacks no method",
+        f"task of family {family}: {task_class!r} must be a subclass of runner.tasks.Task with all methods defined",
     )
     TASKS[family] = task_class
 
@@ -98,13 +108,17 @@ def register_task(family: str, task_class: "type[Task]") -> None:
 def _register(
     group: str, registry: MutableMapping[str, Any], name: str, cls: type, base: type, *keys: str
 ) -> None:  # fmt: skip
+    """Check the class and put it into the registry; ``keys`` are the fields that it must have (default: name)."""
     what = f"{group}={name}"
-    require(re.fullmatch(r"[A-Za-z]\w*", name) is not None, f"{what}: a name is of letters, digits and '_'")
+    require(
+        re.fullmatch(r"[A-Za-z]\w*", name) is not None,
+        f"{what}: a name must be a letter followed by letters, digits or '_'",
+    )
     _require_free(f"{group}=", registry, name)
     taken = (REPOSITORY / "conf" / group / f"{name}.yaml").exists()
     require(not taken, f"{what} is taken by conf/{group}/{name}.yaml: register yours under another name")
     require(inspect.isclass(cls) and issubclass(cls, base), f"{what}: {cls!r} must be a subclass of {base.__name__}")
-    # An undecorated subclass is a dataclass too, whose own fields are none.
+    # A subclass without the decorator counts as a dataclass too, but its own fields are ignored.
     params = vars(cls).get("__dataclass_params__")
     require(
         params is not None and params.frozen,
@@ -128,9 +142,9 @@ def _require_free(what: str, registry: MutableMapping[str, Any], name: str) -> N
 
 
 def load_plugins(plugins: Iterable[str]) -> None:
-    """Import modules (by name) and files (by a path that ends in .py), each once, and all installed ones first.
+    """Import the installed plugins, then the given modules (by name) and files (by a path that ends in .py), each once.
 
-    ConfigError, one line that names the module, where one can not be imported or registered.
+    Raises ConfigError, one line that names the module, if a plugin cannot be imported or registered.
     """
     global _installed_are_loaded
     if not _installed_are_loaded:
@@ -142,7 +156,7 @@ def load_plugins(plugins: Iterable[str]) -> None:
 
 
 def digest_of(plugins: Iterable[str]) -> str:
-    """Hash of the source files of loaded plugins, in their order."""
+    """Return the sha256 of the source files of loaded plugins, in the given order."""
     digest = hashlib.sha256()
     for plugin in plugins:
         file = getattr(sys.modules[module_name(plugin)], "__file__", None)
@@ -177,12 +191,12 @@ def _import(plugin: str) -> None:
 
 
 def _telling(what: str, load: Callable[[], object]) -> None:
-    """Load, and tell any failure in one line."""
+    """Load a plugin and report any failure as a ConfigError of one line."""
     try:
         load()
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"{what} can not be imported: {error}; name a module on the Python path or in the current folder, or a"
+            f"{what} cannot be imported: {error}; name a module on the Python path or in the current folder, or a"
             " file, e.g. plugins=[./my_sampler.py]"
         ) from None
     except RunnerError as error:

@@ -1,7 +1,7 @@
-"""What a run may be told: one frozen dataclass for each section of the configuration, ``RunConfig`` for all.
+"""Define the settings of a run: one frozen dataclass for each section, and ``RunConfig`` for all of them.
 
-The groups' dataclasses (data set, model, loss, optimizer, samplers) stand beside the classes that they configure;
-``runner.config`` makes a ``RunConfig`` of what Hydra composed. Ranges are checked here.
+The dataclasses of the groups (data set, model, loss, optimizer, samplers) are defined beside the classes that they
+configure. ``runner.config`` makes a ``RunConfig`` from what Hydra composed. Ranges are checked here.
 """
 
 import dataclasses
@@ -14,20 +14,21 @@ from typing import Any, Literal
 
 from runner.errors import require
 
-# Where and how a run happens, never what it computes: not part of its run_id.
+# These settings say where and how a run happens, never what it computes, so they are not part of its run_id.
 PLACE_ONLY = ("hardware", "results_dir", "force", "checkpoint_every_seconds", "keep_weights")
-EVERY_EXAMPLE_ONCE = {"name": "epoch"}  # the sampler of examples that config.yaml leaves out
+EVERY_EXAMPLE_ONCE = {"name": "epoch"}  # the default sampler of examples; a run folder's config.yaml leaves it out
 
 
 def module_name(plugin: str) -> str:
-    """Name of the module that a plugin is imported as."""
+    """Return the name of the module that a plugin is imported as."""
     return Path(plugin).stem if plugin.endswith(".py") else plugin
 
 
 @dataclass(frozen=True, kw_only=True)
 class HardwareConfig:
-    """Where a run executes. ``name``: cpu, or gpu for what can run on one (see ``runner.machine.device``).
+    """Say where a run executes.
 
+    ``name``: cpu, or gpu for the parts that can run on one (see ``runner.machine.device``).
     ``threads``: compute threads of Numba and torch; 0 means all cores of this process.
     """
 
@@ -40,11 +41,13 @@ class HardwareConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """When and on how many test rows P@k is measured during training; the end always takes every row.
+    """Say when, and on how many test rows, metrics are measured during training.
 
-    ``every_epochs``: part of an epoch between two evaluations, at most 1; an epoch always ends with one.
-    ``rows``: size of the fixed, seed-independent subset of test rows used during training. A validation text is always
-    measured whole.
+    The final evaluation always takes every row.
+
+    ``every_epochs``: fraction of an epoch between two evaluations, at most 1; every epoch ends with an evaluation.
+    ``rows``: size of the subset of test rows used during training, which is the same for every seed. A validation text
+    is always measured whole.
     """
 
     every_epochs: float = 0.25
@@ -52,7 +55,7 @@ class EvaluationConfig:
 
     @property
     def per_epoch(self) -> int:
-        """Evaluations in each epoch."""
+        """Return the number of evaluations in each epoch."""
         return math.ceil(1 / self.every_epochs - 1e-6)
 
     def __post_init__(self) -> None:
@@ -62,11 +65,11 @@ class EvaluationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputConfig:
-    """How the output layer scores a class.
+    """Say how the output layer scores a class: by h . w + b, or by the cosine of h and w.
 
-    ``normalize``: cos(h, w) / ``temperature`` ** 2 without a bias (RF-softmax, whose temperature T = 1 / sqrt(tau) it
-    is; 0.3 was best for its full softmax) instead of h . w + b. ``bias`` false: b = 0, as in the linear models of
-    RF-softmax and MIDX, whose samplers do not see biases.
+    ``bias``: false means b = 0, as in the linear models of RF-softmax and MIDX, whose samplers do not see biases.
+    ``normalize``: the logit is cos(h, w) / ``temperature`` ** 2, without a bias, as in RF-softmax.
+    ``temperature``: the RF-softmax paper's T = 1 / sqrt(tau); that paper finds 0.3 best for full softmax.
     """
 
     bias: bool = True
@@ -77,21 +80,22 @@ class OutputConfig:
         require(0 < self.temperature <= 1e6, "output.temperature must lie in (0, 1e6]")
         require(
             self.normalize or self.temperature == OutputConfig.temperature,
-            "output.temperature is that of a normalised layer: set output.normalize=true too",
+            "output.temperature has no effect unless the layer is normalised: set output.normalize=true too",
         )
 
     @property
     def scale(self) -> float | None:
-        """Factor of the cosine; None where logits are plain inner products."""
+        """Return the factor of the cosine, 1 / T ** 2; None if logits are plain inner products."""
         return self.temperature**-2 if self.normalize else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnosticsConfig:
-    """How far the sampler is from the softmax, measured at the ends of epochs (see ``runner.diagnosis.divergence``).
+    """Say how often to measure how far the sampler is from the softmax (see ``runner.diagnosis.divergence``).
 
-    ``every_epochs``: after every so many epochs and at the end; None: never. ``rows``: test rows of the probe.
-    ``draws``: proposals that gradients are averaged over.
+    ``every_epochs``: number of epochs between two measurements, with a last one at the end; None: never.
+    ``rows``: number of test rows to measure on.
+    ``draws``: number of proposals that gradients are averaged over.
     """
 
     every_epochs: int | None = None
@@ -104,21 +108,21 @@ class DiagnosticsConfig:
             "diagnostics.every_epochs must be null (never) or at least 1",
         )
         require(self.rows >= 1, "diagnostics.rows must be at least 1")
-        require(self.draws >= 2, "diagnostics.draws must be at least 2: one has no variance")
+        require(self.draws >= 2, "diagnostics.draws must be at least 2: a single draw has no variance")
         changed = [name for name in ("rows", "draws") if getattr(self, name) != getattr(DiagnosticsConfig, name)]
         require(
             self.every_epochs is not None or not changed,
-            f"diagnostics.{changed[0] if changed else ''} is of diagnostics that are not made: set "
+            f"diagnostics.{changed[0] if changed else ''} has no effect while diagnostics.every_epochs is null: set "
             "diagnostics.every_epochs too",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowsConfig:
-    """How a text becomes rows of batches (see ``runner.data.text_batches``); data of rows have none.
+    """Say how a text is cut into windows (see ``runner.data.text_batches``). Data sets of rows have no windows.
 
-    ``length``: tokens of a window. ``cut``: contiguous (streams whose state is carried from batch to batch) or chunked
-    (independent windows, shuffled).
+    ``length``: tokens of a window.
+    ``cut``: contiguous (streams whose state is carried from batch to batch) or chunked (independent windows, shuffled).
     """
 
     length: int = 35
@@ -130,12 +134,12 @@ class WindowsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """What may be done to a step, and what follows from the validation set.
+    """Say how gradients are clipped, how the learning rate changes, and when training stops early.
 
-    ``clip``: largest norm of the gradient of all weights together; None: any. ``anneal``: the learning rate is
-    multiplied by it after every epoch in which validation did not improve; None: it stays. ``decay``: the share of the
-    learning rate that the last of ``epochs`` has, to which it falls linearly from epoch to epoch; None: it does not.
-    ``patience``: training stops after so many epochs in a row without improvement; None: it does not.
+    ``clip``: largest norm of the gradient of all weights together; None: no limit.
+    ``anneal``: factor of the learning rate after every epoch in which validation did not improve; None: no change.
+    ``decay``: final rate as a fraction of the initial one, reached linearly over ``epochs``; None: no decay.
+    ``patience``: training stops after this many epochs in a row without improvement; None: it never stops early.
     """
 
     clip: float | None = None
@@ -152,10 +156,10 @@ class TrainingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Everything that decides the numbers of a run, and (``hardware``, ``results_dir``...) where it happens.
+    """Hold all settings of a run: those that decide its numbers, and those that say where it happens (``PLACE_ONLY``).
 
-    ``plugins``: modules or Python files that register what this package lacks (see ``runner.registry``). ``unused``:
-    names of the sections that other tasks use and this run's does not, which are no part of what it is.
+    ``plugins``: modules or Python files that register what this package lacks (see ``runner.registry``).
+    ``unused``: names of the sections that only other tasks use; they are not part of the run's identity.
     """
 
     dataset: Any
@@ -195,17 +199,19 @@ class RunConfig:
         self.sampler.check_loss(self.loss)
         require(
             self.diagnostics.every_epochs is None or not self.sampler.is_the_batch,
-            f"diagnostics.every_epochs: with sampler={self.sampler.name} the batch is the draw, so that over one probe "
-            "there is nothing to average; measure another sampler",
+            f"diagnostics.every_epochs does not work with sampler={self.sampler.name}, whose draw is the batch itself: "
+            "one probe gives nothing to average over; set it to null or choose another sampler",
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain nested dict, as written to the run folder's config.yaml.
+        """Return a plain nested dict, as written to the run folder's config.yaml.
 
-        What changes nothing is left out, so that it does not tell runs apart: ``diagnostics`` where there are none,
-        ``output`` where logits are h . w + b, ``training`` where no part of it is asked for, ``plugins`` where there
-        are none, ``batch_sampler`` where every example comes once an epoch, ``sampler.stored_logits`` where none are;
-        and so are sections of other tasks, such as ``windows`` where nothing is text.
+        Settings that change nothing are left out, so that they do not make the ids of equal runs differ:
+
+        - ``diagnostics`` if none are made, ``plugins`` if there are none, ``training`` if all of it is null;
+        - ``output`` if logits are h . w + b, ``sampler.stored_logits`` if no logits are stored;
+        - ``batch_sampler`` if every example comes once an epoch;
+        - sections of other tasks, such as ``windows`` if the data set holds no text.
         """
         out = dataclasses.asdict(self)
         out["plugins"] = list(self.plugins)
@@ -228,7 +234,10 @@ class RunConfig:
 
     @property
     def run_id(self) -> str:
-        """Readable name plus a hash of every setting that can change a number; of a plugin's file, its name alone."""
+        """Return a readable name plus a hash of every setting that can change a number.
+
+        A plugin's file enters the hash by its name alone.
+        """
         what = {key: value for key, value in self.as_dict().items() if key not in PLACE_ONLY}
         if self.plugins:
             what["plugins"] = [module_name(plugin) for plugin in self.plugins]
@@ -237,4 +246,5 @@ class RunConfig:
 
     @property
     def run_dir(self) -> Path:
+        """Return the absolute path of the run folder."""
         return Path(self.results_dir).expanduser().absolute() / "runs" / self.run_id

@@ -1,6 +1,7 @@
-"""Data sets for huge output layers: cards, preparation, memory-mapped sparse rows and token streams.
+"""Prepare and open data sets for huge output layers: sparse rows with labels, and texts.
 
-Importing this package costs NumPy only; compilers, YAML and progress bars load when a set is prepared.
+Prepared data are memory-mapped. Importing this package imports only NumPy; compilers, YAML and progress bars are
+imported when a set is prepared.
 """
 
 from runner.data.configs import KINDS, CardConfig, TextFilesConfig, XmcFilesConfig

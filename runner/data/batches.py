@@ -1,6 +1,6 @@
-"""Batches of rows: which rows a step trains on, gathered from memory-mapped CSR arrays.
+"""Gather batches of rows from memory-mapped CSR arrays.
 
-Legend: B rows, N features of all rows, P targets of all rows.
+Legend: B rows of a batch, nnz stored feature values and P targets of all rows of the batch together.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,11 @@ def _gather(indptr, values, rows, out_indptr, out):
 
 @dataclass(frozen=True, kw_only=True)
 class RowBatch:
-    """CSR slices: features (``indptr`` B+1, ``indices`` N, ``values`` N) and targets (``target_indptr``, P)."""
+    """Hold the rows of a batch in CSR form.
+
+    Features: ``indptr`` (B+1,) int64, ``indices`` (nnz,) int32, ``values`` (nnz,) float32. Targets: ``target_indptr``
+    (B+1,) int64, ``targets`` (P,) int32. ``weight_B``: factors of the rows' losses, float32; None: 1 / B each.
+    """
 
     indptr: np.ndarray
     indices: np.ndarray
@@ -32,12 +36,15 @@ class RowBatch:
 
     @property
     def num_rows(self) -> int:
-        """B."""
+        """Return the number of rows, B."""
         return len(self.indptr) - 1
 
 
 def take(data: LabelledRows, rows_B: np.ndarray, weight_B: np.ndarray | None = None) -> RowBatch:
-    """The given rows, in the given order, with ``weight_B`` (B,) float32 as factors of their losses; None: 1 / B."""
+    """Return a batch of the rows numbered ``rows_B``, in that order.
+
+    ``weight_B``: factors of the rows' losses, (B,) float32; None: 1 / B each.
+    """
 
     def gather(indptr: np.ndarray, values: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
         lengths = indptr[rows_B + 1] - indptr[rows_B]

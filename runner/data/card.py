@@ -1,8 +1,8 @@
-"""Dataset cards: what a published set is, where it comes from, and how its files are laid out.
+"""Read dataset cards: what a published set is, where it comes from, and how its files are laid out.
 
-A card is `datasets/<name>/card.yaml`; each mapping in it is one of the dataclasses below, and a misspelt key,
-a missing key or a wrong type is a one-line DataError. Cards are of two families, sparse rows and text, which differ in
-layouts, expected counts and how other sets are derived from them.
+A card is `datasets/<name>/card.yaml`. Each mapping in it is one of the dataclasses below; a misspelt key, a missing
+key or a wrong type is a DataError of one line. There are two families of cards, sparse rows and text. They differ in
+their layouts, their expected counts, and the way in which other sets are derived from them.
 """
 
 import dataclasses
@@ -22,17 +22,17 @@ from runner.errors import ConfigError, DataError
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFile:
-    """One file to download. Its addresses are mirrors, in order; `gdrive:ID` is a Drive file."""
+    """Describe a file to download. Its addresses are mirrors, tried in order; `gdrive:ID` is a Google Drive file."""
 
-    name: str  # under raw/
+    name: str  # file name under raw/
     urls: tuple[str, ...]
-    sha256: str | None = None  # None: none is published; the first download's is recorded
+    sha256: str | None = None  # None if none is published: that of the first download is then recorded
     md5: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Files that together hold one layout. When one cannot be fetched, the next is tried."""
+    """List the files that together hold one layout. If a source cannot be fetched, the next source is tried."""
 
     layout: str
     files: tuple[SourceFile, ...]
@@ -40,27 +40,28 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout(ABC):
-    """File names inside a folder or archive."""
+    """Name the files of a data set inside a folder or archive; subclasses do so for one family of data."""
 
     name: str  # recorded as the variant of what was prepared
 
     @abstractmethod
     def file_names(self) -> dict[str, str]:
-        """Field -> file name (or a pattern of names), of the files that must be there."""
+        """Return the names (or patterns of names) of the required files, by field."""
 
     def optional_names(self) -> dict[str, str]:
+        """Return the names of the files that may be missing, by field."""
         return {}
 
     def how_many(self, field: str) -> int:
-        """Number of files that a field's name stands for."""
+        """Return how many files the name of a field stands for."""
         return 1
 
     @abstractmethod
     def problem(self) -> str | None:
-        """What is wrong with the values; None when nothing is."""
+        """Return what is wrong with the values, or None if nothing is."""
 
     def in_words(self) -> str:
-        """The files that are wanted, for messages."""
+        """Return the names of the required files, for messages."""
         return " and ".join(
             name if self.how_many(field) == 1 else f"{self.how_many(field)} files {name}"
             for field, name in self.file_names().items()
@@ -69,18 +70,18 @@ class Layout(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class RowsLayout(Layout):
-    """Sparse rows: `data` with split files, or `train` and `test`."""
+    """Name the files of sparse rows: either `train` and `test`, or `data` with two split files."""
 
     format: str
-    feature_start: int  # smallest legal feature index in the file: 0 or 1
-    label_start: int
+    feature_start: int  # smallest allowed feature index in the file: 0 or 1
+    label_start: int  # smallest allowed label in the file: 0 or 1
     train: str | None = None
     test: str | None = None
     data: str | None = None
     train_split: str | None = None  # 1-based line numbers of `data` after the header
     test_split: str | None = None
-    split_column: int = 0
-    label_names: str | None = None  # optional file, one name a line
+    split_column: int = 0  # column of the split files to read, from 0
+    label_names: str | None = None  # optional file with one name per line
 
     def file_names(self) -> dict[str, str]:
         return _given(self, "train", "test", "data", "train_split", "test_split")
@@ -100,14 +101,14 @@ class RowsLayout(Layout):
 
 @dataclass(frozen=True, kw_only=True)
 class TextLayout(Layout):
-    """Text: `train`, `valid` and `test`, or `data` and the `cuts` between its splits."""
+    """Name the files of a text: either `train`, `valid` and `test`, or `data` and the `cuts` between its splits."""
 
-    train: str | None = None  # with train_files: a pattern; the files are read in the order of their names
+    train: str | None = None  # a pattern if train_files is above 1; files are read in the order of their names
     valid: str | None = None
     test: str | None = None
     train_files: int = 1
     data: str | None = None
-    cuts: tuple[int, ...] = ()  # bytes of `data` at which valid and test begin
+    cuts: tuple[int, ...] = ()  # byte positions in `data` at which valid and test begin
 
     def file_names(self) -> dict[str, str]:
         return _given(self, "train", "valid", "test", "data")
@@ -127,12 +128,13 @@ class TextLayout(Layout):
 
 
 def _given(layout: Layout, *fields: str) -> dict[str, str]:
+    """Return the values of those fields that are not None, by field."""
     return {field: name for field in fields if (name := getattr(layout, field)) is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """Published shape of a set of rows. Averages may be missing where nobody publishes them."""
+    """Hold the published counts of a set of rows; `counts_source` of the card says where they come from."""
 
     num_features: int
     num_classes: int
@@ -144,7 +146,7 @@ class Expected:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedText:
-    """Published counts of a text, `<eos>` and `<unk>` among the classes; None where nobody publishes them."""
+    """Hold the published counts of a text, None if unknown. The classes include `<eos>` and `<unk>`."""
 
     num_classes: int
     train_tokens: int | None
@@ -154,7 +156,7 @@ class ExpectedText:
 
 @dataclass(frozen=True, kw_only=True)
 class Derived:
-    """A set computed from another prepared set; `runner/data/uniform.py` states the rule."""
+    """Describe a set that is computed from another prepared set by the rule in `runner/data/uniform.py`."""
 
     base: str
     num_classes: int
@@ -163,7 +165,7 @@ class Derived:
 
 @dataclass(frozen=True, kw_only=True)
 class FirstLines:
-    """The first lines of each split of another prepared text, with a vocabulary of their own."""
+    """Describe a text made of the first lines of each split of another text, with a vocabulary of its own."""
 
     base: str
     train_lines: int
@@ -173,9 +175,9 @@ class FirstLines:
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """Expected counts in the terms that all families share."""
+    """Hold the expected counts in terms that all families share."""
 
-    unit: str  # of train and test
+    unit: str  # what `train` and `test` count
     train: int | None
     test: int | None
     features: int | None
@@ -184,7 +186,7 @@ class Size:
 
 @dataclass(frozen=True, kw_only=True)
 class Card(ABC):
-    """What the card of every family of data says."""
+    """Hold the fields that the cards of all families have."""
 
     family: ClassVar[str]
 
@@ -196,28 +198,31 @@ class Card(ABC):
     citation: str  # BibTeX
     counts_source: str  # who publishes the expected counts, and which of them are uncertain
     sources: tuple[Source, ...] = ()
-    embedded: tuple[SourceFile, ...] = ()  # files beside the card; their addresses are empty
+    embedded: tuple[SourceFile, ...] = ()  # files that lie beside the card and have no addresses
     by_hand: str = ""  # how to fetch the set with a browser
 
     @property
     @abstractmethod
     def all_layouts(self) -> tuple[Layout, ...]:
-        """Ways in which users may have the files, of the card's family."""
+        """Return the layouts in which users may have the files."""
 
     @property
     @abstractmethod
     def base(self) -> str | None:
-        """The set that this one is derived from."""
+        """Return the name of the set that this one is derived from, or None."""
 
     @property
     @abstractmethod
     def size(self) -> Size:
-        """How large the set is, as its card expects."""
+        """Return the size of the set that the card states."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowsCard(Card):
-    """Sparse feature rows with label sets: extreme classification."""
+    """Describe a set of sparse feature rows with label sets (extreme classification).
+
+    `propensity_a` and `propensity_b` are the constants A and B of the propensities (Jain et al. 2016, KDD).
+    """
 
     family: ClassVar[str] = "rows"
 
@@ -249,13 +254,13 @@ class RowsCard(Card):
 
 @dataclass(frozen=True, kw_only=True)
 class TextCard(Card):
-    """Text for language models; `runner/data/words.py` states how words become ids."""
+    """Describe a text for language models; `runner/data/words.py` states how words become ids."""
 
     family: ClassVar[str] = "text"
 
     expected: ExpectedText
-    end_of_line: bool = True  # lines are sentences, their ends are tokens
-    most_types: int | None = None  # classes at most; None: every type of the training split has one
+    end_of_line: bool = True  # lines are sentences, and each line end is a token
+    most_types: int | None = None  # largest number of classes; None: every type of the training split is a class
     layouts: tuple[TextLayout, ...] = ()
     derived: FirstLines | None = None
 
@@ -283,19 +288,20 @@ CARDS: dict[str, type[Card]] = {kind.family: kind for kind in (RowsCard, TextCar
 
 
 def card_names() -> list[str]:
+    """Return the names of all cards, sorted."""
     return sorted(path.parent.name for path in places.CARDS_ROOT.glob("*/card.yaml"))
 
 
 @functools.cache
 def load_card(name: str) -> Card:
-    """Raises ConfigError for an unknown name, DataError for a card that is not valid."""
+    """Return the card of a name. Raises ConfigError for an unknown name, DataError for an invalid card."""
     if name not in card_names():
         raise ConfigError(f"dataset.name: no card {name!r}; choose one of {', '.join(card_names())}")
     return read_card(places.CARDS_ROOT / name / "card.yaml")
 
 
 def load_rows_card(name: str) -> RowsCard:
-    """The card of a set of sparse rows. Raises ConfigError where it is of another family."""
+    """Return the card of a set of sparse rows. Raises ConfigError if the set is of another family."""
     card = load_card(name)
     if not isinstance(card, RowsCard):
         raise ConfigError(f"{name} holds {card.family}, not sparse rows")
@@ -303,13 +309,14 @@ def load_rows_card(name: str) -> RowsCard:
 
 
 def read_card(path: Path) -> Card:
+    """Read and check a card. Raises DataError, naming file and key."""
     import yaml
 
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise DataError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    family = raw.pop("family", "rows") if isinstance(raw, dict) else "rows"  # most cards are of rows and do not say so
+    family = raw.pop("family", "rows") if isinstance(raw, dict) else "rows"  # cards of rows may leave it out
     if not isinstance(family, str) or family not in CARDS:
         raise DataError(f"{path}: family: {family!r} is not one of {', '.join(CARDS)}")
     card: Card = _convert(CARDS[family], raw, str(path))
@@ -318,8 +325,9 @@ def read_card(path: Path) -> Card:
 
 
 def _check(card: Card, path: Path) -> None:
+    """Raise DataError if parts of the card contradict each other."""
     if card.name != path.parent.name:
-        raise DataError(f"{path}: name: is {card.name!r}, must be the folder's name {path.parent.name!r}")
+        raise DataError(f"{path}: name is {card.name!r}, but must be the folder's name {path.parent.name!r}")
     known = [layout.name for layout in card.all_layouts]
     for layout in card.all_layouts:
         if (problem := layout.problem()) is not None:
@@ -332,7 +340,7 @@ def _check(card: Card, path: Path) -> None:
 
 
 def differences(name: str, expected: Expected | ExpectedText, found: dict[str, int]) -> list[str]:
-    """A note, printed too, for every count that is not the published one."""
+    """Return (and print) a note for every count that differs from the published one."""
     published = dataclasses.asdict(expected)
     notes = [
         f"{key} is {value}, the card expects {published[key]}"
@@ -345,7 +353,7 @@ def differences(name: str, expected: Expected | ExpectedText, found: dict[str, i
 
 
 def _convert(kind: Any, raw: Any, where: str) -> Any:
-    """`raw` YAML as `kind`; `where` is the path of keys for messages."""
+    """Convert `raw` YAML to the type `kind`; `where` is the path of keys for messages."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
         if not isinstance(raw, dict):

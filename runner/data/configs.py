@@ -1,6 +1,6 @@
-"""What `conf/dataset/*.yaml` may say: one frozen dataclass per `kind`, each with `build()`.
+"""Define what `conf/dataset/*.yaml` may say: one frozen dataclass for each `kind`.
 
-Its `family` says what is built: `rows` (XmcDataset) or `text` (TextDataset).
+`build()` opens the data set. `family` says which type it returns: `rows` an XmcDataset, `text` a TextDataset.
 """
 
 import re
@@ -17,7 +17,7 @@ from runner.errors import ConfigError, require
 
 @dataclass(frozen=True, kw_only=True)
 class CardConfig:
-    """A published or embedded set, by its card's name."""
+    """Choose a published or embedded set by the name of its card."""
 
     kind: str = "card"
     name: str
@@ -30,12 +30,13 @@ class CardConfig:
 
     @property
     def family(self) -> str:
+        """Return the family of the set, as its card says: `rows` or `text`."""
         from runner.data.card import load_card
 
         return load_card(self.name).family
 
     def build(self) -> XmcDataset | TextDataset:
-        """Open the prepared set; an embedded one is prepared on first use. Raises DataNotPrepared."""
+        """Open the prepared set; an embedded one is prepared on first use. Raises DataNotPrepared, DataError."""
         from runner.data.prepare import load_card_dataset
 
         return load_card_dataset(self.name)
@@ -43,19 +44,22 @@ class CardConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class XmcFilesConfig:
-    """One's own XC text files: a folder with train.txt and test.txt, plain or compressed."""
+    """Choose your own files in XC text: a folder with train.txt and test.txt, plain or compressed."""
 
     family: ClassVar[str] = "rows"
 
     kind: str = "files"
     name: str = "xmc"
-    path: str | None = None  # None stands for "not given yet" in the YAML; build() refuses it
+    path: str | None = None  # None means "not given yet"; build() refuses it
 
     def __post_init__(self) -> None:
         _require_plain(self.name)
 
     def build(self) -> XmcDataset:
-        """Prepare the files (cached by path, size and time) and open them. Raises ConfigError, DataError."""
+        """Prepare the files and open them. Files of the same path, size and time are prepared once.
+
+        Raises ConfigError for a wrong path, DataError for wrong files.
+        """
         from runner.data.prepare import load_files_dataset
 
         return load_files_dataset(_folder(self.path, "train.txt and test.txt"), self.name)
@@ -63,17 +67,18 @@ class XmcFilesConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TextFilesConfig:
-    """One's own text: a folder with train.txt, valid.txt and test.txt, UTF-8, a sentence a line, plain or compressed.
+    """Choose your own text: a folder with train.txt, valid.txt and test.txt, plain or compressed.
 
-    `most_types`: classes at most, `<eos>` and `<unk>` among them; the rarer words become `<unk>`. None: every word of
-    train.txt has a class. Words that only valid.txt or test.txt has become `<unk>` in any case.
+    The files are UTF-8 with one sentence per line. `most_types`: largest number of classes, `<eos>` and `<unk>`
+    included; rarer words become `<unk>`. None: every word of train.txt is a class. Words that occur only in valid.txt
+    or test.txt always become `<unk>`.
     """
 
     family: ClassVar[str] = "text"
 
     kind: str = "text_files"
     name: str = "text"
-    path: str | None = None  # None stands for "not given yet" in the YAML; build() refuses it
+    path: str | None = None  # None means "not given yet"; build() refuses it
     most_types: int | None = None
 
     def __post_init__(self) -> None:
@@ -84,7 +89,10 @@ class TextFilesConfig:
         )
 
     def build(self) -> TextDataset:
-        """Prepare the files (cached by path, size, time and most_types) and open them. ConfigError, DataError."""
+        """Prepare the files and open them. Files of the same path, size, time and `most_types` are prepared once.
+
+        Raises ConfigError for a wrong path, DataError for wrong files.
+        """
         from runner.data.prepare import load_text_files_dataset
 
         folder = _folder(self.path, "train.txt, valid.txt and test.txt")
@@ -92,19 +100,20 @@ class TextFilesConfig:
 
 
 def _folder(path: str | None, files: str) -> Path:
+    """Return the folder of `dataset.path`, or raise ConfigError naming the files that it must hold."""
     if not path:
         raise ConfigError(f"dataset.path: give the folder that holds {files}")
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        raise ConfigError(f"dataset.path: {path} is no folder; give the one with {files}")
+        raise ConfigError(f"dataset.path: {path} is not a folder; give the folder that holds {files}")
     return folder
 
 
 def _require_plain(name: str) -> None:
-    """Names of one's own data begin run folders' names."""
+    """Check the name of a user's own data, with which the names of run folders begin."""
     require(
         re.fullmatch(r"[\w.-]+", name) is not None and name[0] not in ".-",
-        f"dataset.name must be of letters, digits, '_', '-' and '.', got {name!r}",
+        f"dataset.name may hold only letters, digits, '_', '-' and '.' and must not begin with - or ., got {name!r}",
     )
 
 

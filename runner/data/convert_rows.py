@@ -1,4 +1,4 @@
-"""Sparse rows to prepared folders: a CSR table for each split (see `runner/data/rows.py`)."""
+"""Convert files of sparse rows to a prepared folder: one CSR table for each split (see `runner/data/rows.py`)."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ XC_TEXT = TextFormat(layout="xmc")
 
 @dataclass(frozen=True, kw_only=True)
 class _Table:
-    """One split, written."""
+    """Describe a split that has been written: counts, sha256 and dimensions."""
 
     counts: SplitCounts
     digest: str
@@ -37,7 +37,10 @@ class _Table:
 
 
 def convert(card: RowsCard, layout: RowsLayout, found: Mapping[str, tuple[Path, ...]], folder: Path) -> RowsManifest:
-    """Published files of a card, in one of its layouts, to a prepared folder."""
+    """Convert a card's published files, in one of its layouts, to a prepared folder.
+
+    Raises DataError for files that are damaged or hold another set than the card describes.
+    """
     files = {field: path for field, (path,) in found.items()}
     text = TextFormat(layout=layout.format, feature_start=layout.feature_start, label_start=layout.label_start)
     if layout.data is not None:
@@ -52,9 +55,10 @@ def convert(card: RowsCard, layout: RowsLayout, found: Mapping[str, tuple[Path, 
         if train.num_classes != expected.num_classes:
             path = files.get("train", files.get("data"))
             raise DataError(
-                f"{path}: line 1: {train.num_classes} labels, but {card.name} has {expected.num_classes}; another set?"
+                f"{path}: line 1: {train.num_classes} labels, but {card.name} has {expected.num_classes};"
+                " is this another set?"
             )
-    else:  # without a header the largest index seen is only a lower bound
+    else:  # these files have no header, and the largest index seen is only a lower bound
         features = max(train.num_features, test.num_features, expected.num_features)
         classes = max(train.num_classes, test.num_classes, expected.num_classes)
         train = dataclasses.replace(train, num_features=features, num_classes=classes)
@@ -82,7 +86,7 @@ def convert(card: RowsCard, layout: RowsLayout, found: Mapping[str, tuple[Path, 
 
 
 def convert_pair(train_path: Path, test_path: Path, folder: Path, *, name: str, variant: str) -> RowsManifest:
-    """Anybody's two files of XC text to a prepared folder."""
+    """Convert two files of XC text, of any origin, to a prepared folder. Raises DataError for damaged files."""
     train, test = _write_split(folder, "train", train_path, XC_TEXT), _write_split(folder, "test", test_path, XC_TEXT)
     _same_dimensions(train_path, train, test_path, test)
     return _manifest(
@@ -96,7 +100,7 @@ def convert_pair(train_path: Path, test_path: Path, folder: Path, *, name: str, 
 
 
 def derive(card: RowsCard, base: XmcDataset, folder: Path) -> RowsManifest:
-    """A set computed from another one: Amazon-Uniform (see `runner/data/uniform.py`)."""
+    """Compute a set from another one: Amazon-Uniform (see `runner/data/uniform.py`)."""
     assert card.derived is not None
     train, test, digests, chosen = write_uniform(base, folder, card.derived.num_classes, card.derived.seed)
     if (names := base.label_names()) is not None:
@@ -145,7 +149,10 @@ def _table(path: Path, writer: RowsWriter, counts: FileCounts) -> _Table:
 
 
 def _write_by_split_files(folder: Path, files: dict[str, Path], text: TextFormat, column: int) -> tuple[_Table, _Table]:
-    """The older layout of small sets: all rows in one file, held in memory; rows in split-file order."""
+    """Convert the older layout of small sets: one file with all rows, and two files with the row numbers of the splits.
+
+    All rows are held in memory. The rows of a split keep the order of its split file.
+    """
     blocks: list[Block] = []
     counts = read_rows(files["data"], text, blocks.append, keep_unlabelled=True)
     sizes = np.concatenate([b.row_sizes for b in blocks])
@@ -172,7 +179,7 @@ def _write_by_split_files(folder: Path, files: dict[str, Path], text: TextFormat
 
 
 def _spans(sizes: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Positions of the entries of `rows`, row after row, in an array with `sizes[r]` entries for row r."""
+    """Return the positions of the entries of `rows`, row after row, in an array with `sizes[r]` entries for row r."""
     starts = np.cumsum(sizes) - sizes
     within = np.arange(sizes[rows].sum()) - np.repeat(np.cumsum(sizes[rows]) - sizes[rows], sizes[rows])
     return np.repeat(starts[rows], sizes[rows]) + within

@@ -1,6 +1,9 @@
-"""Texts to prepared folders: `train.npy`, `valid.npy` and `test.npy` with token ids, `vocabulary.txt` with their words.
+"""Convert texts to a prepared folder.
 
+`train.npy`, `valid.npy` and `test.npy` hold token ids; `vocabulary.txt` holds the word of each id.
 `runner/data/words.py` states how words become ids.
+
+Legend: T tokens of a split.
 """
 
 import dataclasses
@@ -21,7 +24,7 @@ SPLITS = ("train", "valid", "test")
 
 
 def convert(card: TextCard, layout: TextLayout, files: Mapping[str, tuple[Path, ...]], folder: Path) -> TextManifest:
-    """Published files of a card, in one of its layouts, to a prepared folder."""
+    """Convert a card's published files, in one of its layouts, to a prepared folder. Raises DataError."""
     manifest = convert_parts(
         _parts(layout, files),
         folder,
@@ -46,12 +49,16 @@ def convert_parts(
     sources: dict[str, str],
     expected_types: int | None = None,
 ) -> TextManifest:
-    """Any three texts to a prepared folder. DataError for texts that are empty, not UTF-8 or not the expected ones."""
+    """Convert any three texts to a prepared folder.
+
+    Raises DataError for a text that is empty, is not UTF-8, or has another number of types than `expected_types`.
+    """
     counts = count_words(parts["train"], end_of_line=end_of_line)
     vocabulary = choose_vocabulary(counts, end_of_line=end_of_line, most_types=most_types)
     if expected_types is not None and len(vocabulary) != expected_types:
         raise DataError(
-            f"{parts['train'].name}: {len(vocabulary):,} types, but {name} has {expected_types:,}; another text?"
+            f"{parts['train'].name}: {len(vocabulary):,} types, but {name} has {expected_types:,};"
+            " is this another text?"
         )
     written = {
         split: write_tokens(parts[split], vocabulary, folder / f"{split}.npy", end_of_line=end_of_line)
@@ -61,7 +68,7 @@ def convert_parts(
 
 
 def derive(card: TextCard, base: TextDataset, folder: Path) -> TextManifest:
-    """The first lines of each split of a prepared text, with a vocabulary of their own."""
+    """Make a text from the first lines of each split of a prepared text, with a vocabulary of its own."""
     assert card.derived is not None
     words = [word.encode() for word in base.vocabulary]
     wanted = {"train": base.train_T, "valid": base.valid_T, "test": base.test_T}
@@ -73,7 +80,7 @@ def derive(card: TextCard, base: TextDataset, folder: Path) -> TextManifest:
     vocabulary = choose_vocabulary(counts, end_of_line=True, most_types=card.most_types)
     new_id = {word: number for number, word in enumerate(vocabulary)}
     unknown = new_id[UNK.encode()]
-    new_ids = np.array([new_id.get(word, unknown) for word in words], np.int32)  # by old id
+    new_ids = np.array([new_id.get(word, unknown) for word in words], np.int32)  # indexed by old id
     old_unknown = words.index(UNK.encode())
     written = {}
     for split, tokens_T in kept.items():
@@ -111,7 +118,7 @@ def _lines(derived: FirstLines, split: str) -> int:
 def _first_lines(base: TextDataset, split: str, tokens_T: np.ndarray, lines: int) -> np.ndarray:
     ends = np.flatnonzero(tokens_T == base.vocabulary.index(EOS))
     if len(ends) < lines:
-        raise DataError(f"{base.name}: {split} has {len(ends):,} lines, {lines:,} are wanted")
+        raise DataError(f"{base.name}: {split} has {len(ends):,} lines, but {lines:,} are needed")
     return tokens_T[: ends[lines - 1] + 1]
 
 
@@ -141,7 +148,7 @@ def _finish(
 
 
 def _with_notes(card: TextCard, manifest: TextManifest) -> TextManifest:
-    """The manifest with a note for every published count that the text differs from."""
+    """Return the manifest with a note for every count that differs from the published one."""
     found = {
         "num_classes": manifest.num_classes,
         **{f"{split}_tokens": getattr(manifest, split).tokens for split in SPLITS},

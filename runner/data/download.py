@@ -1,7 +1,7 @@
-"""Downloads that survive stalls, cut connections and dead mirrors, and never leave a wrong file in place.
+"""Download files despite stalls, cut connections and dead mirrors, and never leave a wrong file in place.
 
-Bytes arrive in `<file>.part`, with `<file>.part.json` remembering address and validators, so that a later run
-resumes only what is certainly the same file. The finished file is checked, then renamed.
+Bytes are written to `<file>.part`. `<file>.part.json` holds the address and the validator (ETag or date), so that a
+later run resumes only a file that is certainly the same. The finished file is checked, then renamed.
 """
 
 import hashlib
@@ -18,21 +18,21 @@ from typing import Any
 from runner.data.card import SourceFile
 from runner.errors import DataError
 
-STALL_SECONDS = 30.0  # no byte for this long counts as a cut connection
-ATTEMPTS = 4  # in a row without a new byte, per address
-PAUSE_SECONDS = 1.0  # before the second attempt; doubles
+STALL_SECONDS = 30.0  # a connection without a byte for this long counts as cut
+ATTEMPTS = 4  # an address is given up after this many attempts in a row without a new byte
+PAUSE_SECONDS = 1.0  # pause before the second attempt; it doubles with each further one
 CHUNK_BYTES = 1 << 20
 
 
 class _Failed(Exception):
-    """This address cannot give the file; the next mirror may."""
+    """This address cannot give the file; the next mirror is tried."""
 
 
 def download(file: SourceFile, folder: Path) -> Path:
-    """`folder/file.name`, fetched from the first mirror that works, or reused when already there and right.
+    """Return the path `folder/file.name`, after a download from the first mirror that works.
 
-    Raises DataError, naming what went wrong at each address, when none works; a file with a wrong checksum is
-    removed.
+    A file that is already there with the right checksum is reused; one with a wrong checksum is removed. Raises
+    DataError if no mirror works; the message says what went wrong at each address.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / file.name
@@ -63,12 +63,13 @@ def download(file: SourceFile, folder: Path) -> Path:
 
 
 def hash_file(path: Path, algorithm: str = "sha256") -> str:
+    """Return the hash of a file's content in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 def checksum_problem(path: Path, file: SourceFile) -> str | None:
-    """What is wrong with a file's published checksums; None when they hold or none is published."""
+    """Return which published checksum a file does not match; None if it matches all or none is published."""
     for algorithm, wanted in (("sha256", file.sha256), ("md5", file.md5)):
         if wanted is not None and (found := hash_file(path, algorithm)) != wanted:
             return f"wrong {algorithm}: expected {wanted}, found {found}"
@@ -76,11 +77,15 @@ def checksum_problem(path: Path, file: SourceFile) -> str | None:
 
 
 def _record(path: Path) -> Path:
+    """Return the file that holds the sha256 of the first download where none is published."""
     return path.with_name(path.name + ".sha256")
 
 
 def _wrong(candidate: Path, file: SourceFile, path: Path) -> str | None:
-    """`checksum_problem`, or a difference from the sha256 of an earlier download where none is published."""
+    """Return what is wrong with the checksum of `candidate`, or None.
+
+    Where no sha256 is published, the file must match the sha256 recorded at an earlier download.
+    """
     if (problem := checksum_problem(candidate, file)) is not None or file.sha256 is not None:
         return problem
     record = _record(path)
@@ -93,7 +98,7 @@ def _wrong(candidate: Path, file: SourceFile, path: Path) -> str | None:
 
 
 def _addresses(url: str) -> list[str]:
-    """Google Drive ids become its two direct addresses, with the virus-scan page answered in advance."""
+    """Return the addresses to try: a Google Drive id has two, both of which skip the page about virus scans."""
     if not url.startswith("gdrive:"):
         return [url]
     query = f"id={url.removeprefix('gdrive:')}&export=download&confirm=t"
@@ -101,6 +106,7 @@ def _addresses(url: str) -> list[str]:
 
 
 def _forget(part: Path) -> None:
+    """Delete a partial download and what is known of it."""
     part.unlink(missing_ok=True)
     part.with_name(part.name + ".json").unlink(missing_ok=True)
 
@@ -122,14 +128,14 @@ def _fetch(url: str, part: Path) -> None:
                 f"HTTP {error.code} {error.reason}",
                 error.code < 500 and error.code not in (408, 429),
             )
-            if error.code == 416:  # the part is longer than the file: not the same file
+            if error.code == 416:  # the part is longer than the file, so it belongs to another file
                 _forget(part)
                 final = before == 0
         except TimeoutError:
             reason, final = f"no byte for {STALL_SECONDS:g} s", False
         except (OSError, http.client.HTTPException) as error:
             reason, final = str(getattr(error, "reason", error)) or type(error).__name__, False
-        # Only more than was ever had is progress: a server that can not resume starts again from nothing.
+        # A server that cannot resume starts again from the first byte, so only a new maximum counts as progress.
         failures = 0 if part.exists() and part.stat().st_size > farthest else failures + 1
         if final or failures >= ATTEMPTS:
             raise _Failed(reason)
@@ -137,7 +143,7 @@ def _fetch(url: str, part: Path) -> None:
 
 
 def _fetch_rest(url: str, part: Path) -> None:
-    """One connection. Returns when `part` is complete; raises OSError or HTTPException when it is cut."""
+    """Fetch over one connection until `part` is complete. Raises OSError or HTTPException if it is cut."""
     from tqdm import tqdm
 
     state_path = part.with_name(part.name + ".json")
@@ -169,7 +175,7 @@ def _fetch_rest(url: str, part: Path) -> None:
             disable=None,
         )
         with bar, _open_part(part, "ab" if resumed else "wb") as file:
-            # read1 hands over what has arrived; read would lose it when the next byte never comes
+            # read1 returns what has arrived; read would wait for more and lose it if the connection stalls.
             while data := answer.read1(CHUNK_BYTES):
                 try:
                     file.write(data)

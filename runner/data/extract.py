@@ -1,4 +1,4 @@
-"""Unpacking archives without trusting them: only plain files, only inside the target folder."""
+"""Unpack archives without trusting them: only plain files, and only inside the target folder."""
 
 import shutil
 import stat
@@ -12,20 +12,21 @@ from typing import IO
 from runner.errors import DataError
 
 ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-MOST_BYTES = 64 << 30  # unpacked; the largest set of the papers is below 10 GB
+MOST_BYTES = 64 << 30  # limit of the unpacked size; the largest set of the papers is below 10 GB
 MOST_MEMBERS = 10_000
 _CHUNK_BYTES = 1 << 20
 
 
 def is_archive(path: Path) -> bool:
+    """Return whether the file's name ends like that of an archive."""
     return path.name.lower().endswith(ENDINGS)
 
 
 def extract(archive: Path, into: Path, *, most_bytes: int | None = None) -> None:
-    """Unpack a zip or tar archive into the folder `into`, which is removed again when anything is wrong.
+    """Unpack a zip or tar archive into the new folder `into`, which is removed again if anything is wrong.
 
-    Raises DataError for damaged archives, absolute paths, `..`, links, devices, and for more than
-    `most_bytes`.
+    Raises DataError for damaged archives, absolute paths, `..`, links, devices, and if the unpacked files exceed
+    `most_bytes` (default: MOST_BYTES) or MOST_MEMBERS.
     """
     left = MOST_BYTES if most_bytes is None else most_bytes
     opener = _zip_members if archive.name.lower().endswith(".zip") else _tar_members
@@ -36,7 +37,7 @@ def extract(archive: Path, into: Path, *, most_bytes: int | None = None) -> None
                 raise DataError(f"{archive}: more than {MOST_MEMBERS} members; not one of the published archives")
             target = into / _safe(archive, name)
             target.parent.mkdir(parents=True, exist_ok=True)
-            # "x": a second member of the same name is refused instead of overwriting the first.
+            # Mode "x" refuses a second member of the same name instead of overwriting the first.
             with stream, target.open("xb") as file:
                 while data := stream.read(_CHUNK_BYTES):
                     left -= len(data)
@@ -63,6 +64,7 @@ def extract(archive: Path, into: Path, *, most_bytes: int | None = None) -> None
 
 
 def _safe(archive: Path, name: str) -> PurePosixPath:
+    """Return a member's relative path, or raise DataError if it leads out of the folder."""
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or ":" in name or "\0" in name:
         raise DataError(f"{archive}: member {name!r} would leave the folder; refused")
@@ -72,7 +74,7 @@ def _safe(archive: Path, name: str) -> PurePosixPath:
 def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     with zipfile.ZipFile(archive) as file:
         for member in file.infolist():
-            kind = stat.S_IFMT(member.external_attr >> 16)  # 0 where the archive comes from no Unix
+            kind = stat.S_IFMT(member.external_attr >> 16)  # 0 if the archive was not made on Unix
             if member.is_dir():
                 _safe(archive, member.filename)
                 continue
@@ -82,7 +84,7 @@ def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    with tarfile.open(archive, "r|*") as file:  # streaming: members are read in the order they lie
+    with tarfile.open(archive, "r|*") as file:  # "r|": members are read as a stream, in their order
         for member in file:
             if member.isdir():
                 _safe(archive, member.name)

@@ -1,4 +1,4 @@
-"""From published or own files to prepared folders: find or fetch, verify, convert, write the manifest."""
+"""Prepare data sets: find or download the files, verify them, convert them, and write the manifest."""
 
 import dataclasses
 import shutil
@@ -21,17 +21,17 @@ from runner.errors import DataError, DataNotPrepared
 
 @dataclass(frozen=True, kw_only=True)
 class _Found:
-    """A layout whose files are at hand."""
+    """Hold a layout and its files, all of which were found."""
 
     layout: Layout
-    files: dict[str, tuple[Path, ...]]  # field of the layout -> its files
+    files: dict[str, tuple[Path, ...]]  # the files of each field of the layout
 
 
 def prepare_card(name: str, *, given: Path | None = None, force: bool = False) -> Manifest:
-    """Prepare a card's set from `given` (a mirror folder), from its embedded files, or by download.
+    """Prepare a card's set from its embedded files, from the folder `given`, or by download; return its manifest.
 
-    Returns at once when it is prepared already, unless forced. Raises ConfigError, DataError,
-    DataNotPrepared.
+    Nothing is done if the set is prepared already, unless `force` is set. Raises ConfigError for an unknown name,
+    DataError for wrong or missing files, DataNotPrepared if the set that it is derived from is not prepared.
     """
     card = load_card(name)
     if given is not None and not given.is_dir():
@@ -40,7 +40,10 @@ def prepare_card(name: str, *, given: Path | None = None, force: bool = False) -
 
 
 def load_card_dataset(name: str) -> XmcDataset | TextDataset:
-    """Open a card's prepared set; an embedded one is prepared on first use, others raise DataNotPrepared."""
+    """Open a card's prepared set; an embedded one is prepared on first use.
+
+    Raises DataNotPrepared if another set is not prepared, DataError if its files are damaged.
+    """
     card = load_card(name)
     folder = places.prepared_dir(name)
     if card.embedded and read_manifest(folder) is None:
@@ -50,6 +53,7 @@ def load_card_dataset(name: str) -> XmcDataset | TextDataset:
 
 
 def how_to_get(card: Card) -> str:
+    """Return the sentence that says with which command to prepare a set."""
     command = f"python scripts/prepare_dataset.py {card.name}"
     if card.base is not None:
         return f"{card.name} is not prepared: run `{command}` after preparing {card.base}"
@@ -57,7 +61,10 @@ def how_to_get(card: Card) -> str:
 
 
 def load_files_dataset(path: Path, name: str) -> XmcDataset:
-    """Prepare DIR/train.txt and DIR/test.txt (XC text, plain or compressed) once and open the result."""
+    """Prepare path/train.txt and path/test.txt (XC text, plain or compressed) once and open the result.
+
+    Raises DataError for missing or wrong files.
+    """
     files = _own_files(path, ("train", "test"))
 
     def fill(folder: Path) -> Manifest:
@@ -70,7 +77,10 @@ def load_files_dataset(path: Path, name: str) -> XmcDataset:
 
 
 def load_text_files_dataset(path: Path, name: str, most_types: int | None) -> TextDataset:
-    """Prepare DIR/train.txt, valid.txt and test.txt (a sentence a line, plain or compressed) once and open them."""
+    """Prepare train.txt, valid.txt and test.txt of the folder `path` once and open the result.
+
+    The files hold one sentence per line, plain or compressed. Raises DataError for missing or wrong files.
+    """
     files = _own_files(path, ("train", "valid", "test"))
 
     def fill(folder: Path) -> Manifest:
@@ -101,7 +111,7 @@ def _own_files(path: Path, splits: tuple[str, ...]) -> dict[str, Path]:
 
 
 def _fingerprint(files: dict[str, Path], *settings: object) -> str:
-    """Key of a cache folder: path, size and time of the files, so changed files are prepared anew."""
+    """Return the key of a cache folder, from path, size and time of the files: changed files are prepared again."""
     stats = {split: file.stat() for split, file in files.items()}
     return combine(*(f"{files[s]} {stats[s].st_size} {stats[s].st_mtime_ns}" for s in files), *settings)[:16]
 
@@ -154,7 +164,10 @@ def _find_embedded(card: Card) -> _Found:
 
 
 def _find_given(card: Card, given: Path, unpacked: Path) -> _Found:
-    """Look in DIR/<name> if it exists, else in DIR; unpacked files first, archives second."""
+    """Find a layout in the folder `given`/<name> if it exists, else in `given`.
+
+    Unpacked files are taken before archives, which are unpacked into `unpacked`.
+    """
     own = given / card.name
     folders = [own, *(p for p in sorted(own.rglob("*")) if p.is_dir())] if own.is_dir() else [given]
     published = _published(card)
@@ -162,7 +175,7 @@ def _find_given(card: Card, given: Path, unpacked: Path) -> _Found:
         basenames = {url.rsplit("/", 1)[-1] for file in published.values() for url in file.urls}
         for archive in (p for f in folders for p in sorted(f.iterdir()) if p.is_file() and is_archive(p)):
             if not own.is_dir() and archive.name not in published and archive.name not in basenames:
-                continue  # another set's archive
+                continue  # an archive of another set
             _verify_given(archive, published)
             print(f"{card.name}: unpacking {archive}", file=sys.stderr)
             extract(archive, unpacked)
@@ -179,7 +192,7 @@ def _published(card: Card) -> dict[str, SourceFile]:
 
 
 def _verified(card: Card, found: _Found) -> _Found:
-    """Check the files that have a published checksum, by their names, wherever they come from."""
+    """Check every file whose name has a published checksum, wherever the file comes from."""
     for paths in found.files.values():
         for path in paths:
             _verify_given(path, _published(card))
@@ -192,6 +205,7 @@ def _verify_given(path: Path, published: dict[str, SourceFile]) -> None:
 
 
 def _find_downloaded(card: Card, unpacked: Path) -> _Found:
+    """Fetch the first source that works; sources whose files were downloaded before are tried first."""
     failures = []
     raw = places.raw_dir(card.name)
     at_hand = [all((raw / file.name).exists() for file in source.files) for source in card.sources]
@@ -224,7 +238,7 @@ def _tree(folder: Path) -> list[Path]:
 
 
 def _find_layout(card: Card, folders: list[Path], only: str | None = None) -> _Found | None:
-    """The first layout all of whose files lie in one of the folders, by full or by base name."""
+    """Return the first layout of which one of the folders holds all files, by full or by base name."""
     for layout in card.all_layouts:
         if only is not None and layout.name != only:
             continue

@@ -1,13 +1,13 @@
-"""A text that every Python brings along: the help topics of its interactive `help()` (`pydoc_data.topics`).
+"""Make a text of what every Python contains: the topics of its interactive `help()` (`pydoc_data.topics`).
 
-For smoke runs where nothing can be downloaded, and for nothing else: some 80 topics of reference manual, 100,000 words
-and marks of one style, and another text in every release of Python. Its perplexities compare with no published number,
-nor between machines with different Pythons (the release is in the variant and the text in the checksum).
+Use it only for smoke runs where nothing can be downloaded. It has some 80 topics of the reference manual, about 100,000
+words and punctuation marks, and differs between releases of Python. Its perplexities compare neither with published
+numbers nor between machines with different Pythons. The variant names the release; the checksum depends on the text.
 
-Rule. Topics in the order of their titles; of each eight the fourth goes to valid, the eighth to test, the others to
-train. A word is a run of letters, digits and underscores, or one other character that is not white space, in lower
-case; the lines that have a word of the first kind are the sentences. The vocabulary is that of `runner/data/words.py`,
-without a limit.
+Rule. Topics are taken in the order of their titles. Of every eight topics the fourth goes to valid, the eighth to test
+and the others to train. Text is put in lower case. A word is a run of letters, digits and underscores, or one other
+character that is not white space. Sentences are the lines that have a word of the first kind. The vocabulary follows
+`runner/data/words.py`, without a limit.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 @dataclass(frozen=True, kw_only=True)
 class PythonTopicsConfig:
-    """It has nothing to choose."""
+    """Choose the help topics of this Python. There is nothing to set."""
 
     family: ClassVar[str] = "text"
 
@@ -35,7 +35,10 @@ class PythonTopicsConfig:
     name: str = "python_topics"
 
     def build(self) -> TextDataset:
-        """Prepare the topics of this Python (cached by their text) and open them. DataError where it ships none."""
+        """Prepare the topics of this Python and open them; the same text is prepared once.
+
+        Raises DataError if this Python has no topics.
+        """
         from runner.data.convert_text import convert_parts
         from runner.data.places import prepared_dir
         from runner.data.store import TextManifest, fill_folder, load_text
@@ -70,7 +73,10 @@ class PythonTopicsConfig:
 
 
 def split_topics(topics: dict[str, str]) -> dict[str, str]:
-    """Text of each split, a sentence a line, by the rule of the module."""
+    """Return the text of each split, one sentence per line, by the rule at the head of this module.
+
+    `topics`: the text of each topic by its title.
+    """
     lines: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
     for number, title in enumerate(sorted(topics)):
         split = {3: "valid", 7: "test"}.get(number % 8, "train")
@@ -84,6 +90,7 @@ def _topics() -> dict[str, str]:
         from pydoc_data.topics import topics
     except ImportError:
         raise DataError(
-            "python_topics: this Python ships no pydoc_data.topics; use your own text, dataset=text dataset.path=DIR"
+            "dataset=python_topics: this Python has no module pydoc_data.topics; use your own text:"
+            " dataset=text dataset.path=DIR"
         ) from None
     return topics

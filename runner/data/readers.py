@@ -1,9 +1,11 @@
-"""Text files of extreme classification as streams of CSR blocks, with exact line numbers in errors.
+"""Read text files of extreme classification as streams of CSR blocks; errors name the exact line.
 
-Three layouts: `xmc` (header `rows features labels`, then `l1,l2 f:v f:v`), `libsvm` (the same without header,
-features usually 1-based), `vw` (`LABEL | f:v f:v`). Feature indices repeated in a row are added, labels
-repeated in a row count once, and rows without any label are dropped and counted, because neither a loss nor a
-metric can use them.
+There are three layouts: `xmc` (header `rows features labels`, then `l1,l2 f:v f:v`), `libsvm` (the same without a
+header, features usually 1-based) and `vw` (`LABEL | f:v f:v`). The values of a feature that is repeated in a row are
+added; a label that is repeated in a row counts once. Rows without a label are dropped and counted, because neither a
+loss nor a metric can use them.
+
+Legend: r rows of a block, nnz stored feature values, P stored (row, label) pairs.
 """
 
 import bz2
@@ -30,7 +32,7 @@ _INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class TextFormat:
-    """How to read one kind of file. The starts are the smallest legal index in the file: 0 or 1."""
+    """Say how to read one kind of file. The starts are the smallest allowed indices in the file: 0 or 1."""
 
     layout: str
     feature_start: int = 0
@@ -39,7 +41,7 @@ class TextFormat:
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """r consecutive rows in CSR form, sizes instead of offsets."""
+    """Hold r consecutive rows in CSR form, with sizes of rows instead of offsets."""
 
     row_sizes: np.ndarray  # (r) int64
     indices: np.ndarray  # (nnz) int32
@@ -50,7 +52,7 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class FileCounts:
-    """What a whole file held. Dimensions are the header's, or largest index + 1 where there is none."""
+    """Hold the counts of a whole file. Dimensions are those of the header, or the largest index + 1 without one."""
 
     rows_read: int
     rows_without_labels: int
@@ -67,7 +69,7 @@ class _Header:
 
 
 def find_file(folder: Path, name: str) -> Path | None:
-    """`name` in `folder`, plain or compressed; None when absent."""
+    """Return the path of `name` in `folder`, plain or compressed; None if there is no such file."""
     for suffix in COMPRESSIONS:
         path = folder / (name + suffix)
         if path.is_file():
@@ -76,7 +78,10 @@ def find_file(folder: Path, name: str) -> Path | None:
 
 
 def find_files(folder: Path, pattern: str, count: int) -> tuple[Path, ...]:
-    """The `count` files whose names fit a pattern, by name, all plain or all compressed alike; () if not that many."""
+    """Return the files whose names match a pattern, sorted by name; () unless there are exactly `count` of them.
+
+    All must be plain, or all compressed in the same way. With `count` 1 the pattern is a plain name.
+    """
     if count == 1:
         path = find_file(folder, pattern)
         return () if path is None else (path,)
@@ -95,19 +100,20 @@ def read_rows(
     keep_unlabelled: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> FileCounts:
-    """Read one file, handing each block of rows to `sink`; `progress` gets the bytes consumed on disk so far.
+    """Read one file and pass each block of rows to `sink`; `progress` gets the bytes read from disk so far.
 
-    Raises DataError, naming file and line, for anything that is not the format: damaged compression, wrong
-    header counts, indices out of range, values that are not finite, foreign bytes.
+    With `keep_unlabelled` rows without a label are kept. Raises DataError, naming file and line, for everything that
+    breaks the format: damaged compression, wrong counts in the header, indices out of range, values that are not
+    finite, other bytes.
     """
-    from runner.data import scan  # compiles or loads machine code: only preparation pays for it
+    from runner.data import scan  # imported here because it compiles or loads machine code, which only this needs
 
     layout = {"xmc": scan.XC, "libsvm": scan.LIBSVM, "vw": scan.VW}[text.layout]
     header: _Header | None = None
-    line = 0  # lines consumed
+    line = 0  # lines read so far
     rows = unlabelled = featureless = 0
     top_feature = top_label = -1
-    for data, consumed in blocks(path, lambda: line):  # noqa: B023  the current value is wanted
+    for data, consumed in blocks(path, lambda: line):  # noqa: B023  it must see the current value
         if text.layout == "xmc" and header is None:
             cut = data.index(b"\n") + 1
             header = _parse_header(path, data[:cut])
@@ -174,9 +180,10 @@ def read_rows(
 
 
 def read_split_lines(path: Path, column: int, num_rows: int) -> np.ndarray:
-    """One column of a split file (1-based line numbers of the data) as 0-based row numbers (int64).
+    """Read one column (0-based) of a split file, which holds 1-based line numbers of the data.
 
-    Raises DataError when a number is missing, not in 1..num_rows, or twice in the column.
+    Returns 0-based row numbers, (rows of the split,) int64. Raises DataError if a number is missing, is not in
+    1..num_rows, or stands twice in the column.
     """
     chosen: list[int] = []
     for data, _ in blocks(path, lambda: len(chosen)):
@@ -186,10 +193,10 @@ def read_split_lines(path: Path, column: int, num_rows: int) -> np.ndarray:
                 continue
             where = f"{path}: line {len(chosen) + 1}"
             if len(words) <= column:
-                raise DataError(f"{where}: {len(words)} columns, column {column + 1} is wanted")
+                raise DataError(f"{where}: {len(words)} columns, but column {column + 1} is needed")
             if not words[column].isdigit() or not 1 <= int(words[column]) <= num_rows:
                 shown = words[column][:40].decode("ascii", "backslashreplace")
-                raise DataError(f"{where}: {shown!r} is no line number in 1..{num_rows}")
+                raise DataError(f"{where}: {shown!r} is not a line number in 1..{num_rows}")
             chosen.append(int(words[column]) - 1)
     if len(set(chosen)) != len(chosen):
         raise DataError(f"{path}: column {column + 1} names a line twice")
@@ -199,7 +206,10 @@ def read_split_lines(path: Path, column: int, num_rows: int) -> np.ndarray:
 
 
 def read_names(path: Path, num_classes: int) -> list[str]:
-    """Label names, one a line in id order; of tab-separated columns the last is the name."""
+    """Return the names of the labels, which the file lists one per line in the order of their ids.
+
+    If a line has tab-separated columns, the last one is the name. Raises DataError for a wrong number of names.
+    """
     names: list[str] = []
     for data, _ in blocks(path, lambda: len(names)):
         try:
@@ -215,10 +225,11 @@ def read_names(path: Path, num_classes: int) -> list[str]:
 
 
 def blocks(path: Path, line: Callable[[], int], *, cut_at: tuple[bytes, ...] = (b"\n",)) -> Iterator[tuple[bytes, int]]:
-    """(text that ends in one of `cut_at`, bytes of the file consumed), from a plain or compressed file.
+    """Yield pieces of a plain or compressed file, each with the number of bytes read from disk so far.
 
-    The end of the file gets an LF where it is not at a cut; a byte-order mark is dropped. `line` tells how many lines
-    the consumer has seen, for messages. Raises DataError for damaged compression and for text without a cut.
+    A piece ends in one of `cut_at`; a file that does not end so gets an LF. A byte-order mark is dropped. `line()`
+    returns how many lines the caller has seen, for messages. Raises DataError for damaged compression and for a piece
+    longer than LONGEST_LINE.
     """
     rest, first = b"", True
     try:
@@ -253,7 +264,7 @@ def blocks(path: Path, line: Callable[[], int], *, cut_at: tuple[bytes, ...] = (
 
 @contextlib.contextmanager
 def progress_bar(path: Path) -> Iterator[Callable[[int], None]]:
-    """A bar over the bytes of a file; silent where stderr is no terminal."""
+    """Show a bar over the bytes of a file; nothing is shown if stderr is not a terminal."""
     from tqdm import tqdm
 
     size = path.stat().st_size if path.exists() else 0
@@ -286,7 +297,7 @@ def _parse_header(path: Path, line: bytes) -> _Header:
 
 
 def _within_header(path: Path, data: bytes, line: int, rows_left: int) -> bytes:
-    """Cut blank lines after the last promised row; anything else there is an error."""
+    """Cut off blank lines after the last row that the header promises; raise DataError for anything else there."""
     surplus = data.count(b"\n") - rows_left
     if surplus <= 0:
         return data
@@ -299,6 +310,7 @@ def _within_header(path: Path, data: bytes, line: int, rows_left: int) -> bytes:
 
 
 def _reason(status: int, data: bytes, position: int, text: TextFormat, num_features: int, num_classes: int) -> str:
+    """Return what the scanner's status means at a byte of the data, for messages."""
     from runner.data import scan
 
     line_start = data.rfind(b"\n", 0, position) + 1
@@ -309,7 +321,7 @@ def _reason(status: int, data: bytes, position: int, text: TextFormat, num_featu
     reasons = {
         scan.BAD_FEATURE: f"expected `feature:value`, found {shown}",
         scan.BAD_LABEL: f"expected comma-separated label numbers, found {shown}",
-        scan.BAD_VALUE: f"the value is no number in {shown}",
+        scan.BAD_VALUE: f"the value is not a number in {shown}",
         scan.NOT_FINITE: f"the value is not finite (NaN, infinite, or beyond float32) in {shown}",
         scan.LABEL_RANGE: f"label outside {text.label_start}..{last_label} in {shown}",
         scan.FEATURE_RANGE: f"feature index outside {text.feature_start}..{last_feature} in {shown}",

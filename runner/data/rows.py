@@ -1,6 +1,6 @@
-"""What every reader of prepared data sees: two memory-mapped CSR tables and a few numbers.
+"""Define prepared data of rows: two memory-mapped CSR tables and a few numbers.
 
-Shapes: R rows, nnz stored feature values, P stored (row, label) pairs.
+Legend: R rows of a split, nnz stored feature values, P stored (row, label) pairs.
 """
 
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ Float32s = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledRows:
-    """Sparse feature rows with their label sets. Arrays read from disk are memory-mapped and read-only.
+    """Hold sparse feature rows with their label sets. Arrays read from disk are memory-mapped and read-only.
 
-    Within a row, feature indices and labels are ascending and unique; every row has at least one label.
-    Rows keep the order of the file: some files are sorted by label, so consumers shuffle.
+    Within a row, feature indices and labels are ascending and unique; every row has at least one label. Rows keep the
+    order of the file. Some files are sorted by label, so training must shuffle.
     """
 
-    indptr: Int64s  # (R+1) row r holds indices[indptr[r]:indptr[r+1]]
+    indptr: Int64s  # (R+1) the features of row r are indices[indptr[r]:indptr[r+1]]
     indices: Int32s  # (nnz)
     values: Float32s  # (nnz)
     label_indptr: Int64s  # (R+1)
@@ -32,12 +32,13 @@ class LabelledRows:
 
     @property
     def num_rows(self) -> int:
+        """Return the number of rows, R."""
         return len(self.indptr) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class XmcDataset:
-    """A prepared extreme-classification data set."""
+    """Hold a prepared data set of extreme classification."""
 
     name: str
     train: LabelledRows
@@ -47,11 +48,14 @@ class XmcDataset:
     propensity_a: float
     propensity_b: float
     checksum: str  # sha256 of the prepared arrays and their dimensions
-    variant: str  # which published (or private) version and split of the data this is
+    variant: str  # the published (or private) version and split of the data
     label_names_path: Path | None = None
 
     def label_names(self) -> list[str] | None:
-        """Name of each class in id order, or None when the set ships none. Reads the file anew each time."""
+        """Read the names of the classes in the order of their ids; None if the set has none.
+
+        Raises DataError if the number of names is wrong.
+        """
         if self.label_names_path is None:
             return None
         names = self.label_names_path.read_text(encoding="utf-8").split("\n")[:-1]

@@ -1,12 +1,12 @@
-"""Byte scanner for the text formats of extreme classification: a block of whole lines in, CSR rows out.
+"""Scan the text formats of extreme classification byte by byte, from a block of whole lines to CSR rows.
 
-Plain Python spends about a microsecond a token; the big sets have 10^8 tokens. This loop runs at disk
-speed and still knows the line and the byte of the first mistake.
+The loop is compiled because large sets have 10^8 tokens, too many for plain Python. It reports the line and the byte of
+the first mistake.
 
 Grammar, after the header if there is one (space = spaces or tabs, lines end in LF or CRLF):
-    XC      labels? space (index:value space)*     labels = l1,l2,...; unlabelled rows start with a space
-    LIBSVM  (labels space)? (index:value space)*   the first token is a label list if it has no colon
-    VW      label ... | (index(:value)? space)*    text before `|` and a namespace name are ignored
+    XC      labels? space (index:value space)*     labels = l1,l2,...; a row without labels starts with a space
+    LIBSVM  (labels space)? (index:value space)*   the first token is a list of labels if it has no colon
+    VW      label ... | (index(:value)? space)*    other text before `|` and the name of the namespace are ignored
 """
 
 import numpy as np
@@ -24,8 +24,8 @@ FEATURE_RANGE = 6
 NO_BAR = 7
 
 _INT32_MAX = 2**31 - 1
-_FLOAT32_MAX = 3.4028235677973366e38  # half a step above the largest float32: rounding gives inf from here
-_POWERS = 10.0 ** np.arange(23)  # exactly representable, so values with up to 15 digits round correctly
+_FLOAT32_MAX = 3.4028235677973366e38  # half a step above the largest float32; from here rounding gives inf
+_POWERS = 10.0 ** np.arange(23)  # these are exact, so values with up to 15 digits are rounded correctly
 
 
 @njit(cache=True)
@@ -40,7 +40,7 @@ def _is_space(byte):
 
 @njit(cache=True)
 def _read_integer(data, position, end):
-    """(value, next position); the position does not move where there is no digit. Saturates at 2^31."""
+    """Return (value, next position); without a digit the position does not move. The value saturates at 2^31."""
     value = 0
     while position < end and _is_digit(data[position]):
         value = min(value * 10 + (data[position] - 48), _INT32_MAX + 1)
@@ -50,7 +50,7 @@ def _read_integer(data, position, end):
 
 @njit(cache=True)
 def _read_float(data, position, end):
-    """(value, next position, status) of a decimal number; "nan" and "inf" in any spelling are NOT_FINITE."""
+    """Return (value, next position, status) of a decimal number; "nan" and "inf" in any spelling are NOT_FINITE."""
     negative = False
     if position < end and (data[position] == 45 or data[position] == 43):
         negative = data[position] == 45
@@ -64,7 +64,7 @@ def _read_float(data, position, end):
         byte = data[position]
         if _is_digit(byte):
             seen += 1
-            if digits < 18:  # further digits are below double precision
+            if digits < 18:  # further digits are beyond double precision
                 mantissa = mantissa * 10 + (byte - 48)
                 digits += 1 if mantissa > 0 else 0
                 exponent -= 1 if point else 0
@@ -104,7 +104,7 @@ def _read_float(data, position, end):
 
 @njit(cache=True)
 def _sort_pairs(keys, values, low, high):
-    """Shell sort of keys[low:high] carrying values; rows are short and nearly always sorted already."""
+    """Sort keys[low:high] and move the values along (Shell sort): rows are short and nearly always sorted already."""
     gap = 1
     while gap < (high - low) // 3:
         gap = 3 * gap + 1
@@ -122,7 +122,7 @@ def _sort_pairs(keys, values, low, high):
 
 @njit(cache=True)
 def count_bounds(data):
-    """Upper bounds (lines, features, labels) of what a block of whole lines can hold."""
+    """Return upper bounds of the numbers of (lines, features, labels) in a block of whole lines."""
     lines = features = labels = 0
     for byte in data:
         if byte == 10:
@@ -143,14 +143,17 @@ def scan_block(
     num_features,  # exclusive bounds after subtracting the start
     num_classes,
     keep_unlabelled,
-    row_sizes,  # outputs, sized by count_bounds
+    row_sizes,  # this and the following are outputs, of the sizes that count_bounds gives
     indices,
     values,
     label_sizes,
     labels,
 ):
-    """Returns (status, line of the block, byte, lines, kept rows, nonzeros, label pairs,
-    rows without labels, kept rows without features, largest feature, largest label)."""
+    """Scan a block and write its rows to the output arrays.
+
+    Returns (status, line within the block, byte, lines, kept rows, nonzeros, label pairs, rows without labels,
+    kept rows without features, largest feature, largest label).
+    """
     total = len(data)
     position = line = kept = nonzeros = pairs = unlabelled = featureless = 0
     top_feature = top_label = -1
@@ -163,7 +166,7 @@ def scan_block(
         after = end + 1
         if end > position and data[end - 1] == 13:
             end -= 1
-        if layout != XC and end == position:  # no header counts the rows, so a blank line is none
+        if layout != XC and end == position:  # without a header that counts rows, a blank line is no row
             line += 1
             position = after
             continue
@@ -264,7 +267,7 @@ def scan_block(
             _sort_pairs(indices, values, first_nonzero, nonzeros)
             last = first_nonzero
             for i in range(first_nonzero + 1, nonzeros):
-                if indices[i] == indices[last]:  # the same word counted twice: add
+                if indices[i] == indices[last]:  # a repeated feature: add its values
                     values[last] += values[i]
                     if not np.isfinite(values[last]):
                         status = NOT_FINITE

@@ -1,9 +1,11 @@
-"""Prepared folders on disk: written whole or not at all.
+"""Write and open prepared folders; a folder is written whole or not at all.
 
-A preparation fills a temporary sibling folder, flushes it to the disk, writes `manifest.json` last and
-renames the folder into place, all under a file lock. So a manifest means whole data, a killed preparation
-leaves only a temporary folder (removed by the next one), and two processes preparing the same set do the work
-once.
+A preparation fills a temporary folder beside the final one, flushes it to the disk, writes `manifest.json` last, and
+renames the folder to its final name, all under a file lock. So a folder with a manifest is complete. A killed
+preparation leaves only a temporary folder, which the next one removes. Two processes that prepare the same set do the
+work once.
+
+Legend: T tokens of a split of a text.
 """
 
 import contextlib
@@ -37,35 +39,37 @@ VOCABULARY = "vocabulary.txt"
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest(ABC):
-    """What the manifest of every family of data says."""
+    """Hold the fields that the manifests of all families of data have."""
 
     name: str
     variant: str
     num_classes: int
     checksum: str
-    sources: dict[str, str]  # file read -> its sha256 ("" where the file was only fingerprinted)
-    notes: list[str]  # where the data differ from what the card expects
+    sources: dict[str, str]  # sha256 of each file that was read, "" if it was not computed
+    notes: list[str]  # differences between the data and what the card expects
     format_version: int = FORMAT_VERSION
 
     @abstractmethod
     def in_words(self) -> str:
-        """Sizes, for people."""
+        """Return the sizes of the data in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitCounts:
-    """What one split of sparse rows holds, and what reading it dropped."""
+    """Hold the counts of one split of sparse rows, and how many rows were dropped when it was read."""
 
     rows: int
     nonzeros: int
     label_pairs: int
     rows_read: int  # rows in the file: rows + rows_dropped
     rows_dropped: int  # rows without any label
-    rows_without_features: int  # kept, with an empty feature row
+    rows_without_features: int  # rows that are kept with an empty feature row
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowsManifest(Manifest):
+    """Describe a prepared set of sparse rows."""
+
     num_features: int
     propensity_a: float
     propensity_b: float
@@ -81,14 +85,16 @@ class RowsManifest(Manifest):
 
 @dataclass(frozen=True, kw_only=True)
 class TextCounts:
-    """What one split of a text holds."""
+    """Hold the counts of one split of a text."""
 
     tokens: int
-    outside: int  # of them words outside the vocabulary, now <unk>
+    outside: int  # how many tokens were words outside the vocabulary, which became <unk>
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextManifest(Manifest):
+    """Describe a prepared text."""
+
     family: str = "text"
     train: TextCounts
     valid: TextCounts
@@ -100,7 +106,7 @@ class TextManifest(Manifest):
         )
 
 
-# Manifests of rows do not name their family: there was no other when the first were written.
+# Manifests of rows do not name their family, because there was no other when the first of them were written.
 FAMILIES: dict[str, type[Manifest]] = {"rows": RowsManifest, "text": TextManifest}
 
 
@@ -108,7 +114,7 @@ FAMILIES: dict[str, type[Manifest]] = {"rows": RowsManifest, "text": TextManifes
 
 
 class ColumnWriter:
-    """Appends to one .npy file whose length is known only at the end."""
+    """Write a one-dimensional .npy file whose length is known only at the end."""
 
     def __init__(self, path: Path, dtype: str) -> None:
         self.path, self.dtype, self.length = path, np.dtype(dtype), 0
@@ -122,13 +128,14 @@ class ColumnWriter:
         np.lib.format.write_array_header_1_0(self.file, shape)
 
     def append(self, array: np.ndarray) -> None:
+        """Write the array's entries after those written before."""
         data = np.ascontiguousarray(array, dtype=self.dtype)
         self.digest.update(data.data)
         self.file.write(data.data)
         self.length += len(data)
 
     def finish(self) -> str:
-        """Complete the file; returns the sha256 of its entries."""
+        """Complete the file and return the sha256 of its entries. Raises DataError if its header cannot be written."""
         self.file.seek(0)
         self._write_header()
         if self.file.tell() != self.header_size:  # NumPy pads the header so that a longer shape still fits
@@ -138,7 +145,7 @@ class ColumnWriter:
 
 
 class RowsWriter:
-    """Streams CSR rows into `<split>.<column>.npy` in bounded memory; a context that closes the files."""
+    """Write CSR rows piece by piece to the files `<split>.<column>.npy`; as a context it closes the files."""
 
     def __init__(self, folder: Path, split: str) -> None:
         self.columns = {c: ColumnWriter(folder / f"{split}.{c}.npy", d) for c, d in COLUMNS.items()}
@@ -154,6 +161,7 @@ class RowsWriter:
         label_sizes: np.ndarray,  # (r) labels per row
         labels: np.ndarray,  # (sum of label_sizes)
     ) -> None:
+        """Write r rows after those written before."""
         self.columns["indptr"].append(self.nonzeros + np.cumsum(row_sizes, dtype=np.int64))
         self.columns["label_indptr"].append(self.label_pairs + np.cumsum(label_sizes, dtype=np.int64))
         self.columns["indices"].append(indices)
@@ -164,7 +172,7 @@ class RowsWriter:
         self.label_pairs += len(labels)
 
     def finish(self) -> str:
-        """Complete the files; returns the sha256 over the digests of the five arrays."""
+        """Complete the files and return the sha256 of the five arrays' digests."""
         return combine(*(column.finish() for column in self.columns.values()))
 
     def __enter__(self) -> Self:
@@ -175,6 +183,7 @@ class RowsWriter:
             column.file.close()
 
     def counts(self, *, rows_dropped: int = 0, rows_without_features: int = 0) -> SplitCounts:
+        """Return the counts of what was written so far; the arguments are what only the caller knows."""
         return SplitCounts(
             rows=self.rows,
             nonzeros=self.nonzeros,
@@ -186,13 +195,14 @@ class RowsWriter:
 
 
 def combine(*parts: object) -> str:
+    """Return the sha256 of the parts, each as a line of text."""
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
 
 
 def fill_folder(final: Path, fill: Callable[[Path], Manifest], *, force: bool = False) -> Manifest:
-    """Run `fill` on a temporary folder and move it to `final`; reuse a finished `final` unless forced.
+    """Run `fill` on a temporary folder and move that folder to `final`; return the manifest.
 
-    Errors of `fill` pass through, with nothing left behind.
+    A finished `final` is reused unless `force` is set. An error of `fill` is raised again, and nothing is left behind.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
     with _locked(final):
@@ -224,7 +234,10 @@ def fill_folder(final: Path, fill: Callable[[Path], Manifest], *, force: bool = 
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a finished preparation in the current format, or None."""
+    """Return the manifest of a finished preparation, or None if there is none in the current format.
+
+    Raises DataError if the manifest is damaged.
+    """
     path = folder / "manifest.json"
     try:
         raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -248,7 +261,11 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def load_dataset(folder: Path, *, how_to_get: str = "") -> XmcDataset | TextDataset:
-    """Open a prepared folder. DataNotPrepared without a manifest, DataError when arrays do not fit it."""
+    """Open a prepared folder.
+
+    Raises DataNotPrepared, with the message `how_to_get`, if there is no manifest; DataError if the arrays do not fit
+    the manifest.
+    """
     manifest = read_manifest(folder)
     if isinstance(manifest, RowsManifest):
         return _open_rows(folder, manifest)
@@ -258,14 +275,14 @@ def load_dataset(folder: Path, *, how_to_get: str = "") -> XmcDataset | TextData
 
 
 def load_rows(folder: Path) -> XmcDataset:
-    """``load_dataset`` where the folder is known to hold rows."""
+    """Open a prepared folder that is known to hold rows."""
     dataset = load_dataset(folder)
     assert isinstance(dataset, XmcDataset)
     return dataset
 
 
 def load_text(folder: Path) -> TextDataset:
-    """``load_dataset`` where the folder is known to hold text."""
+    """Open a prepared folder that is known to hold text."""
     dataset = load_dataset(folder)
     assert isinstance(dataset, TextDataset)
     return dataset
@@ -317,9 +334,9 @@ def _load_rows(folder: Path, split: str, counts: SplitCounts) -> LabelledRows:
 
 
 def _load_array(path: Path, dtype: str, length: int) -> np.ndarray:
-    """Memory-mapped and read-only. Raises DataError when it is not the array its manifest promises."""
+    """Map an array into memory, read-only. Raises DataError if it is not the array that the manifest describes."""
     try:
-        # A plain ndarray view: np.memmap's own indexing is slow and Numba treats it as another type.
+        # A plain ndarray is used because np.memmap's indexing is slow and Numba treats it as another type.
         array = np.load(path, mmap_mode="r").view(np.ndarray)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path}: cannot be read ({error}); prepare the set again with --force") from None
@@ -330,6 +347,7 @@ def _load_array(path: Path, dtype: str, length: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def _locked(final: Path) -> Iterator[None]:
+    """Hold the lock of a prepared folder; wait, with a message, while another process holds it."""
     with (final.parent / f".{final.name}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -340,7 +358,7 @@ def _locked(final: Path) -> Iterator[None]:
 
 
 def _sync(path: Path) -> None:
-    """Flush a file or folder to the disk, so that a power cut cannot keep the manifest and lose the data."""
+    """Flush a file or folder to the disk. Otherwise a power cut could keep the manifest and lose the data."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

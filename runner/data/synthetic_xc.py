@@ -1,22 +1,22 @@
-"""Generated extreme classification of any size, learnable, with siblings as hard negatives.
+"""Generate data sets of extreme classification of any size, learnable, with siblings as hard negatives.
 
-Model. The N classes are the leaves of a tree with `branching` children a node. Every node owns a few words,
-given by a hash, so nothing is stored per class: a leaf's words are nearly unique to it, an inner node's are
-shared by its subtree. A row draws a main class from the label frequencies, further labels mostly from the
-main class's neighbourhood (the smallest subtree with at least twice `labels_per_row` leaves) and a tenth from
-anywhere, in proportion to frequency. Its words are of three kinds: leaf words of its labels, words of the
-main class's ancestors, and Zipfian noise. Coarse words find the neighbourhood, only leaf words tell siblings
-apart, so a sampler that proposes siblings gives useful gradients. Values are (1 + ln tf) · idf, positive, and
-rows have unit length.
+Model. The N classes are the leaves of a tree; every inner node has `branching` children. Every node owns a few words,
+which a hash gives, so nothing is stored per class. A leaf's words are nearly unique to it; an inner node's words are
+shared by its subtree. A row draws its main class from the label frequencies. Most of its further labels come from the
+main class's neighbourhood (the smallest subtree with at least twice `labels_per_row` leaves). A tenth comes from all
+classes, in proportion to frequency. A row has three kinds of words: leaf words of its labels, words of the main
+class's ancestors, and Zipfian noise. Words of inner nodes point to the neighbourhood, and only leaf words tell
+siblings apart, so a sampler that proposes siblings gives useful gradients. Values are (1 + ln tf) · idf, positive,
+and rows have unit length.
 
-Class ids. Tree position and frequency rank are two independent random permutations of the ids: an id tells
-neither its frequency nor its siblings. In particular ids are NOT sorted by decreasing frequency; samplers
-that assume so (log-uniform) must rank classes by training counts first.
+Class ids. Tree position and frequency rank are two independent random permutations of the ids, so an id says nothing
+about its frequency or its siblings. In particular ids are NOT sorted by decreasing frequency: samplers that need that
+order (log-uniform) must first rank the classes by training counts.
 
-Chunks of rows are drawn from generators keyed by (seed, split, chunk), so memory is bounded by a chunk plus a
-few arrays over the classes, and the same configuration gives the same bytes.
+Each chunk of rows is drawn from a generator keyed by (seed, split, chunk). So memory is bounded by one chunk and a few
+arrays over the classes, and the same configuration gives the same bytes.
 
-Shapes: r rows of a chunk, N classes, S word slots (with repetitions) of a chunk.
+Legend: r rows of a chunk, N classes, S word slots (with repetitions) of a chunk.
 """
 
 import dataclasses
@@ -33,26 +33,25 @@ import numpy as np
 from runner.data.rows import XmcDataset
 from runner.errors import ConfigError
 
-GENERATOR_VERSION = 1  # part of the folder's hash: raise it when the same configuration would give other data
+GENERATOR_VERSION = 1  # part of the folder's hash; raise it when the same configuration gives other data than before
 LIKE = ("amazon670k", "wiki325k", "odp", "amazoncat13k", "delicious200k")
 FREQUENCIES = ("power_law", "uniform")
 MOST_CLASSES = 10_000_000
 ROWS_AT_ONCE = 4096
 
-# The shares set the difficulty. A nearest-centroid classifier (cosine) reaches P@1 .79 on the default shape,
-# .77 on like=amazoncat13k with 40,000 rows and .47 on like=amazon670k with 60,000; most of its mistakes are
-# siblings. With leaf words as half of the slots it is nearly always right, and any sampler will do.
-LEAF_SHARE, TREE_SHARE = 0.10, 0.30  # of a row's word slots; the rest is noise
-MAIN_SHARE = 0.5  # of the leaf slots that surely belong to the main class; the others to any label of the row
-GLOBAL_LABELS = 0.1  # of the further labels that come from anywhere
-LEAF_WORDS, NODE_WORDS = 10, 12  # words a leaf and an inner node own
-NOISE_VOCABULARY = 0.2  # of the features; the first ids
-RANK_OFFSET = 10.0  # flattens the head of the power law: no class dominates a tenth of the rows
+# The shares set the difficulty: a nearest-centroid classifier (cosine) must do well but confuse siblings. With leaf
+# words in half of the slots it is nearly always right, and samplers can no longer be told apart.
+LEAF_SHARE, TREE_SHARE = 0.10, 0.30  # shares of leaf words and of ancestors' words in a row's slots; the rest is noise
+MAIN_SHARE = 0.5  # share of the leaf slots that the main class fills; any label of the row fills the others
+GLOBAL_LABELS = 0.1  # share of the further labels that are drawn from all classes
+LEAF_WORDS, NODE_WORDS = 10, 12  # number of words that a leaf and an inner node own
+NOISE_VOCABULARY = 0.2  # share of the features that are noise words; they have the first ids
+RANK_OFFSET = 10.0  # flattens the head of the power law, so that no class has a tenth of the rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """Sizes of the generated set; the means are over rows."""
+    """Hold the sizes of the generated set; labels and features per row are means."""
 
     num_classes: int
     num_features: int
@@ -74,7 +73,13 @@ DEFAULT_SHAPE = Shape(
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticXcConfig:
-    """`like` takes the shape of a published set from its card; keys that are not None override it."""
+    """Choose a generated set.
+
+    `like`: take the shape of a published set from its card; keys that are not None override it.
+    `label_frequency`: power_law or uniform.
+    `exponent`: exponent s of the power law, by which the class of rank r has a frequency ~ (r + 10)^-s.
+    `branching`: children of a node of the class tree. Raises ConfigError for a value out of range.
+    """
 
     family: ClassVar[str] = "rows"
 
@@ -116,6 +121,7 @@ class SyntheticXcConfig:
 
     @cached_property
     def shape(self) -> Shape:
+        """Return the sizes to generate: the given keys, and for the others those of `like` or DEFAULT_SHAPE."""
         base = DEFAULT_SHAPE
         if self.like is not None:
             from runner.data.card import load_rows_card
@@ -127,7 +133,7 @@ class SyntheticXcConfig:
 
     @property
     def propensities(self) -> tuple[float, float]:
-        """PSP constants (a, b) of the imitated set."""
+        """Return the constants (a, b) of the propensities of the imitated set."""
         if self.like is None:
             return 0.55, 1.5
         from runner.data.card import load_rows_card
@@ -137,7 +143,7 @@ class SyntheticXcConfig:
 
     @property
     def key(self) -> str:
-        """Hash of everything the data depend on; the name of the cache folder."""
+        """Return a hash of everything that the data depend on; it names the cache folder."""
         parts: dict[str, Any] = {
             "generator": GENERATOR_VERSION,
             **dataclasses.asdict(self.shape),
@@ -150,7 +156,7 @@ class SyntheticXcConfig:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def build(self) -> XmcDataset:
-        """Generate the set, or open it when this configuration was generated before."""
+        """Generate the set and open it; a configuration that was generated before is only opened."""
         from runner.data.places import prepared_dir
         from runner.data.store import Manifest, fill_folder, load_rows
 
@@ -201,7 +207,7 @@ def _generate(config: SyntheticXcConfig, folder: Path) -> Any:
 
 
 class Generator:
-    """The drawn model: class frequencies, tree positions, word hashes. Holds O(N) numbers."""
+    """Draw chunks of rows from the model: class frequencies, tree positions, word hashes. It holds O(N) numbers."""
 
     def __init__(self, config: SyntheticXcConfig) -> None:
         self.shape = config.shape
@@ -212,17 +218,17 @@ class Generator:
         self.class_of_leaf = rng.permutation(classes).astype(np.int32)
         rank_of_leaf = rng.permutation(classes)
         exponent = config.exponent if config.label_frequency == "power_law" else 0.0
-        self.log_weight = (-exponent * np.log(rank_of_leaf + RANK_OFFSET)).astype(np.float32)  # (N) by leaf
+        self.log_weight = (-exponent * np.log(rank_of_leaf + RANK_OFFSET)).astype(np.float32)  # (N) indexed by leaf
         cumulative = np.cumsum(np.exp(self.log_weight, dtype=np.float64))
         self.cumulative = cumulative / cumulative[-1]
-        self.pool = self.branching  # leaves of the neighbourhood that further labels come from
+        self.pool = self.branching  # number of leaves of a neighbourhood
         while self.pool < min(2 * self.shape.labels_per_row, classes):
             self.pool *= self.branching
-        self.depth = 1  # inner levels above the leaves; level d has ceil(N / branching^d) nodes
+        self.depth = 1  # number of levels above the leaves; level d has ceil(N / branching^d) nodes
         while self.branching**self.depth < classes:
             self.depth += 1
         self.noise_words = max(1, int(NOISE_VOCABULARY * self.shape.num_features))
-        # Slots per distinct word: repetitions have no simple closed form, so a pilot chunk measures them.
+        # The number of slots per distinct word has no simple closed form, so a pilot chunk measures it.
         self.repetition = 1.0
         for _ in range(2):
             pilot_sizes = self.chunk(3, 0, 512)[0]
@@ -231,7 +237,10 @@ class Generator:
     def chunk(
         self, split: int, number: int, rows: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(row sizes (r), indices, values, label sizes (r), labels) of one chunk."""
+        """Draw one chunk; return row sizes (r), indices, values, label sizes (r) and labels.
+
+        `split`: 0 for training rows, 1 for test rows. `number`: number of the chunk within the split. `rows`: r.
+        """
         rng = np.random.default_rng([self.seed, split, number])
         main = self._draw(rng, rows)
         label_rows, leaves = self._labels(rng, main)
@@ -242,17 +251,18 @@ class Generator:
         return sizes, indices, values, label_sizes, labels[order]
 
     def _draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """Draw leaves in proportion to their frequencies, (count,) int64."""
         leaf = np.searchsorted(self.cumulative, rng.random(count), side="right")
         return np.minimum(leaf, self.shape.num_classes - 1)
 
     def _labels(self, rng: np.random.Generator, main: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(row, leaf) of each distinct label, by row; the main class is among them."""
+        """Draw the labels of each row, its main class included; return row and leaf of each, in the order of rows."""
         rows, classes = len(main), self.shape.num_classes
         extra = rng.poisson(self.shape.labels_per_row - 1, rows)
         anywhere = rng.binomial(extra, GLOBAL_LABELS)
         near = np.minimum(extra - anywhere, self.pool - 1)
         leaf = (main // self.pool * self.pool)[:, None] + np.arange(self.pool)  # (r, pool)
-        # Gumbel top-k: the k largest of log weight + noise are k draws without replacement.
+        # Gumbel top-k trick: the k largest of log weight + Gumbel noise are k draws without replacement.
         noisy = self.log_weight[np.minimum(leaf, classes - 1)] + rng.gumbel(size=leaf.shape)
         noisy[(leaf >= classes) | (leaf == main[:, None])] = -np.inf
         most = int(near.max(initial=0))
@@ -268,16 +278,17 @@ class Generator:
     def _words(
         self, rng: np.random.Generator, main: np.ndarray, label_sizes: np.ndarray, leaves: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Draw the words of each row; return feature indices, values and row sizes (r)."""
         rows, shape = len(main), self.shape
         slots = np.maximum(4, rng.poisson(shape.features_per_row * self.repetition, rows))
         row = np.repeat(np.arange(rows), slots)  # (S)
         kind = rng.random(len(row))
-        # Leaf words: of the main class or of any label of the row.
+        # Leaf words belong to the main class or to any label of the row.
         starts = np.cumsum(label_sizes) - label_sizes
         any_label = leaves[starts[row] + (rng.random(len(row)) * label_sizes[row]).astype(np.int64)]
         node = np.where(rng.random(len(row)) < MAIN_SHARE, main[row], any_label)
         level = np.zeros(len(row), np.int64)
-        # Words of the main class's ancestors.
+        # Inner words belong to ancestors of the main class.
         inner = kind >= LEAF_SHARE
         level[inner] = rng.integers(1, self.depth + 1, int(inner.sum()))
         node[inner] = main[row[inner]] // self.branching ** level[inner]
@@ -285,12 +296,12 @@ class Generator:
         which = (rng.random(len(row)) * owned).astype(np.int64)
         word = self._hash(level, node, which)
         idf = 1.0 + np.log(np.maximum(1.0, shape.num_classes / float(self.branching) ** level))
-        # Noise: rank r with probability ~ 1 / r, by inverting the integral of 1 / x.
+        # Noise words have rank r with probability ~ 1 / r, drawn by inverting the integral of 1 / x.
         noise = kind >= LEAF_SHARE + TREE_SHARE
         rank = np.exp(rng.random(int(noise.sum())) * np.log(self.noise_words + 1.0))
         word[noise] = np.minimum(rank.astype(np.int64), self.noise_words) - 1
         idf[noise] = 1.0 + np.log(rank)
-        # Repeated words of a row become one entry with tf > 1.
+        # Words that are repeated in a row become one entry with tf > 1.
         keys, first, tf = np.unique(row * shape.num_features + word, return_index=True, return_counts=True)
         values = (1.0 + np.log(tf)) * idf[first]
         key_row = keys // shape.num_features
@@ -299,7 +310,7 @@ class Generator:
         return keys % shape.num_features, values / norms[key_row], sizes
 
     def _hash(self, level: np.ndarray, node: np.ndarray, which: np.ndarray) -> np.ndarray:
-        """Feature id (above the noise vocabulary) of a node's word, by splitmix64."""
+        """Return the feature ids (above the noise vocabulary) of words of nodes, by splitmix64."""
         with np.errstate(over="ignore"):
             x = (
                 node.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)

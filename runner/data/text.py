@@ -1,6 +1,6 @@
-"""What every reader of a prepared text sees: three memory-mapped token streams and the word of each id.
+"""Define a prepared text: three memory-mapped streams of tokens and the word of each id.
 
-Shapes: T tokens of a split.
+Legend: T tokens of a split.
 """
 
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ EOS, UNK = "<eos>", "<unk>"
 
 @dataclass(frozen=True, kw_only=True)
 class TextDataset:
-    """A prepared text for language models. Arrays read from disk are memory-mapped and read-only.
+    """Hold a prepared text for language models. Arrays read from disk are memory-mapped and read-only.
 
-    Each split is one stream of class ids in the order of the text. Ids descend in training frequency, so 0 is the most
-    frequent word (`runner/data/words.py` states the whole rule).
+    Each split is one stream of class ids in the order of the text. Ids are sorted by decreasing training frequency, so
+    0 is the most frequent word (`runner/data/words.py` states the whole rule).
     """
 
     name: str
@@ -28,11 +28,11 @@ class TextDataset:
     num_classes: int
     vocabulary_path: Path
     checksum: str  # sha256 of the token streams and the vocabulary
-    variant: str  # which published (or private) version of the text this is
+    variant: str  # the published (or private) version of the text
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
-        """Word of each id; read from its file when first asked for. Raises DataError."""
+        """Return the word of each id, read from the file at first use. Raises DataError if the file is damaged."""
         try:
             words = self.vocabulary_path.read_bytes().decode("utf-8").split("\n")[:-1]
         except (OSError, UnicodeDecodeError) as error:

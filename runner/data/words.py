@@ -1,13 +1,14 @@
-"""From text files to token streams: what a word is, which words get a class, and in which order.
+"""Convert text files to token streams: this module states what a word is and which class it gets.
 
-Words are separated by ASCII white space; the text must be UTF-8. Where a text has sentences, every line end is one
-`<eos>`, a blank line's too, and a last line without LF has one like any other.
+Words are separated by ASCII white space; the text must be UTF-8. If a text has sentences, every line end is one
+`<eos>`. This includes blank lines and a last line without LF.
 
-Vocabulary. The types of the training split, by decreasing training frequency, ties in byte order of the UTF-8 words (so
-the order of sentences decides nothing). `<unk>`, and `<eos>` where lines end in it, always have a class, also where the
-training split has none of them. With `most_types` n the vocabulary has n classes, these two included, or fewer
-where the text has fewer: the most frequent other words stay, the rest become `<unk>`, whose frequency is what was
-replaced by it and what the text itself writes as `<unk>`. Words that only the other splits have become `<unk>` too.
+Vocabulary. Classes are the types of the training split, sorted by decreasing training frequency. Equally frequent words
+are sorted by their UTF-8 bytes, so the order of sentences has no influence. `<unk>` always has a class, and so has
+`<eos>` if the text has sentences, even if the training split does not contain them. With `most_types` n there are at
+most n classes, these two included: the most frequent other words keep their class, the rest become `<unk>`. The
+frequency of `<unk>` counts the replaced words and every `<unk>` that the text itself contains. Words that occur only in
+the other splits become `<unk>` too.
 
 Files are read twice in blocks, once to count and once to write ids, so memory is bounded by a block and the types.
 """
@@ -29,7 +30,7 @@ _EOS, _UNK = EOS.encode(), UNK.encode()
 
 @dataclass(frozen=True, kw_only=True)
 class TextPart:
-    """The text of one split: files read one after the other, or bytes [start, stop) of one file."""
+    """Name the text of one split: files that are read one after the other, or bytes [start, stop) of one file."""
 
     paths: tuple[Path, ...]
     start: int = 0
@@ -37,7 +38,7 @@ class TextPart:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Return the name of the text in messages."""
         first = str(self.paths[0])
         if self.start or self.stop is not None:
             return f"{first}: bytes from {self.start:,}"
@@ -45,11 +46,11 @@ class TextPart:
 
 
 def read_words(part: TextPart, *, end_of_line: bool) -> Iterator[list[bytes]]:
-    """The part's words in blocks. Raises DataError, naming file and line, for empty files and foreign bytes."""
+    """Yield the part's words in blocks. Raises DataError, naming file and line, for empty files and invalid bytes."""
     for path in part.paths:
         with progress_bar(path) as progress:
             line, position, last = 0, 0, b""
-            for data, consumed in blocks(path, lambda: line, cut_at=(b"\n", b" ")):  # noqa: B023  the current value
+            for data, consumed in blocks(path, lambda: line, cut_at=(b"\n", b" ")):  # noqa: B023  it must see the current value
                 _check_utf8(path, data, line)
                 line += data.count(b"\n")
                 last = data[-1:]
@@ -63,7 +64,7 @@ def read_words(part: TextPart, *, end_of_line: bool) -> Iterator[list[bytes]]:
                     break
             if position == 0:
                 raise DataError(f"{path}: the file is empty")
-            if end_of_line and part.stop is None and last != b"\n":  # it ends in a space
+            if end_of_line and part.stop is None and last != b"\n":  # the last line ends in a space, without LF
                 yield [_EOS]
 
 
@@ -79,7 +80,7 @@ def _check_utf8(path: Path, data: bytes, line: int) -> None:
 
 
 def count_words(part: TextPart, *, end_of_line: bool) -> Counter[bytes]:
-    """How often each word of the part occurs. Raises DataError where there is none."""
+    """Count how often each word of the part occurs. Raises DataError if there is no word."""
     counts: Counter[bytes] = Counter()
     for words in read_words(part, end_of_line=end_of_line):
         counts.update(words)
@@ -95,7 +96,10 @@ def _check_words(part: TextPart, words: int) -> None:
 def choose_vocabulary(
     counts: Mapping[bytes, int], *, end_of_line: bool, most_types: int | None = None
 ) -> dict[bytes, int]:
-    """Training frequency of each word that gets a class, in id order; the module states the rule."""
+    """Return the training frequency of each word that gets a class, in the order of ids.
+
+    The rule is stated at the head of this module.
+    """
     special = {_UNK, _EOS} if end_of_line else {_UNK}
     words = sorted((word for word in counts if word not in special), key=lambda word: (-counts[word], word))
     kept = words if most_types is None else words[: max(0, most_types - len(special))]
@@ -105,7 +109,7 @@ def choose_vocabulary(
 
 
 class _Ids(dict[bytes, int]):
-    """Word to id; words outside the vocabulary get the id of `<unk>`."""
+    """Map words to ids; words outside the vocabulary get the id of `<unk>`."""
 
     def __missing__(self, word: bytes) -> int:
         return self[_UNK]
@@ -114,7 +118,10 @@ class _Ids(dict[bytes, int]):
 def write_tokens(
     part: TextPart, vocabulary: Mapping[bytes, int], path: Path, *, end_of_line: bool
 ) -> tuple[TextCounts, str]:
-    """Write the part's ids as int32 to the .npy file `path`; returns their counts and sha256."""
+    """Write the part's ids as int32 to the .npy file `path`; return their counts and sha256.
+
+    Raises DataError for a part with fewer than two tokens, or without a word.
+    """
     ids = _Ids({word: number for number, word in enumerate(vocabulary)})
     unknown, end = ids[_UNK], ids.get(_EOS, -1)
     ends = outside = 0

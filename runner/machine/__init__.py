@@ -1,1 +1,1 @@
-"""What depends on the machine: clocks, memory, threads, devices, compiled kernels."""
+"""Handle what depends on the machine: clocks, memory, threads, devices, compiled kernels."""

@@ -1,4 +1,4 @@
-"""One clock per stage of a training step."""
+"""Measure the time of each stage of a training step."""
 
 import time
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ STAGES = ("encode", "sample", "score", "loss", "update", "refresh")
 
 
 class StageClock:
-    """Seconds spent in each stage; ``total`` is the time of whole steps, batch assembly included."""
+    """Add up the seconds of each stage; ``total`` is the time of whole steps, batch assembly included."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(STAGES, 0.0)
@@ -16,6 +16,7 @@ class StageClock:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
+        """Add the time of the context to a stage, one of STAGES."""
         begin = time.perf_counter()
         yield
         self.seconds[name] += time.perf_counter() - begin

@@ -1,8 +1,8 @@
-"""Kernels are compiled by a process that trains nothing, so that every run executes what the cache holds.
+"""Compile kernels in a separate process that trains nothing, so that every run executes the code in the cache.
 
-A process that has just compiled a kernel runs another machine code than one that loads it: functions it calls are
-taken from where they were compiled first, not from the copies that were optimised again within the caller, and sums
-come out with other last bits. So the first run of a configuration would differ from its repetition.
+A process that has just compiled a kernel runs other machine code than a process that loads it from the cache. In the
+first, the kernel calls functions as they were compiled before; in the second, it calls copies that were optimised again
+within the kernel. The last bits of sums differ, so the first run of a configuration would differ from its repetition.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from runner.settings import PLACE_ONLY, RunConfig
 
 
 def _kind(value: Any) -> Any:
-    """What of a setting may decide which kernels are compiled: numbers only by being there and not zero."""
+    """Return the part of a setting that may decide which kernels are compiled; of a number, only whether it is zero."""
     if isinstance(value, Mapping):
         return {key: _kind(part) for key, part in sorted(value.items())}
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -31,9 +31,9 @@ def _kind(value: Any) -> Any:
 
 
 def marker_of(config: RunConfig) -> Path:
-    """The file that says that kernels for settings of this kind are compiled."""
+    """Return the file whose existence says that kernels for settings of this kind are compiled."""
     settings = {key: value for key, value in config.as_dict().items() if key not in (*PLACE_ONLY, "dataset")}
-    if config.plugins:  # kernels of their own
+    if config.plugins:  # plugins may have kernels of their own
         settings["plugins"] = digest_of(config.plugins)
     made_for = [_kind(settings), target().description]  # NUMBA_CPU_NAME may name another processor each time
     digest = hashlib.sha256(json.dumps(made_for).encode()).hexdigest()[:16]
@@ -41,9 +41,9 @@ def marker_of(config: RunConfig) -> Path:
 
 
 def compile_first(config: RunConfig) -> None:
-    """Have another process compile what the run will need, unless one has; the run then loads it.
+    """Let another process compile the kernels that the run needs, unless that was done before; the run loads them.
 
-    Where it can not, the run meets the same obstacle, and tells it.
+    An error of that process is ignored here, because the run meets the same error and reports it.
     """
     marker = marker_of(config)
     if marker.exists():
@@ -64,11 +64,11 @@ def compile_first(config: RunConfig) -> None:
 
 
 def main() -> int:
-    """Compile for the configuration on standard input."""
+    """Compile kernels for the configuration on standard input, as JSON."""
     from runner.machine.threads import set_threads
     from runner.training.warm_up import warm_up
 
-    config = to_run_config({**json.load(sys.stdin), "hardware": {"name": "cpu"}})  # kernels are the CPU's
+    config = to_run_config({**json.load(sys.stdin), "hardware": {"name": "cpu"}})  # kernels run only on the CPU
     set_threads(config.hardware.threads)
     warm_up(config)
     return 0
@@ -79,5 +79,5 @@ if __name__ == "__main__":
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception:  # the run meets it again, and tells it in one line
+    except Exception:  # the run meets the same error and reports it in one line
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""Memory that is free, and the peak of one run, also when one process does several (a sweep)."""
+"""Measure free memory and the peak memory of one run, even if one process makes several runs (a sweep)."""
 
 import contextlib
 import re
@@ -10,7 +10,7 @@ _STATUS = Path("/proc/self/status")
 
 
 def available_bytes() -> float:
-    """Memory that can be had without swapping; infinite where the system does not say."""
+    """Return the memory that is available without swapping, in bytes; infinity if the system does not tell."""
     with contextlib.suppress(OSError):
         if found := re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text()):
             return int(found[1]) * 1024
@@ -18,7 +18,7 @@ def available_bytes() -> float:
 
 
 def reset_peak() -> None:
-    """Forget the process's high-water mark, where the system lets one (Linux)."""
+    """Reset the process's peak memory if the system allows it (Linux)."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
@@ -31,12 +31,12 @@ def _status_mb(name: str) -> float | None:
 
 
 def resident_mb() -> float | None:
-    """Resident size now, in MiB; None where the system does not say."""
+    """Return the present resident size in MiB; None if the system does not tell."""
     return _status_mb("VmRSS")
 
 
 def peak_mb() -> float:
-    """Largest resident size since ``reset_peak``, in MiB; since the process began where that is not to be had."""
+    """Return the largest resident size since ``reset_peak`` in MiB; without Linux, since the process began."""
     if (peak := _status_mb("VmHWM")) is not None:
         return peak
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

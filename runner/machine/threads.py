@@ -1,4 +1,4 @@
-"""Threads of the pools that compute."""
+"""Set the number of threads that compute."""
 
 import os
 
@@ -6,7 +6,10 @@ from runner.errors import require
 
 
 def set_threads(threads: int) -> int:
-    """Give the pools of Numba and of torch (whose BLAS does all products) one size and return it; 0: all cores."""
+    """Set the same number of threads for Numba and torch (whose BLAS computes all products), and return it.
+
+    ``threads``: 0 means all cores of this process. Raises ConfigError if there are fewer cores.
+    """
     import numba
     import torch
 
@@ -14,7 +17,8 @@ def set_threads(threads: int) -> int:
     count = threads or allowed
     require(
         count <= numba.config.NUMBA_NUM_THREADS,
-        f"hardware.threads={count} is more than the {numba.config.NUMBA_NUM_THREADS} cores of this process",
+        f"hardware.threads={count} is more than the {numba.config.NUMBA_NUM_THREADS} cores of this process;"
+        " give a smaller number, or 0 for all cores",
     )
     numba.set_num_threads(count)
     torch.set_num_threads(count)

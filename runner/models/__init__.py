@@ -1,4 +1,4 @@
-"""Encoders by name: a batch in, hidden states (B, D) out, gradients back."""
+"""List the models by name. A model encodes a batch as hidden states (B, D) and is trained by their gradients."""
 
 from runner.models.base import Encoder, ModelConfig
 from runner.models.language import LstmConfig, TransformerConfig

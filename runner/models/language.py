@@ -1,8 +1,8 @@
-"""Language models by configuration: ``lstm`` and ``transformer``; the encoders are in ``runner.models.recurrent``.
+"""Configure language models: ``lstm`` and ``transformer``. The encoders are in ``runner.models.recurrent``.
 
-``lstm``: dropout on the embedded words, between layers and on the last layer's output (Zaremba et al. 2014), as in the
-LSH Softmax, RF-softmax and MIDX papers. ``transformer``: MIDX's: layers as in Vaswani et al. 2017 (normalised after
-each sum) with GELU, sines and cosines as positions, a causal mask.
+``lstm`` has dropout on the embedded words, between layers and on the last layer's output (Zaremba et al. 2014), as in
+the LSH Softmax, RF-softmax and MIDX papers. ``transformer`` is that of the MIDX paper: layers as in Vaswani et al. 2017
+(normalised after each sum), GELU, sines and cosines as positions, and a causal mask.
 
 @article{zaremba2014recurrent, title={Recurrent Neural Network Regularization}, author={Zaremba, Wojciech and Sutskever,
 Ilya and Vinyals, Oriol}, journal={arXiv:1409.2329}, year={2014}}
@@ -32,18 +32,24 @@ _LARGEST = 8192
 
 
 def uniform_rows(num_rows: int, columns: int, bound: float, seed: int, purpose: int) -> np.ndarray:
-    """(rows, columns) float32, uniform in [-bound, bound)."""
+    """Draw a matrix (rows, columns) float32, uniform in [-bound, bound).
+
+    ``purpose``: what the numbers are for, one of the constants of ``runner.rng``.
+    """
     unit = rng.generator(seed, purpose).random((num_rows, columns), dtype=np.float32)
     return np.float32(bound) * (2 * unit - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModelConfig(ModelConfig):
-    """What both kinds have.
+    """Hold the settings that both language models have.
 
-    ``embedding``: size of a word's vector. ``tied``: class vectors are the input embedding too (Press & Wolf 2017).
-    ``dropout``: share of units set to 0 in training. ``init``: all weights but those of norms start uniform in
-    [-init, init]; null: rows of words and classes normal with norm 1 on average, other weights by torch's rules.
+    ``layers``: number of layers.
+    ``embedding``: size of a word's vector.
+    ``dropout``: fraction of units set to 0 in training.
+    ``tied``: the class vectors are the input embedding too (Press & Wolf 2017).
+    ``init``: all weights except those of layer norms start uniform in [-init, init]. None: vectors of words and classes
+    start normal with norm 1 on average, other weights by torch's rules.
     """
 
     reads: ClassVar[str] = "text"
@@ -68,7 +74,7 @@ class LanguageModelConfig(ModelConfig):
         return uniform_rows(num_classes, self.dim, self.init, seed, rng.CLASS_INIT)
 
     def word_vectors(self, num_words: int, seed: int) -> np.ndarray:
-        """(words, embedding) float32 to start from, where the embedding is not the class matrix."""
+        """Draw the word vectors to start from, (words, embedding) float32, if they are not the class vectors."""
         if self.init is not None:
             return uniform_rows(num_words, self.embedding, self.init, seed, rng.FEATURE_INIT)
         weights = rng.generator(seed, rng.FEATURE_INIT).standard_normal((num_words, self.embedding), dtype=np.float32)
@@ -95,7 +101,10 @@ class LanguageModelConfig(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LstmConfig(LanguageModelConfig):
-    """``hidden``: units of each layer, and size of the class vectors; tied, it is that of the embedding too."""
+    """Configure an LSTM.
+
+    ``hidden``: units of each layer and size of the class vectors; it must equal ``embedding`` if ``tied``.
+    """
 
     name: str = "lstm"
     hidden: int = 200
@@ -120,7 +129,11 @@ class LstmConfig(LanguageModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig(LanguageModelConfig):
-    """``heads`` of attention share the embedding's columns; ``feed_forward``: width of the layers' inner layer."""
+    """Configure a Transformer.
+
+    ``heads``: number of attention heads, which divide the columns of the embedding among them.
+    ``feed_forward``: width of the hidden layer inside each layer.
+    """
 
     name: str = "transformer"
     heads: int = 4

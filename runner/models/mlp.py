@@ -1,8 +1,12 @@
-"""Sparse bag of words -> hidden layer. ``mlp``: with a ReLU, the encoder of the LNS paper (section 3.3: one layer of
-128). ``linear``: without, as in the extreme-classification tables of RF-softmax and MIDX (a v x 128 matrix).
+"""Encode a sparse bag of words by one hidden layer.
 
-The input matrix is a ``RowTable`` like the class matrix: only the rows of features present in a batch are
-read and updated; the bag is never densified.
+``mlp`` has a ReLU; it is the encoder of the LNS paper (section 3.3: one layer of 128 units). ``linear`` has none, as in
+the extreme-classification tables of RF-softmax and MIDX (a v x 128 matrix).
+
+The input matrix is a ``RowTable`` like the class matrix. Only the rows of features that occur in a batch are read and
+updated, and the sparse input is never made dense.
+
+Legend: B rows of a batch, F features, D hidden size.
 """
 
 from collections.abc import Mapping
@@ -23,7 +27,7 @@ from runner.optimizers import AdamConfig, Gradient, OptimizerConfig, RowTable, d
 
 @njit(cache=True, parallel=True, fastmath=FAST)
 def _bag_forward(indptr, indices, values, weights_FD, bias_D, least, hidden_BD):
-    """hidden = max(least, bias + sum over the row's features of value * weights[feature])."""
+    """Compute hidden = max(least, bias + sum over the row's features of value * weights[feature])."""
     for row in prange(hidden_BD.shape[0]):
         hidden_BD[row, :] = bias_D
         for i in range(indptr[row], indptr[row + 1]):
@@ -35,7 +39,7 @@ def _bag_forward(indptr, indices, values, weights_FD, bias_D, least, hidden_BD):
 
 @dataclass(frozen=True, kw_only=True)
 class MlpConfig(ModelConfig):
-    """``hidden``: width of the hidden layer, which is also the dimension of the class vectors."""
+    """Configure an encoder with a ReLU. ``hidden``: width of the hidden layer and size of the class vectors."""
 
     reads: ClassVar[str] = "rows"
 
@@ -47,7 +51,7 @@ class MlpConfig(ModelConfig):
 
     @property
     def least_activation(self) -> float:
-        """Hidden units are cut off below this."""
+        """Return the smallest value of a hidden unit; smaller ones are set to it."""
         return 0.0
 
     @property
@@ -60,7 +64,7 @@ class MlpConfig(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LinearConfig(MlpConfig):
-    """As ``MlpConfig``, with hidden units of any sign."""
+    """Configure an encoder without a ReLU, whose hidden units have any sign. ``hidden``: as in ``MlpConfig``."""
 
     name: str = "linear"
 
@@ -70,13 +74,13 @@ class LinearConfig(MlpConfig):
 
 
 class Mlp:
-    """``forward`` then ``backward`` once per step; both count as the ENCODE stage."""
+    """Encode sparse rows. ``forward`` and ``backward`` run once per step; both are part of the ENCODE stage."""
 
     def __init__(self, config: MlpConfig, num_features: int, optimizer: OptimizerConfig, seed: int) -> None:
         self.optimizer = optimizer
         self.dim = config.hidden
         self.least = np.float32(config.least_activation)
-        # For L2-normalised rows, as tf-idf sets have, this gives hidden states of unit scale after the ReLU.
+        # If rows are L2-normalised, as in tf-idf sets, this gives hidden states of unit scale after the ReLU.
         generator = rng.generator(seed, rng.FEATURE_INIT)
         weights = generator.standard_normal((num_features, config.hidden), dtype=np.float32)
         self.table = RowTable(optimizer, weights * np.float32(np.sqrt(2 / config.hidden)), bias=False)
@@ -86,7 +90,7 @@ class Mlp:
         self.dense = (self.bias,)
 
     def encode(self, batch: RowBatch) -> np.ndarray:
-        """Hidden states (B, D) float32, nothing remembered; rows of the input matrix must be current."""
+        """Return hidden states (B, D) float32; nothing is remembered. Rows of the input matrix must be current."""
         hidden = np.empty((batch.num_rows, self.dim), dtype=np.float32)
         _bag_forward(batch.indptr, batch.indices, batch.values, self.table.weights, self.bias, self.least, hidden)
         return hidden
@@ -106,12 +110,12 @@ class Mlp:
         self._update_bias(grad_D, step)
 
     def gradients(self, grad_hidden_BD: np.ndarray, step: int) -> list[Gradient]:
-        """As ``backward``, but gradients are returned, not applied."""
+        """Return the gradients of the input rows and of the bias instead of applying them."""
         pairs, grad_D = self._back(grad_hidden_BD)
         return [self.table.gradients_of_groups(*pairs, step), _BiasGradient(self, grad_D)]
 
     def _back(self, grad_hidden_BD: np.ndarray) -> tuple[tuple[Any, Any, Any, Any, Any], np.ndarray]:
-        """What the table makes its rows' gradients of, and the bias's gradient."""
+        """Return the arguments from which the table computes its rows' gradients, and the gradient of the bias."""
         batch = self._batch
         grad_BD = np.where(self._hidden > self.least, grad_hidden_BD, np.float32(0))
         rows = np.repeat(np.arange(batch.num_rows, dtype=np.int32), np.diff(batch.indptr))

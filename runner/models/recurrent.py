@@ -1,20 +1,21 @@
-"""Encoders of language models: words to hidden states by torch, weights and their updates in the tables of all models.
+"""Encode words as hidden states: torch computes, and the weights are kept in row tables as in all models.
 
-The network between words and classes is a ``torch.nn.Module``, whose backward pass torch's autograd is. Its parameters
-are views into one ``RowTable``, so that optimizers, clipping, checkpoints and resuming are those of everything else.
-The words' vectors are a ``RowTable`` of their own of which a step reads and updates the rows of its words, or (tied)
-the class matrix.
+The network between words and classes is a ``torch.nn.Module``; torch's autograd computes its backward pass. Its
+parameters are views into one ``RowTable``, so that optimizers, clipping, checkpoints and resuming work as for all other
+weights. The word vectors are a ``RowTable`` of their own, or (tied) the class matrix. A step reads and updates only the
+rows of its words.
 
-A recurrent state is carried from a training batch to the next (detached: gradients end at the batch), is zero where a
-batch ``starts_anew``, and is part of ``state_dict``, so that a resumed run has the same bits. Dropout is a function of
-(seed, step), on CPUs: on a GPU that between the layers of an LSTM is cuDNN's own. Products are BLAS's: numbers agree
-between thread counts to about 1e-6.
+A recurrent state is carried from one training batch to the next; it is detached, so gradients end at the batch. It is
+zero if a batch ``starts_anew``. It is part of ``state_dict``, so that a resumed run has the same bits. On a CPU dropout
+is a function of (seed, step); on a GPU, cuDNN itself draws the dropout between the layers of an LSTM. BLAS computes the
+products, so numbers of runs with different numbers of threads agree only up to rounding.
 
-On a GPU works a copy of the module, whose parameters are brought up to date before each pass and whose gradients come
-back after it: a few megabytes a step, so that weights and optimizers are one thing wherever the module runs.
+On a GPU a copy of the module computes. Before each pass its parameters are copied from the module, and after it the
+gradients are copied back, so weights and optimizers are the same wherever the module runs.
 
 Legend: B rows of a batch, T tokens of a row, E size of a word's vector, D hidden size, U distinct words, L layers,
-P parameters.
+P parameters, R rows and C columns of the table of parameters, X tokens of a batch (B T). Hidden states and their
+gradients have one row for each token: in ``grad_hidden_BD`` B counts all tokens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,15 +33,15 @@ from runner.optimizers import Gradient, OptimizerConfig, RowGradient, RowTable
 if TYPE_CHECKING:
     from runner.data.text_batches import TextBatch
 
-_COLUMNS = 256  # of the table that holds a module's parameters
-State = tuple[Tensor, ...]  # hidden and cell states of an LSTM, (L, B, D) each; nothing for a transformer
+_COLUMNS = 256  # columns of the table that holds a module's parameters
+State = tuple[Tensor, ...]  # hidden and cell states of an LSTM, (L, B, D) each; empty for a transformer
 
 
 # ---------------------------------------------------------------- modules
 
 
 class Lstm(nn.Module):
-    """(B, T, E) -> (B, T, D)."""
+    """Map word vectors (B, T, E) and a state to hidden states (B, T, D) and the state after them."""
 
     def __init__(self, *, embedding: int, hidden: int, layers: int, dropout: float) -> None:
         super().__init__()
@@ -49,6 +50,7 @@ class Lstm(nn.Module):
         self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True, dropout=between)
 
     def start(self, rows: int) -> State:
+        """Return the zero state of so many rows."""
         shape = (self.lstm.num_layers, rows, self.lstm.hidden_size)
         nothing = next(self.lstm.parameters()).new_zeros(shape)
         return nothing, nothing.clone()
@@ -59,7 +61,10 @@ class Lstm(nn.Module):
 
 
 class Transformer(nn.Module):
-    """(B, T, E) -> (B, T, E); each place sees those up to itself in its own row, nothing of other batches."""
+    """Map word vectors (B, T, E) to hidden states (B, T, E).
+
+    Each token sees the tokens up to itself in its own row, and nothing of other batches.
+    """
 
     def __init__(self, *, embedding: int, heads: int, feed_forward: int, layers: int, dropout: float) -> None:
         super().__init__()
@@ -71,6 +76,7 @@ class Transformer(nn.Module):
         )
 
     def start(self, rows: int) -> State:
+        """Return the empty state."""
         return ()
 
     def forward(self, x_BTE: Tensor, state: State) -> tuple[Tensor, State]:
@@ -83,7 +89,10 @@ class Transformer(nn.Module):
 
 
 def positions(length: int, size: int) -> Tensor:
-    """(T, E): sines in the first half of the columns, cosines in the others, wavelengths from 2 pi to 10,000 x 2 pi."""
+    """Return the vectors of positions, (T, E) float32 (Vaswani et al. 2017, section 3.5).
+
+    The first half of the columns holds sines, the second half cosines, of wavelengths from 2 pi to 10,000 x 2 pi.
+    """
     half = (size + 1) // 2
     rate = 10_000.0 ** (-torch.arange(half) / half)
     angle = torch.arange(length)[:, None] * rate
@@ -94,7 +103,10 @@ Module = Lstm | Transformer
 
 
 def _draws_of(seed: int, purpose: int, step: int = 0) -> AbstractContextManager[Any]:
-    """Inside, torch's random numbers are a function of the arguments; outside, they are as if nothing had been."""
+    """Return a context in which torch's random numbers are a function of the arguments.
+
+    After it, torch's generator is in the same state as before.
+    """
     inside = ExitStack()
     inside.enter_context(torch.random.fork_rng(devices=[]))
     torch.manual_seed(int(rng.generator(seed, purpose, step).integers(2**63)))
@@ -105,7 +117,7 @@ def _draws_of(seed: int, purpose: int, step: int = 0) -> AbstractContextManager[
 
 
 class _Parameters:
-    """A module's parameters and their gradients as views into the rows of a table."""
+    """Keep a module's parameters and their gradients as views into the rows of a table."""
 
     def __init__(self, module: nn.Module, optimizer: OptimizerConfig) -> None:
         held = list(module.parameters())
@@ -124,8 +136,8 @@ class _Parameters:
             begin = here.stop
 
     def gradient(self) -> RowGradient:
-        """What autograd has added to the gradients since they were cleared."""
-        nothing = np.zeros(0, dtype=np.float32)  # there are no biases of rows
+        """Return what autograd has added to the gradients since they were cleared."""
+        nothing = np.zeros(0, dtype=np.float32)  # these rows have no biases
         return RowGradient(table=self.table, rows_U=self.rows_R, grad_UD=self.grad_RC, bias_grad_U=nothing)
 
 
@@ -133,11 +145,11 @@ class _Parameters:
 
 
 class TextEncoder:
-    """A module between words and hidden states of size ``dim``.
+    """Encode windows of words as hidden states of size ``dim``.
 
-    ``make_module``: makes it, with torch's random numbers. ``init``: all its weights but those of norms start uniform
-    in [-init, init]; None: by torch's rules. ``words``: vectors of the words, which the encoder owns or (tied) shares
-    with the output layer.
+    ``make_module``: makes the module, with torch's random numbers. ``init``: all weights of the module except those of
+    layer norms start uniform in [-init, init]; None: by torch's rules. ``words``: the word vectors (words, E).
+    ``owns_words``: false if the output layer uses them too (tied).
     """
 
     def __init__(
@@ -159,11 +171,11 @@ class TextEncoder:
             self.module = make_module()
             if init is not None:
                 for part in self.module.modules():
-                    if not isinstance(part, nn.LayerNorm):  # which has to start as the identity
+                    if not isinstance(part, nn.LayerNorm):  # a layer norm must start as the identity
                         for parameter in part.parameters(recurse=False):
                             nn.init.uniform_(parameter, -init, init)
         self.parameters = _Parameters(self.module, optimizer)
-        self.working = self.module  # what computes: the module, or its copy on another device
+        self.working = self.module  # the module that computes: this one, or its copy on another device
         self.tables: Sequence[RowTable] = (self.parameters.table, *((words,) if owns_words else ()))
         self.dense: Sequence[np.ndarray] = ()
         self.carried: State = self.module.start(0)
@@ -171,7 +183,7 @@ class TextEncoder:
     # ------------------------------------------------------------ where it computes
 
     def move_to(self, device: torch.device) -> None:
-        """Compute on ``device`` from now on, by a copy of the module."""
+        """Compute on ``device`` from now on, with a copy of the module there."""
         self.working = self.make_module().to(device)
         self.carried = self.working.start(0)
 
@@ -196,11 +208,14 @@ class TextEncoder:
     # ------------------------------------------------------------ at test time
 
     def start(self, rows: int) -> State:
-        """The state before any token."""
+        """Return the state before any token."""
         return self.working.start(rows)
 
     def go_on(self, batch: "TextBatch", state: State) -> tuple[np.ndarray, State]:
-        """Hidden states (B T, D) after a state of at least B rows, and the state after them; nothing is remembered."""
+        """Continue from a state of at least B rows; return hidden states (B T, D) float32 and the state after them.
+
+        Nothing is remembered. Rows of the word vectors must be current.
+        """
         rows = len(batch.tokens_BT)
         if batch.starts_anew:
             state = self.start(rows)
@@ -212,20 +227,24 @@ class TextEncoder:
         return hidden.reshape(-1, self.dim).cpu().numpy(), after
 
     def encode(self, batch: "TextBatch") -> np.ndarray:
-        """Hidden states (B T, D) of rows that nothing stands before; rows of words must be current."""
+        """Return hidden states (B T, D) float32 of rows that have no tokens before them.
+
+        Rows of the word vectors must be current.
+        """
         return self.go_on(batch, self.start(len(batch.tokens_BT)))[0]
 
     # ------------------------------------------------------------ training
 
     def forward(self, batch: "TextBatch", step: int) -> np.ndarray:
-        """Hidden states (B T, D), row by row of the batch."""
+        """Return hidden states (B T, D) float32, row after row of the batch."""
         tokens = batch.tokens_BT.reshape(-1)
         self._groups = group_by_id(tokens, len(self.words.weights))
         if self.owns_words:
             self.words.before_step(step)
             self.words.read_for_update(self._groups[1], step)
         else:
-            self.words.read(self._groups[1], step)  # moments too: the output layer may or may not read them after this
+            # This reads moments too, because the output layer may or may not read these rows later in the step.
+            self.words.read(self._groups[1], step)
         if batch.starts_anew:
             self.carried = self.start(len(batch.tokens_BT))
         self._x = torch.from_numpy(self.words.weights[batch.tokens_BT]).to(self._device).requires_grad_()
@@ -238,13 +257,13 @@ class TextEncoder:
         return self._hidden.detach().cpu().numpy()
 
     def backward(self, grad_hidden_BD: np.ndarray, step: int) -> None:
-        """Update parameters and, if they are the encoder's own, the vectors of the batch's words."""
-        assert self.owns_words, "tied rows take one step by the gradients of both their uses"
+        """Update the parameters and the vectors of the batch's words, which must be the encoder's own."""
+        assert self.owns_words, "tied rows are updated once per step, by the gradients of both their uses"
         for gradient in self.gradients(grad_hidden_BD, step):
             gradient.apply(step)
 
     def gradients(self, grad_hidden_BD: np.ndarray, step: int) -> list[Gradient]:
-        """Of the parameters and of the batch's words."""
+        """Return the gradients of the parameters and of the batch's words."""
         self.parameters.grad_RC.fill(0)
         self._hidden.backward(torch.from_numpy(grad_hidden_BD).to(self._device))
         self._bring_gradients_back()

@@ -1,4 +1,4 @@
-"""What a network is trained for, by the family of its data: what a step sees, what is measured, what is told."""
+"""Choose the task of a run by the family of its data: what a step trains on, what is measured, what is reported."""
 
 from typing import Any
 
@@ -12,26 +12,26 @@ TASKS: dict[str, type[Task]] = {"rows": Classification, "text": LanguageModellin
 
 
 def task_class(config: RunConfig) -> type[Task]:
-    """The class of a configuration's task, which needs no data to say what it measures.
+    """Return the class of a configuration's task, which can say without data what it measures.
 
-    Raises ConfigError where nobody registered a task for the data set's family.
+    Raises ConfigError where no task is registered for the data set's family.
     """
     family = config.dataset.family
     require(
         family in TASKS,
-        f"dataset={config.dataset.name} is of the family {family}, for which there is no task (of"
-        f" {', '.join(TASKS)}): register one by runner.registry.register_task",
+        f"dataset={config.dataset.name} holds {family}, and no task is registered for {family} (only for"
+        f" {', '.join(TASKS)}); register one with runner.registry.register_task",
     )
     return TASKS[family]
 
 
 def task_of(config: RunConfig, data: Any) -> Task:
-    """The task of a configuration on its data set, as ``config.dataset.build()`` gives it."""
+    """Return the task of a configuration; ``data`` is what ``config.dataset.build()`` returns."""
     return task_class(config)(config, data)
 
 
 def rehearsal_of(config: RunConfig) -> Task:
-    """The same task on throw-away data."""
+    """Return the same task on a little throw-away data, for compiling kernels."""
     return task_class(config).rehearsal(config)
 
 

@@ -1,6 +1,6 @@
-"""What differs between kinds of data: batches, heads, probes, metrics, words for people.
+"""Define what differs between kinds of data: batches, heads, probes, metrics and texts of reports.
 
-Legend: B rows of a batch, P targets.
+Legend: B rows of a batch, N classes.
 """
 
 import sys
@@ -23,25 +23,27 @@ PROGRESS_BAR: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.1 if sys
 
 
 class Task(ABC):
-    """A data set to train on and to be measured on."""
+    """Train and measure on a data set; subclasses do so for one family of data."""
 
     unit: ClassVar[str]
-    """Name of a row."""
+    """The name of a row in reports."""
     measures: ClassVar[tuple[Measure, ...]]
-    """What the task measures, one of them the headline."""
+    """The metrics of the task; exactly one of them is the headline."""
     has_validation: ClassVar[bool]
-    """Whether training is watched on a validation set, by which it may be stopped early and its best weights kept."""
+    """True if there is a validation set, by which training may stop early and the best weights are kept."""
     sections: ClassVar[frozenset[str]] = frozenset()
-    """Sections of the configuration that this task uses and others may not."""
+    """The sections of the configuration that this task uses and other tasks may not use."""
 
     examples: Examples
+    """The training examples that a sampler of examples draws from."""
     training: TrainingFacts
+    """What samplers of classes may know of the training data."""
     num_features: int
-    """Columns of the input; words, for text."""
+    """The number of columns of the input; for text, the number of words."""
     rows_per_step: int
-    """Rows of a batch; an epoch's last batch may be smaller."""
+    """The number of rows of a batch; an epoch's last batch may be smaller."""
     rows_per_epoch: int
-    """Rows that an epoch trains on."""
+    """The number of rows that an epoch trains on."""
 
     @abstractmethod
     def __init__(self, config: RunConfig, data: Any) -> None:
@@ -50,20 +52,20 @@ class Task(ABC):
     @classmethod
     @abstractmethod
     def rehearsal(cls, config: RunConfig) -> Self:
-        """The task on a little throw-away data, to compile kernels with."""
+        """Return the task on a little throw-away data, for compiling kernels."""
 
     # ------------------------------------------------------------ batches
 
     @abstractmethod
     def batch(self, draw: ExampleDraw) -> Any:
-        """Return the batch of drawn training examples."""
+        """Return the batch of the drawn training examples."""
 
     def view(self, network: "Network[Any]") -> View | None:
-        """Return what a sampler of examples may look at, None where the task offers nothing."""
+        """Return what a sampler of examples may look at, or None if the task offers nothing."""
         return None
 
     def build_head(self) -> Any:
-        """Return the head that this task puts on an encoder: by default the class matrix under sampler and loss."""
+        """Return the head of the network: by default the class matrix with the sampler and the loss."""
         return ClassesHead.of(self.config, self.training)
 
     def check_memory(self) -> list[str]:
@@ -73,50 +75,53 @@ class Task(ABC):
 
     @abstractmethod
     def probe(self, rows: int, split: Literal["train", "test"] = "test") -> Any:
-        """A batch of about ``rows`` rows of a split: the same for every run, whatever its seed."""
+        """Return a batch of about ``rows`` rows of a split, the same for every run and every seed."""
 
     @abstractmethod
     def glance(self) -> Any:
-        """A batch of some 32 test rows, to compare proposal and softmax on again and again."""
+        """Return a batch of some 32 test rows, on which proposal and softmax are compared several times in a run."""
 
     # ------------------------------------------------------------ measures
 
     @abstractmethod
     def evaluate_subset(self, network: "ClassNetwork") -> dict[str, Any]:
-        """Metrics during training, named as in metrics.jsonl: ``<watched split>/<key of a measure>``.
+        """Measure during training; names are those of metrics.jsonl: ``<watched split>/<key of a measure>``.
 
-        Rows of all tables must be current.
+        The rows of all tables must be current.
         """
 
     @abstractmethod
     def evaluate_final(self, network: "ClassNetwork") -> dict[str, Any]:
-        """Metrics at the end, named as in the summary: ``test/<key of a measure>`` and those of further splits.
+        """Measure at the end; names are those of the summary: ``test/<key of a measure>``; other splits likewise.
 
-        Rows of all tables must be current.
+        The rows of all tables must be current.
         """
 
     @classmethod
     def headline(cls) -> Measure:
-        """The one measure that progress bars show and comparisons go by."""
+        """Return the measure that progress bars show and by which runs are compared."""
         (headline,) = (measure for measure in cls.measures if measure.headline)
         return headline
 
     @classmethod
     def watched(cls) -> str:
-        """The split measured during training: ``valid``, or ``test_subset`` where there is no validation set."""
+        """Return the split that is measured during training: ``valid``, or ``test_subset`` without a validation set."""
         return "valid" if cls.has_validation else "test_subset"
 
     def headline_of(self, subset: Mapping[str, Any]) -> float:
-        """The headline's stored value among the metrics of ``evaluate_subset``."""
+        """Return the value of the headline among the metrics of ``evaluate_subset``."""
         return float(subset[f"{self.watched()}/{self.headline().key}"])
 
     def validation_score(self, subset: Mapping[str, Any]) -> float | None:
-        """What decides which weights are kept, by ``headline().improves``; None where there is no validation set."""
+        """Return the score that decides which weights are kept; None without a validation set.
+
+        ``headline().improves`` compares two scores.
+        """
         return self.headline_of(subset) if self.has_validation else None
 
     @classmethod
     def about_measures(cls) -> dict[str, Any]:
-        """What the summary tells of its metrics, for reports: measures, the watched split and the name of a row."""
+        """Return what the summary says of its metrics: the measures, the watched split and the name of a row."""
         return {"measures": [asdict(measure) for measure in cls.measures], "watched": cls.watched(), "unit": cls.unit}
 
     # ------------------------------------------------------------ words
@@ -124,10 +129,10 @@ class Task(ABC):
     @property
     @abstractmethod
     def description(self) -> str:
-        """Sizes of the data, for people."""
+        """Return the sizes of the data in words."""
 
     def closing(self, metrics: Mapping[str, Any]) -> str:
-        """The headline in the metrics of ``evaluate_final``: ``P@1 66.41 %``, or of each split that was measured."""
+        """Return the headline of ``evaluate_final`` in words, e.g. ``P@1 66.41 %``; several splits are all listed."""
         headline = self.headline()
         values = {
             name.rpartition("/")[0]: value for name, value in metrics.items() if name.endswith(f"/{headline.key}")
@@ -138,15 +143,15 @@ class Task(ABC):
 
     @abstractmethod
     def about_data(self) -> dict[str, Any]:
-        """What the summary tells of the data set."""
+        """Return what the summary says of the data set."""
 
     def about_speed(self, seconds: float, rows: int) -> dict[str, Any]:
-        """What the summary tells of the speed beyond seconds, which training on so many rows took."""
+        """Return what the summary says of the speed, besides the seconds that training on ``rows`` rows took."""
         return {"units_per_second": rows / max(seconds, 1e-9)}
 
 
 def label_frequency(label_counts_N: np.ndarray, points: int = 200) -> dict[str, list[int]]:
-    """Training positives of the classes at log-spaced ranks, most frequent first."""
+    """Return log-spaced ranks of the classes by frequency, most frequent first, and the counts at these ranks."""
     ordered = np.sort(label_counts_N)[::-1]
     ranks = np.unique(np.geomspace(1, len(ordered), points).astype(np.int64))
     return {"rank": ranks.tolist(), "count": ordered[ranks - 1].tolist()}

@@ -1,4 +1,7 @@
-"""Extreme classification: rows of features with sets of labels, measured by the ranking of all classes."""
+"""Define the task of extreme classification: rows with sets of labels, measured by the ranking of all classes.
+
+Legend: B rows of a batch, N classes.
+"""
 
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -16,11 +19,13 @@ from runner.tasks.base import PROGRESS_BAR, Task, label_frequency
 if TYPE_CHECKING:
     from runner.network import ClassNetwork
 
-_EVALUATION_ROWS = 1024  # rows encoded and ranked at a time
+_EVALUATION_ROWS = 1024  # rows that are encoded and ranked at a time
 _GLANCE_ROWS = 32
 
 
 class Classification(Task):
+    """Train on sparse rows and measure P@k, PSP@k and nDCG@k over all classes."""
+
     unit = "row"
     has_validation = False
     measures = tuple(
@@ -63,7 +68,7 @@ class Classification(Task):
             "labels": generator.integers(0, classes, rows).astype(np.int32),
         }
         for array in arrays.values():
-            array.flags.writeable = False  # as memory-mapped data are: kernels are compiled for that
+            array.flags.writeable = False  # memory-mapped data are read-only, and kernels are compiled for that
         split = LabelledRows(**arrays)
         data = XmcDataset(
             name="rehearsal", train=split, test=split, num_features=features, num_classes=classes, propensity_a=0.55,
@@ -110,14 +115,17 @@ class Classification(Task):
 
 
 def probe_rows(num_rows: int, rows: int) -> np.ndarray:
-    """Ascending rows of a probe: the same for every run, whatever its seed; a larger probe holds the smaller."""
+    """Return the row numbers of a probe, ascending, the same for every seed; larger probes contain smaller ones."""
     return np.sort(rng.generator(0, rng.EVALUATE).permutation(num_rows)[:rows])
 
 
 def evaluate(
     network: "ClassNetwork", data: LabelledRows, rows: np.ndarray, inverse_propensity_N: np.ndarray, *, label: str
 ) -> dict[str, float]:
-    """Ranking metrics of the given rows over all classes, in blocks of rows and classes."""
+    """Return the ranking metrics of the given rows over all classes, computed in blocks of rows and classes.
+
+    ``inverse_propensity_N``: weights of the classes for PSP@k. ``label``: text of the progress bar.
+    """
     k = min(max(RANKS), network.head.layer.num_classes)
     tops, indptrs, labels = [], [np.zeros(1, dtype=np.int64)], []
     chunks = range(0, len(rows), _EVALUATION_ROWS)

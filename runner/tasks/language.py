@@ -1,10 +1,11 @@
-"""Language modelling: each token from those before it, measured by perplexity under the exact softmax.
+"""Define the task of language modelling: predict each token from those before it, measured by perplexity.
 
-Perplexity is exp of the mean cross-entropy over all targets of a split, each once (``text_batches``: n tokens have
-n - 1 targets), by full softmax in blocks of classes whatever loss was trained; of the logits' magnitudes, where those
-were trained. A recurrent state is carried through the split where training carries it.
+Perplexity is exp of the mean cross-entropy over all targets of a split; n tokens have n - 1 targets (see
+``runner.data.text_batches``). It is that of the exact softmax for every loss, computed in blocks of classes. If the
+loss trains the softmax of the logits' magnitudes, that softmax is measured. If training carries a recurrent state from
+batch to batch, so does the evaluation.
 
-Legend: n tokens of a split, B rows of a batch, T tokens of a window.
+Legend: n tokens of a split, B rows of a batch, T tokens of a window, N classes.
 """
 
 import math
@@ -28,12 +29,18 @@ from runner.tasks.base import PROGRESS_BAR, Task, label_frequency
 if TYPE_CHECKING:
     from runner.network import ClassNetwork
 
-# Rows of evaluation: streams each of whose first targets has little before it, or independent sequences.
+# Number of rows of an evaluation. Contiguous rows are few, because the first targets of each stream have few tokens
+# before them; chunked sequences are independent in any case.
 _EVALUATION_ROWS = {"contiguous": 10, "chunked": 32}
-_PROBE_TOKENS = 16  # at most, of a window of a probe
+_PROBE_TOKENS = 16  # largest number of tokens in a window of a probe
 
 
 class LanguageModelling(Task):
+    """Train on windows of a text and measure perplexity.
+
+    Raises ConfigError if the training text is too short for a step, DataError if another split has no target.
+    """
+
     unit = "token"
     has_validation = True
     sections = frozenset({"windows"})
@@ -46,7 +53,7 @@ class LanguageModelling(Task):
         windows = config.windows
         for split in ("valid", "test"):
             if len(getattr(data, f"{split}_T")) < 2:
-                raise DataError(f"the {split} text of {data.name} has a single token, which leaves nothing to predict")
+                raise DataError(f"the {split} text of {data.name} has only one token, so there is nothing to predict")
         tokens = data.train_T
         self.windows = Windows(tokens_n=tokens, batch_size=config.batch_size, length=windows.length, cut=windows.cut)
         self.examples = self.windows.examples
@@ -74,7 +81,10 @@ class LanguageModelling(Task):
         return self.windows.batch(draw.rows_B, draw.weight_B(self.examples.count))
 
     def probe(self, rows: int, split: Literal["train", "test"] = "test") -> TextBatch:
-        """Windows of a few tokens each, none with anything before it; whole ones, though they have more rows."""
+        """Return windows of a few tokens each, each without tokens before it.
+
+        Windows are whole, so there may be a few more rows than asked for.
+        """
         tokens_n = getattr(self.data, f"{split}_T")
         length = min(rows, _PROBE_TOKENS, self.config.windows.length, len(tokens_n) - 1)
         count = (len(tokens_n) - 1) // length
@@ -88,7 +98,11 @@ class LanguageModelling(Task):
     # ------------------------------------------------------------ measures
 
     def cross_entropy(self, network: "ClassNetwork", tokens_n: np.ndarray, *, name: str, label: str) -> float:
-        """Mean over a text's targets, in nats. Diverged where it is not a number. ``name``: of the text, for that."""
+        """Return the mean cross-entropy of a text's targets, in nats.
+
+        ``name``: name of the text in errors. ``label``: text of the progress bar. Raises Diverged if the mean is not a
+        number.
+        """
         encoder, layer, windows = network.encoder, network.head.layer, self.config.windows
         by_magnitude = network.head.loss.by_magnitude
         assert isinstance(encoder, TextEncoder)
@@ -105,14 +119,15 @@ class LanguageModelling(Task):
         return total / count
 
     def evaluate_subset(self, network: "ClassNetwork") -> dict[str, Any]:
-        """The whole of the validation text."""
+        """Measure the whole validation text."""
         valid = self.cross_entropy(network, self.data.valid_T, name="valid", label="evaluating")
         return {"valid/ppl": perplexity(valid)}
 
     def evaluate_final(self, network: "ClassNetwork") -> dict[str, Any]:
-        """Of the test and validation texts, and of as much of the training text's beginning as there is test text.
+        """Measure the test and validation texts, and the beginning of the training text up to the test text's length.
 
-        All without dropout, so that they compare. Diverged where one is beyond what a float holds.
+        All are measured without dropout, so that they compare. Raises Diverged if a perplexity exceeds what a float can
+        hold.
         """
         data = self.data
         texts = {"test": data.test_T, "valid": data.valid_T, "train": data.train_T[: len(data.test_T)]}
@@ -122,7 +137,7 @@ class LanguageModelling(Task):
         }
         for name, value in metrics.items():
             if isinstance(value, str):
-                raise Diverged(f"{name} is beyond any number; try a smaller optimizer.lr")
+                raise Diverged(f"{name} is too large for a float; try a smaller optimizer.lr")
         return metrics
 
     # ------------------------------------------------------------ words

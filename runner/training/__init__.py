@@ -1,1 +1,1 @@
-"""The training run: its loop, its state and its folder."""
+"""Train a network: the loop of a run, its state and its folder."""

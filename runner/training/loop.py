@@ -1,8 +1,8 @@
-"""The training loop: steps, evaluations, checkpoints, and what a run leaves in its folder at the end.
+"""Run the training loop: steps, evaluations, checkpoints, and the results that a run leaves in its folder.
 
     draw -> batch -> ENCODE -> SAMPLE -> SCORE -> LOSS -> UPDATE -> REFRESH
 
-What differs between kinds of data is a ``Task`` (``runner.tasks``).
+A ``Task`` (``runner.tasks``) does what differs between kinds of data.
 """
 
 import math
@@ -32,13 +32,16 @@ from runner.training.run_folder import RunFolder, provenance
 from runner.training.schedule import Schedule
 from runner.training.warm_up import warm_up
 
-_KEPT_BYTES = 64 * 2**20  # weights that are kept unless the configuration says something
+_KEPT_BYTES = 64 * 2**20  # weights up to this size are kept if keep_weights is null
 _EXAMPLES = "examples."  # prefix of the example sampler's arrays in a checkpoint
 
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Collect Ctrl-C and SIGTERM, so that a step ends before the run does; a second Ctrl-C stops at once."""
+    """Collect Ctrl-C and SIGTERM in a list, so that a run stops only after a whole step.
+
+    A second signal raises KeyboardInterrupt at once.
+    """
     received: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -48,7 +51,7 @@ def stop_signals() -> Iterator[list[int]]:
 
     try:
         old = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: whoever runs us there handles signals
+    except ValueError:  # outside the main thread the caller must handle signals
         yield received
         return
     try:
@@ -59,7 +62,10 @@ def stop_signals() -> Iterator[list[int]]:
 
 
 def evaluation_steps(evaluation: EvaluationConfig, steps_per_epoch: int) -> set[int]:
-    """Steps of an epoch (1-based) after which the network is evaluated, evenly spaced, the last step among them."""
+    """Return the steps of an epoch (1-based) after which the network is evaluated.
+
+    They are evenly spaced, and the last step is always one of them.
+    """
     count = evaluation.per_epoch
     fractions = np.minimum(np.arange(1, count + 1) * evaluation.every_epochs, 1)
     fractions[-1] = 1
@@ -67,9 +73,9 @@ def evaluation_steps(evaluation: EvaluationConfig, steps_per_epoch: int) -> set[
 
 
 class Training:
-    """A run in progress: what never changes is set here, what changes is in ``progress``, the network and its sampler.
+    """Train one configuration. What changes is in ``progress``, the network and the sampler of examples.
 
-    Raises DataError, ConfigError or RunnerError where the configuration does not fit the data.
+    Raises DataError, ConfigError or RunnerError if the configuration does not fit the data.
     """
 
     def __init__(
@@ -106,7 +112,7 @@ class Training:
         self.probe = task.glance()
         self.diagnosed = task.probe(config.diagnostics.rows)
         self.progress = Progress(best_lr=config.optimizer.lr)
-        self.peak_mb = 0.0  # until the last diagnostics, whose own memory is no part of the training's
+        self.peak_mb = 0.0  # largest memory before the last diagnostics, whose own memory must not count
 
     # ------------------------------------------------------------ going
 
@@ -132,7 +138,7 @@ class Training:
                     self._evaluate_subset()
                 if in_epoch == self.per_epoch:
                     self.schedule.end_epoch(progress)
-                    # The evaluation before it made all rows current, so that what they missed is of one rate.
+                    # The evaluation just before made all rows current, so steps that a row misses have one rate.
                     self.network.set_lr(self.schedule.rate(progress))
                 if self._diagnostics_are_due():
                     self._diagnose()
@@ -142,7 +148,7 @@ class Training:
                     again = "the same command without force=true" if config.force else "the same command"
                     print(f"interrupted: a checkpoint is saved; {again} continues", file=sys.stderr)
                     raise KeyboardInterrupt
-                # Saving takes at most a twentieth of the time, however large the model.
+                # Saving takes at most a twentieth of the time, even if the model is large.
                 if time.perf_counter() - saved_at > max(config.checkpoint_every_seconds, 20 * save_cost):
                     begin = time.perf_counter()
                     self._save()
@@ -181,7 +187,7 @@ class Training:
         if progress.step % 20 and progress.step != self.last_step:
             return
         shown = f"loss {progress.mean_loss:.3f}"
-        if not math.isnan(progress.headline):  # as before the first evaluation
+        if not math.isnan(progress.headline):  # it is nan before the first evaluation
             headline = self.task.headline()
             shown += f", {headline.label} {headline.text(progress.headline)}"
         bar.set_postfix_str(shown, refresh=False)
@@ -220,7 +226,7 @@ class Training:
             self._probe()
 
     def _probe(self) -> None:
-        """Record how the proposal compares with the softmax itself, for the distribution plots."""
+        """Record how the sampler's proposal compares with the softmax, for the plots of distributions."""
         if not isinstance(self.network.head, ClassesHead):
             return
         step = self.progress.step
@@ -235,11 +241,11 @@ class Training:
         return self.progress.step % (every * self.per_epoch) == 0 or self._is_over()
 
     def _diagnose(self) -> None:
-        """Measure the sampler as it stands, off the training's clock and off its peak memory."""
+        """Measure the sampler in its present state; neither training time nor peak memory includes this."""
         step = self.progress.step
         self.network.read_all(step + 1)
         if not self.network.is_finite(self.diagnosed):
-            return  # the next loss, or the end, says so
+            return  # the next loss, or the end of the run, reports that training diverged
         self.peak_mb = max(self.peak_mb, memory.peak_mb())
         draws = self.config.diagnostics.draws
         divergence = divergence_of(self.network, self.diagnosed, first_step=step + 1, draws=draws)
@@ -250,7 +256,7 @@ class Training:
     # ------------------------------------------------------------ the end
 
     def _finish(self) -> None:
-        self._save()  # the final evaluation can take long; a kill in it should not cost the training
+        self._save()  # the final evaluation can take long, and a kill during it must not lose the training
         progress, step = self.progress, self.progress.step
         self.network.read_all(step + 1)
         if not self.network.is_finite(self.probe):
@@ -285,12 +291,12 @@ class Training:
         print(f"{self.task.closing(metrics)}; {progress.train_seconds:.1f} s of training", file=sys.stderr)
 
     def _latest_diagnostics(self) -> dict[str, Any]:
-        """Return the summary's part about diagnostics: the last observation, nothing where none was made."""
+        """Return the part of the summary about diagnostics: the last observation, or nothing if there is none."""
         made = [record for record in self.folder.observations() if record["kind"] == "diagnostics"]
         return {"diagnostics": {key: value for key, value in made[-1].items() if key != "kind"}} if made else {}
 
     def _selection(self) -> dict[str, Any]:
-        """Return the summary's part about validation: whose weights were measured, whether it ended the training."""
+        """Return the part of the summary about validation: which weights were measured, if training stopped early."""
         progress = self.progress
         if progress.best_step == 0:
             return {}

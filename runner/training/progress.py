@@ -1,4 +1,4 @@
-"""What a training run has behind it: the part of its state that is not in arrays."""
+"""Define the progress of a run: the part of its state that is not in arrays."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -10,13 +10,19 @@ from runner.machine.clock import STAGES
 
 @dataclass(kw_only=True)
 class Progress:
-    """State of a run between two steps, as a checkpoint keeps it.
+    """Hold the state of a run between two steps, as a checkpoint keeps it.
 
-    ``train_seconds``: seconds of whole steps, batch assembly included; ``stage_seconds``: of their stages.
-    ``candidates``: sum over steps of the candidates a row met. ``rows``: rows trained on. ``loss_sum`` over
-    ``loss_steps``: mean loss since the last evaluation; ``latest_loss``: the one before it. ``headline``: the last
-    evaluation's main number. ``best_step``: step of the best validation, 0 before there was one; ``best_score`` and
-    ``best_lr`` are of that evaluation. ``lr_factor``: what annealing has made of the learning rate.
+    ``step``: number of steps done.
+    ``train_seconds``: seconds of whole steps, batch assembly included.
+    ``stage_seconds``: seconds of each stage of the steps.
+    ``candidates``: sum over steps of the mean number of candidates of a row.
+    ``rows``: rows trained on.
+    ``loss_sum``, ``loss_steps``: sum of the losses, and number of steps, since the last evaluation.
+    ``latest_loss``: mean loss between the last two evaluations.
+    ``headline``: main number of the last evaluation.
+    ``best_step``: step of the best validation; 0 before the first one.
+    ``best_score``, ``best_lr``: score and learning rate at that step.
+    ``lr_factor``: product of all annealing factors so far.
     """
 
     step: int = 0
@@ -35,17 +41,17 @@ class Progress:
 
     @classmethod
     def of(cls, state: dict[str, Any], path: str) -> "Progress":
-        """Restore what ``state`` gave. Raises RunnerError for a checkpoint of another version; ``path`` names it."""
+        """Restore what ``state`` returned. Raises RunnerError, naming ``path``, for a state of another version."""
         names = {entry.name for entry in dataclasses.fields(cls)}
         if names != state.keys():
             raise RunnerError(f"{path} was written by another version of the runner; force=true starts the run again")
         return cls(**state)
 
     def state(self) -> dict[str, Any]:
-        """Plain values by name, for JSON."""
+        """Return plain values by name, for JSON."""
         return dataclasses.asdict(self)
 
     @property
     def mean_loss(self) -> float:
-        """Mean loss of the steps since the last evaluation."""
+        """Return the mean loss of the steps since the last evaluation."""
         return self.loss_sum / max(1, self.loss_steps)

@@ -1,7 +1,4 @@
-"""A run from its configuration to its folder, and a finished run's network from its folder.
-
-``python -m runner`` alone (13,575 classes, 4 epochs, LSH Label) ends near P@1 .66 in about a minute on 2 cores.
-"""
+"""Run a configuration into its run folder, and load the network of a run from its folder."""
 
 import sys
 from pathlib import Path
@@ -22,20 +19,20 @@ from runner.training.schedule import Schedule
 
 
 def run(config: RunConfig) -> Path:
-    """Train, evaluate and write the run folder, whose path is returned.
+    """Train, evaluate and write the run folder; return its path.
 
-    A finished configuration is not repeated (unless ``force``), an interrupted one resumes from its checkpoint.
-    Raises RunnerError for data not prepared, a locked folder or a diverged loss; KeyboardInterrupt after
-    leaving a checkpoint.
+    A finished configuration is not repeated unless ``force`` is set; an interrupted one resumes from its checkpoint.
+    Raises ConfigError for a wrong configuration, RunnerError if data are not prepared, the folder is locked or the loss
+    diverges, and KeyboardInterrupt after it has saved a checkpoint.
     """
     check_model_reads_dataset(config)
     config.sampler.check_processor()
     config = settled(config)
-    threads = set_threads(config.hardware.threads)  # a wrong number is found before a folder is made
+    threads = set_threads(config.hardware.threads)  # raises ConfigError before a folder is made
     folder = RunFolder(config.run_dir)
     with folder.locked():
         if config.force:
-            config.dataset.build()  # before anything is deleted: the data may be gone
+            config.dataset.build()  # the data may be missing, which must be found before anything is deleted
             folder.clear()
         if folder.is_finished():
             _check_same_data(config, folder)
@@ -51,7 +48,7 @@ def run(config: RunConfig) -> Path:
             folder.write_summary(summary)
             training.go()
         except ConfigError:
-            raise  # a mistake on the command line is no result; what the folder says stays
+            raise  # a mistake on the command line is not a result, so the folder is not changed
         except KeyboardInterrupt:
             folder.write_summary({**summary, "status": "interrupted"})
             raise
@@ -68,34 +65,38 @@ def run(config: RunConfig) -> Path:
 
 
 def _check_same_data(config: RunConfig, folder: RunFolder, checksum: str | None = None) -> None:
-    """Raise RunnerError when the folder's run saw other data than the configuration names now."""
+    """Raise RunnerError if the run of the folder was trained on other data than the configuration names now."""
     before = folder.provenance().get("data_checksum")
     if checksum is None and config.dataset.kind == "synthetic_xc":
-        return  # its settings are its content, and making it anew can take long
+        return  # its settings determine its content, and generating it again can take long
     try:
         now = checksum or config.dataset.build().checksum
     except (ConfigError, DataError):
-        return  # a finished run stays finished when its data are deleted
+        return  # a finished run stays finished even if its data were deleted
     if before is not None and before != now:
         raise RunnerError(f"the data changed since {folder.path} was made; force=true starts it again")
 
 
 def load_trained(config: RunConfig, folder: RunFolder) -> tuple[ClassNetwork, Task, int]:
-    """Return the network as a run left it, at its end or at its last checkpoint, its task, and the last step.
+    """Return the network that a run left, its task, and the step of its weights.
 
-    Raises RunnerError when the weights were not kept or the data are not those the run saw.
+    The weights are those of the end of the run or, before it, of the last checkpoint. Raises RunnerError if the weights
+    were not kept or the data have changed since the run.
     """
     data = config.dataset.build()
     _check_same_data(config, folder, data.checksum)
     kept = folder.load_weights()
     if kept is None:
-        raise RunnerError(f"{folder.path} keeps no weights; force=true keep_weights=true makes the run again")
+        raise RunnerError(
+            f"{folder.path} has no weights, because they were not kept; run its command again with force=true"
+            " keep_weights=true"
+        )
     config = settled(config)
     task = task_of(config, data)
     network: ClassNetwork = Network.of(config, task.build_head(), num_features=task.num_features)
     network.load_final_weights(kept.arrays)
     if kept.progress is not None:
-        # Rows of a checkpoint may lag behind by steps of its epoch's learning rate; final weights do not.
+        # Rows of a checkpoint may lag behind by some steps of its epoch's learning rate; final weights do not.
         progress = Progress.of(kept.progress, str(folder.path))
         network.set_lr(Schedule.of(config, task.training.steps_per_epoch).rate(progress))
         network.read_all(kept.step + 1)

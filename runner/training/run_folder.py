@@ -1,14 +1,14 @@
-"""The run folder: everything one run leaves behind, written so that a kill at any moment loses nothing.
+"""Read and write a run folder: all results of one run, written so that a kill at any moment loses nothing.
 
 <results_dir>/runs/<run_id>/
     config.yaml       the resolved settings
     provenance.json   commit, command, versions, threads, machine, data checksum
-    metrics.jsonl     observations, one JSON object a line
-    summary.json      status and final numbers; replaced atomically
-    checkpoint/       step-<n>/ with arrays and state.json; renamed into place when whole
-    best/             weights of the best validation so far; gone when the run is finished
-    weights/          of a finished run, where they were to be kept: arrays and state.json
-    diagnostics*/     what ``python -m runner.diagnose`` made of them
+    metrics.jsonl     observations, one JSON object per line
+    summary.json      status and final numbers; it is replaced atomically
+    checkpoint/       step-<n>/ with arrays and state.json, renamed to this name when it is complete
+    best/             weights of the best validation so far; deleted at the end of the run
+    weights/          final weights, if they are kept: arrays and state.json
+    diagnostics*/     results of ``python -m runner.diagnose``
 """
 
 import fcntl
@@ -38,7 +38,7 @@ from runner.settings import RunConfig
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a file so that a reader sees the old text or the new, never a part."""
+    """Replace a file so that a reader sees the old text or the new one, never a part."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(handle, "w") as file:
         file.write(text)
@@ -49,21 +49,21 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def _sync(path: Path) -> None:
-    """fsync a file or the entries of a folder."""
+    """Flush a file, or the entries of a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     os.fsync(handle)
     os.close(handle)
 
 
 def _save_arrays(target: Path, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
-    """Write a folder of arrays and state.json beside ``target``, which must not exist, and rename it when whole."""
+    """Write arrays and state.json to a temporary folder and rename it to ``target``, which must not exist."""
     partial = target.parent / f".{target.name}-partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     for name, array in arrays.items():
         np.save(partial / f"{name}.npy", array)
     (partial / "state.json").write_text(json.dumps(state))
-    # Data must be on disk before the name that promises it is.
+    # The data must be on the disk before the folder has its final name.
     for file in partial.iterdir():
         _sync(file)
     os.rename(partial, target)
@@ -76,7 +76,7 @@ def _load_arrays(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The file's object, or None when it is not there."""
+    """Return the object in a JSON file, or None if there is no such file."""
     try:
         return json.loads(path.read_text())
     except FileNotFoundError:
@@ -85,7 +85,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptWeights:
-    """Weights as of the end of ``step``. ``progress``: of the run then, where they are a checkpoint's."""
+    """Hold the weights of a run after ``step``. ``progress``: the run's progress if they come from a checkpoint."""
 
     arrays: dict[str, np.ndarray]
     step: int
@@ -93,7 +93,7 @@ class KeptWeights:
 
 
 class RunFolder:
-    """Reads and writes one run's files; holds its lock while a run is in progress."""
+    """Read and write the files of one run; hold its lock while the run is in progress."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -106,7 +106,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder for this process; RunLocked when another process has it."""
+        """Lock the folder for this process. Raises RunLocked if another process holds the lock."""
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / ".lock", "w") as lock:
             try:
@@ -116,20 +116,23 @@ class RunFolder:
             yield
 
     def summary(self) -> dict[str, Any] | None:
+        """Return summary.json, or None if there is none."""
         return read_json(self.path / "summary.json")
 
     def provenance(self) -> dict[str, Any]:
+        """Return provenance.json, or an empty dict if there is none."""
         return read_json(self.path / "provenance.json") or {}
 
     def is_finished(self) -> bool:
+        """Return whether the run is finished."""
         return (self.summary() or {}).get("status") == "finished"
 
     def start(self, config: RunConfig) -> None:
-        """Write config.yaml for a run about to start or resume."""
+        """Write config.yaml of a run that starts or resumes."""
         write_atomically(self.path / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
 
     def clear(self) -> None:
-        """Forget an earlier run of the same configuration."""
+        """Delete the results of an earlier run of the same configuration."""
         for name in ("summary.json", "metrics.jsonl", "provenance.json"):
             (self.path / name).unlink(missing_ok=True)
         self.drop_checkpoint()
@@ -137,10 +140,11 @@ class RunFolder:
             shutil.rmtree(folder, ignore_errors=True)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Replace summary.json."""
         write_atomically(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
 
     def write_provenance(self, provenance: Mapping[str, Any], *, resumed: bool) -> None:
-        """Replace provenance.json; when a run resumes, what it said of earlier attempts is kept in a list."""
+        """Replace provenance.json; if the run resumes, earlier attempts are kept in the list ``earlier_attempts``."""
         if resumed and (before := self.provenance()):
             earlier = before.pop("earlier_attempts", [])
             provenance = {**provenance, "earlier_attempts": [*earlier, before]}
@@ -154,6 +158,7 @@ class RunFolder:
             file.write(json.dumps(record) + "\n")
 
     def observations(self) -> list[dict[str, Any]]:
+        """Return all observations of metrics.jsonl in their order."""
         if not self.metrics_path.exists():
             return []
         return [json.loads(line) for line in self.metrics_path.read_text().splitlines()]
@@ -161,7 +166,7 @@ class RunFolder:
     # ------------------------------------------------------------ checkpoints
 
     def save_checkpoint(self, step: int, arrays: Mapping[str, np.ndarray], progress: Mapping[str, Any]) -> None:
-        """Write a whole checkpoint beside the old one, rename it into place, then drop the old one."""
+        """Write a complete new checkpoint, then delete the old one."""
         target = self._checkpoints / f"step-{step:09d}"
         if target.exists():
             return
@@ -172,7 +177,7 @@ class RunFolder:
                 shutil.rmtree(old, ignore_errors=True)
 
     def load_checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-        """Return arrays and progress of the newest whole checkpoint; observations made after it are dropped."""
+        """Return arrays and progress of the newest complete checkpoint, or None; delete observations made after it."""
         found = sorted(self._checkpoints.glob("step-*/state.json"))
         if not found:
             return None
@@ -182,12 +187,12 @@ class RunFolder:
         return arrays, state.get("progress", {})
 
     def save_weights(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Keep the final weights; those of an earlier attempt at finishing are replaced."""
+        """Write the final weights; those of an earlier attempt to finish are replaced."""
         shutil.rmtree(self._weights, ignore_errors=True)
         _save_arrays(self._weights, arrays, {"step": step})
 
     def load_weights(self) -> KeptWeights | None:
-        """Return the final weights, those of the newest checkpoint before the end, or None."""
+        """Return the final weights or, before the end of the run, those of the newest checkpoint; None without any."""
         folders = [self._weights] if self.has_weights else sorted(self._checkpoints.glob("step-*"))
         if not any((folder / "state.json").exists() for folder in folders):
             return None
@@ -195,31 +200,34 @@ class RunFolder:
         return KeptWeights(arrays=arrays, step=int(state["step"]), progress=state.get("progress"))
 
     def save_best(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Keep these weights in place of those that were the best before."""
+        """Replace the weights of the best validation so far."""
         shutil.rmtree(self._best, ignore_errors=True)
         _save_arrays(self._best, arrays, {"step": step})
 
     def load_best(self) -> dict[str, np.ndarray]:
-        """The weights that ``save_best`` kept last."""
+        """Return the weights that ``save_best`` wrote last."""
         return _load_arrays(self._best)[0]
 
     def drop_best(self) -> None:
+        """Delete the weights of the best validation."""
         shutil.rmtree(self._best, ignore_errors=True)
 
     @property
     def has_weights(self) -> bool:
+        """Tell whether the final weights were kept."""
         return (self._weights / "state.json").exists()
 
     def diagnostics_path(self, name: str = "") -> Path:
-        """Where ``python -m runner.diagnose --name NAME`` writes."""
+        """Return the folder that ``python -m runner.diagnose --name NAME`` writes to."""
         return self.path / (f"diagnostics-{name}" if name else "diagnostics")
 
     @property
     def has_checkpoint(self) -> bool:
+        """Tell whether there is a complete checkpoint."""
         return any(self._checkpoints.glob("step-*/state.json"))
 
     def drop_checkpoint(self) -> None:
-        """Delete all checkpoints; renamed first, so that a kill half-way leaves none that looks whole."""
+        """Delete all checkpoints; they are renamed first, so that a kill half-way leaves none that looks complete."""
         doomed = self.path / ".checkpoint-deleted"
         shutil.rmtree(doomed, ignore_errors=True)
         if self._checkpoints.exists():
@@ -228,23 +236,28 @@ class RunFolder:
 
 
 def run_with_weights(path: Path) -> RunFolder:
-    """The folder, if it is one of a run that has a checkpoint or, finished, kept its weights; RunnerError if not."""
+    """Return the folder of a run that has its weights: final ones that were kept, or those of a checkpoint.
+
+    Raises RunnerError if ``path`` is no run folder or holds no weights.
+    """
     folder = RunFolder(path.expanduser().absolute())
     summary = folder.summary() if folder.path.is_dir() else None
     if summary is None:
-        raise RunnerError(f"{path} is no run folder: it has no summary.json; 'python -m runner' prints the one it made")
+        raise RunnerError(
+            f"{path} is not a run folder: it has no summary.json; give the path that 'python -m runner' printed"
+        )
     if not (folder.is_finished() or folder.has_checkpoint):
-        raise RunnerError(f"{path}: the run is '{summary['status']}' and left no checkpoint; give its command again")
+        raise RunnerError(f"{path}: the run is '{summary['status']}' and left no checkpoint; run its command again")
     if not (folder.has_weights or folder.has_checkpoint):
         raise RunnerError(
-            f"{path}: the run's weights were not kept (they are if they take at most 64 MB); "
-            "give its command again with force=true keep_weights=true"
+            f"{path}: the run's weights were not kept (by default only up to 64 MB are); "
+            "run its command again with force=true keep_weights=true"
         )
     return folder
 
 
 def config_of(folder: RunFolder) -> RunConfig:
-    """The configuration that a run folder was made by."""
+    """Return the configuration of a run, read from its folder."""
     return to_run_config(yaml.safe_load((folder.path / "config.yaml").read_text()))
 
 
@@ -279,7 +292,10 @@ def _gpu_name() -> str | None:
 
 
 def provenance(config: RunConfig, threads: int, data_checksum: str) -> dict[str, Any]:
-    """Where the numbers come from. ``patch`` is the hash of uncommitted changes, null when there are none."""
+    """Return what produced the numbers of a run: commit, command, versions, machine and data.
+
+    ``patch`` is the hash of uncommitted changes, None if there are none.
+    """
     patch = _git("diff", "HEAD")
     packages = ("torch", "numpy", "numba", "hydra-core", "omegaconf", "scikit-learn")
     return {

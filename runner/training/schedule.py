@@ -1,4 +1,4 @@
-"""The learning rate of every epoch: linear decay from the configuration, annealing by validation."""
+"""Compute the learning rate of every epoch: linear decay, and annealing by validation."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """When an epoch ends, and at which learning rate the next one trains.
+    """Say at which learning rate each epoch trains, and when training stops early.
 
-    ``initial``: rate of the first epoch. ``decay``: final rate as a fraction of the initial one, reached linearly over
-    ``epochs``; None: it stays. ``anneal``: factor of the rate after an epoch without improvement; None: it stays.
-    ``patience``: epochs without improvement after which training stops; None: never.
+    ``initial``: rate of the first epoch.
+    ``decay``: final rate as a fraction of the initial one, reached linearly over ``epochs``; None: no decay.
+    ``anneal``: factor of the rate after every epoch in which validation did not improve; None: no change.
+    ``patience``: training stops after this many epochs in a row without improvement; None: it never stops early.
     """
 
     initial: float
@@ -27,7 +28,7 @@ class Schedule:
 
     @classmethod
     def of(cls, config: "RunConfig", steps_per_epoch: int) -> "Schedule":
-        """The schedule of a run's configuration."""
+        """Return the schedule of a run's configuration."""
         training = config.training
         return cls(
             initial=config.optimizer.lr,
@@ -39,26 +40,26 @@ class Schedule:
         )
 
     def rate(self, progress: Progress) -> float:
-        """Learning rate of the step after ``progress``."""
+        """Return the learning rate of the next step."""
         epoch, share = progress.step // self.steps_per_epoch, 1.0
         if self.decay is not None:
             share -= (1 - self.decay) * min(1.0, epoch / max(1, self.epochs - 1))
         return self.initial * progress.lr_factor * share
 
     def end_epoch(self, progress: Progress) -> None:
-        """Lower the learning rate if validation did not improve in the epoch that ends here."""
+        """Lower the learning rate if validation did not improve in the epoch that has just ended."""
         if self.anneal is not None and self._epochs_without_improvement(progress) > 0:
             progress.lr_factor *= self.anneal
 
     def is_out_of_patience(self, progress: Progress) -> bool:
-        """Whether validation has not improved for so many whole epochs that training stops."""
+        """Return whether training must stop because validation has not improved for ``patience`` whole epochs."""
         at_end_of_epoch = progress.step % self.steps_per_epoch == 0
         if self.patience is None or not at_end_of_epoch:
             return False
         return self._epochs_without_improvement(progress) >= self.patience
 
     def _epochs_without_improvement(self, progress: Progress) -> int:
-        """Whole epochs since the one in which validation was best."""
+        """Return the number of whole epochs since the one in which validation was best."""
         if progress.best_step == 0:
             return 0
         return progress.step // self.steps_per_epoch - -(-progress.best_step // self.steps_per_epoch)

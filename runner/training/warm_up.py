@@ -13,7 +13,7 @@ from runner.tasks import rehearsal_of
 
 
 def warm_up(config: RunConfig) -> None:
-    """Train, evaluate and diagnose on throw-away data."""
+    """Train, evaluate and diagnose on throw-away data, so that all kernels are compiled or loaded."""
     task = rehearsal_of(config)
     network = Network.of(task.config, task.build_head(), num_features=task.num_features)
     sampler = config.batch_sampler.build(examples=task.examples, batch_size=task.config.batch_size, seed=config.seed)
@@ -23,7 +23,7 @@ def warm_up(config: RunConfig) -> None:
         network.train_step(task.batch(sampler.draw(step, view)), step, clock)
         sampler.refresh(step, view)
     network.read_all(after)
-    with suppress(Diverged):  # what steps of this size do to throw-away data says nothing
+    with suppress(Diverged):  # divergence on throw-away data says nothing about the run
         task.evaluate_subset(network)
     if not isinstance(network.head, ClassesHead):
         return

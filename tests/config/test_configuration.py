@@ -1,4 +1,4 @@
-"""Every option composes and converts; every mistake is one line that names what is valid."""
+"""Every option composes and converts; every mistake is reported in one line that lists the valid names."""
 
 import contextlib
 import dataclasses
@@ -40,7 +40,7 @@ OPTIONS = [
     for group in GROUPS
     for path in sorted((CONF / group).glob("*.yaml"))
 ]
-# A loss names the sampler it needs, in tests that choose losses.
+# The sampler that a loss needs, for tests that choose losses; other losses take sampler=uniform.
 SAMPLER_FOR = {"full": "full"}
 NEED_EVERY_CLASS = ("nce", "blackout", "partition_estimate")  # these need every class to be drawn now and then
 
@@ -55,7 +55,7 @@ def written_in(group: str, option: str) -> dict[str, Any]:
 
 
 def overrides_for(group: str, option: str) -> list[str]:
-    if group == "loss":  # the sampler sets its customary loss, so the sampler comes first
+    if group == "loss":  # a sampler sets its customary loss, so the loss must come after it
         return [f"sampler={SAMPLER_FOR.get(option, 'uniform')}", f"loss={option}"]
     return [f"{group}={option}"]
 
@@ -109,7 +109,7 @@ def test_every_preset_composes_and_changes_something(preset: str) -> None:
 
 @pytest.fixture(scope="module")
 def sections() -> dict[tuple[str, str], dict[str, Any]]:
-    """The settings of every sampler and of every loss as plain mappings, each composed once."""
+    """Return the settings of every sampler and every loss as plain mappings; each is composed once."""
     of_samplers = {("sampler", name): dataclasses.asdict(compose([f"sampler={name}"]).sampler) for name in SAMPLERS}
     of_losses = {("loss", name): dataclasses.asdict(compose(overrides_for("loss", name)).loss) for name in LOSSES}
     return {**of_samplers, **of_losses}
@@ -180,7 +180,7 @@ def test_integers_pass_for_floats_and_null_where_allowed() -> None:
 
 
 def test_config_file_of_a_run_converts_back() -> None:
-    """config.yaml of a run folder is enough to run it again: same configuration, same run_id."""
+    """The config.yaml of a run folder is enough to run it again: it gives the same configuration and run_id."""
     original = compose(["sampler=lsh_embedding", "sampler.K=5", "seed=3", "max_steps=4"])
     again = to_run_config(yaml.safe_load(yaml.safe_dump(original.as_dict())))
     assert again == original
@@ -210,7 +210,7 @@ def test_run_id_changes_with_what_can_change_a_number(change: str) -> None:
 
 
 def test_sections_that_change_nothing_are_left_out() -> None:
-    """They would change the id of every run there is."""
+    """If they were written, the ids of all existing runs would change."""
     assert not {"diagnostics", "output"} & set(compose(BASE).as_dict())
     normalized = [*BASE, "output.normalize=true"]
     assert compose([*normalized, "output.temperature=0.5"]).run_id != compose(normalized).run_id
@@ -282,7 +282,7 @@ MISTAKES = [
     ("output.temperature=0", "output.temperature must lie in (0, 1e6]", []),
     ("output.temperature=nan", "output.temperature must lie in (0, 1e6]", []),
     ("training.decay=0.1 epochs=1", "training.decay lowers the learning rate from epoch to epoch", ["2"]),
-    ("dataset=text dataset.name=a/b model=lstm", "dataset.name must be of letters, digits", []),
+    ("dataset=text dataset.name=a/b model=lstm", "dataset.name may hold only letters, digits", []),
     ("output.normalise=true", "unknown key 'output.normalise'; did you mean 'normalize'?", ["temperature"]),
     ("evaluation.every_epochs=0", "evaluation.every_epochs must lie in", []),
     ("evaluation.rows=0", "evaluation.rows must be at least 1", []),
@@ -306,10 +306,10 @@ def test_a_home_folder_in_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ConfigError, match="in two pairs of quotes"):
         compose(["dataset=text", "model=lstm", "dataset.path=~/there"])
     config = compose(["dataset=text", "model=lstm", "dataset.path='~/there'"])
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         config.dataset.build()
     (tmp_path / "there").mkdir()
-    with pytest.raises(DataError):  # it looks into it
+    with pytest.raises(DataError):  # the folder is found and is empty
         config.dataset.build()
 
 

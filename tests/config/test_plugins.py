@@ -1,4 +1,4 @@
-"""Registration from outside: what is registered is composed, compiled, trained and resumed like what is built in."""
+"""Classes registered from outside are composed, compiled, trained and resumed like built-in ones."""
 
 import dataclasses
 import json
@@ -48,7 +48,7 @@ from runner.samplers.static import UniformConfig
 
 @dataclass(frozen=True, kw_only=True)
 class EvenConfig(UniformConfig):
-    """Even classes are twice as likely."""
+    """Draw even classes twice as often as odd ones."""
 
     losses = ("nce", "sampled_softmax")
     num_samples: int = 30
@@ -140,7 +140,10 @@ def test_the_example_keeps_its_contract(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_the_example_trains_is_killed_and_resumes(tmp_path: Path) -> None:
-    """kill -9, then the same command in another folder, the plugin named by its path: the bits of a run in one go."""
+    """A run that is killed and resumed ends with the same bits as an uninterrupted run.
+
+    The command is given again in another folder, with the plugin named by its path.
+    """
     (tmp_path / "poisson_sampler.py").write_text(POISSON.read_text())
     words = ["plugins=[./poisson_sampler.py]", "sampler=poisson", "sampler.size=30", *SMALL, "epochs=60"]
     code, out, err = run(*words, "results_dir=whole", cwd=tmp_path)
@@ -187,9 +190,9 @@ def test_a_sweep_over_an_option_from_outside(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_kernels_are_compiled_by_another_process_first(tmp_path: Path) -> None:
-    """Of a module that lies in the current folder only; and again once the module has changed."""
+    """This holds for a module that is only in the current folder, and again after the module has changed."""
     module = tmp_path / "plugin_here.py"
-    module.write_text(f"{POISSON.read_text()}# {tmp_path}\n")  # as no module that was compiled for before
+    module.write_text(f"{POISSON.read_text()}# {tmp_path}\n")  # the path makes it a module that was not compiled before
     words = ["sampler=poisson", *SMALL, "max_steps=1", "force=true"]
     said = []
     for _ in range(2):
@@ -252,7 +255,7 @@ def test_an_installed_package_is_loaded_without_being_named(tmp_path: Path) -> N
     entry.write_text("[runner.plugins]\npoisson = plugin_gone\n")
     code, out, err = run("sampler=uniform", cwd=tmp_path, PYTHONPATH=path)
     assert code == 2
-    assert err.startswith("error: installed plugin 'poisson' (plugin_gone) can not be imported: ")
+    assert err.startswith("error: installed plugin 'poisson' (plugin_gone) cannot be imported: ")
     assert err.count("\n") == 1
 
 
@@ -283,13 +286,13 @@ def test_a_plugin_is_in_the_id_by_its_name_and_in_the_file_by_its_place(tmp_path
 
 
 @pytest.mark.parametrize(("text", "says"), [
-    ("import nowhere_at_all", "can not be imported: No module named 'nowhere_at_all'"),
+    ("import nowhere_at_all", "cannot be imported: No module named 'nowhere_at_all'"),
     ("x = 1 / 0", "failed at plugin_wrong.py:1: ZeroDivisionError: division by zero"),
     ("def f(:", "failed at "),
     ("from runner.registry import register_sampler as r\nr('uniform', object)", "sampler=uniform is taken"),
     ("from runner.registry import register_dataset_kind as r\nr('ptb', object)", "dataset=ptb"),
     ("from runner.registry import register_sampler as r\nr('mine', object)", "must be a subclass of SamplerConfig"),
-    ("from runner.registry import register_sampler as r\nr('a-b', object)", "a name is of letters, digits and '_'"),
+    ("from runner.registry import register_sampler as r\nr('a-b', object)", "a letter followed by letters, digits or"),
     (
         "from runner.samplers import SamplerConfig\nclass C(SamplerConfig):\n    pass\n"
         "from runner.registry import register_sampler as r\nr('mine', C)",
@@ -314,10 +317,10 @@ def test_a_plugin_that_fails_is_one_line(text: str, says: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("override", "says"), [
-    ("plugins=[no_such_plugin]", "plugin 'no_such_plugin' can not be imported: No module named 'no_such_plugin'; name"),
+    ("plugins=[no_such_plugin]", "plugin 'no_such_plugin' cannot be imported: No module named 'no_such_plugin'; name"),
     ("plugins=[./no_such.py]", "no_such.py': there is no such file"),
-    ("plugins=mine", "plugins is a list of modules or files: write plugins=[my_module]"),
-    ("plugins=[1]", "plugins is a list of modules or files"),
+    ("plugins=mine", "plugins must be a list of modules or files: write plugins=[my_module]"),
+    ("plugins=[1]", "plugins must be a list of modules or files"),
     ("plugin=[mine]", "unknown key 'plugin'; did you mean 'plugins'?"),
     ("plugins=[mine", "cannot read 'plugins=[mine'"),
 ])  # fmt: skip

@@ -88,7 +88,7 @@ def test_names_and_plugins_may_stand_anywhere() -> None:
     (["unifrom"], "error: unknown sampler 'unifrom'; did you mean 'uniform'? valid: exact, "),
     ([], "error: name samplers to check, or --all for every one"),
     (["uniform", "--draws", "0"], "error: --draws must be at least 1"),
-    (["uniform", "plugins=[no_such_module]"], "error: plugin 'no_such_module' can not be imported: No module named "),
+    (["uniform", "plugins=[no_such_module]"], "error: plugin 'no_such_module' cannot be imported: No module named "),
     (["uniform", "plugins=no_list"], "error: plugins is a list of modules or files: write plugins=[my_module] or "),
 ])  # fmt: skip
 def test_a_mistake_is_one_line(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

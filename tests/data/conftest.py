@@ -1,4 +1,4 @@
-"""Fixtures of the data tests: prepared data go to a temporary folder, never beside the cards."""
+"""Fixtures of the data tests: prepared data are written to a temporary folder, never beside the cards."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +54,7 @@ layouts:
 
 @pytest.fixture
 def make_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Write datasets/<name>/card.yaml in a card folder of the test's own; returns its folder."""
+    """Return a function that writes <name>/card.yaml to a temporary folder of cards and returns the card's folder."""
     root = tmp_path / "cards"
     monkeypatch.setattr(places, "CARDS_ROOT", root)
 
@@ -70,7 +70,7 @@ def make_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
 @pytest.fixture
 def make_text_card(make_card: Callable[..., Path]) -> Callable[..., Path]:
-    """As make_card, of the family of texts: 5 types, 9 training tokens and 3 test tokens are expected."""
+    """Return the function of make_card for a text, whose card states 5 types, 9 training tokens and 3 test tokens."""
 
     def make(body: str = TEXT_BODY, name: str = "toy") -> Path:
         return make_card(body, name, head=TEXT_CARD)

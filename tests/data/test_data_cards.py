@@ -1,4 +1,4 @@
-"""Cards and conf/dataset: every one valid, and mistakes in them named."""
+"""Every card and every file of conf/dataset is valid, and mistakes in them are named."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from runner.data.places import CARDS_ROOT
 from runner.errors import ConfigError, DataError
 
 CONF = sorted((CARDS_ROOT.parent / "conf" / "dataset").glob("*.yaml"))
-# kinds of data that have dataclasses elsewhere are not this file's business
+# Kinds of data whose dataclasses are registered elsewhere are not tested here.
 CONF_KNOWN = [p for p in CONF if yaml.safe_load(p.read_text()).get("kind") in KINDS]
 NAMES = [
     "amazon670k",
@@ -75,7 +75,7 @@ def test_config_builds_its_dataclass(path: Path) -> None:
     keys = yaml.safe_load(path.read_text())
     config = KINDS[keys["kind"]](**keys)
     assert config.kind == keys["kind"]
-    if keys["kind"] != "card":  # the YAML lists every key, so that a user sees what there is
+    if keys["kind"] != "card":  # the YAML lists every key, so that a user sees all of them
         defaults = KINDS[keys["kind"]]()
         assert config == defaults
         assert keys == dataclasses.asdict(defaults)
@@ -171,7 +171,7 @@ def test_config_mistakes() -> None:
         ConfigError, match=r"dataset\.path: give the folder that holds train.txt, valid.txt and test.txt"
     ):
         TextFilesConfig().build()
-    with pytest.raises(ConfigError, match=r"dataset\.path: /nowhere/at/all is no folder"):
+    with pytest.raises(ConfigError, match=r"dataset\.path: /nowhere/at/all is not a folder"):
         TextFilesConfig(path="/nowhere/at/all").build()
     with pytest.raises(ConfigError, match=r"dataset\.most_types must be null .* or at least 3"):
         TextFilesConfig(most_types=2)

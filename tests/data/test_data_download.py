@@ -1,4 +1,4 @@
-"""Downloads from a local server that stalls, cuts, ignores ranges, lies, and sends web pages."""
+"""Downloads succeed or fail cleanly with a local server that stalls, cuts, ignores ranges, lies, or sends web pages."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Server:
-    """Behaviour by path; `log` holds (path, Range header or None) of every request."""
+    """Answer as the path says; `log` holds (path, Range header or None) of every request."""
 
     def __init__(self) -> None:
         self.log: list[tuple[str, str | None]] = []
@@ -139,7 +139,7 @@ def test_a_later_run_resumes_only_the_same_file(
         assert download(source(server.url("ok")), tmp_path).read_bytes() == CONTENT
         assert server.log == [("ok", expected_range)]
         (tmp_path / "data.zip").unlink()
-    part.write_bytes(b"?" * 1000)  # of another address: not resumed
+    part.write_bytes(b"?" * 1000)  # it belongs to another address, so it is not resumed
     state.write_text('{"url": "http://elsewhere/", "validator": "x"}')
     server.log.clear()
     assert download(source(server.url("ok")), tmp_path).read_bytes() == CONTENT

@@ -1,4 +1,4 @@
-"""Archives that attack, and archives that are fine."""
+"""Malicious archives are refused, and harmless ones are unpacked."""
 
 import io
 import stat

@@ -1,4 +1,4 @@
-"""Preparation end to end: from folders, archives and a server; whole or not at all."""
+"""Preparation works end to end, from folders, archives and a server, and leaves a whole folder or none."""
 
 import gzip
 import json
@@ -139,7 +139,7 @@ def test_split_files(make_card: Callable[..., Path], tmp_path: Path) -> None:
     (mirror / "labels.txt").write_text("a\nb\nc\nd\n")
     manifest = prepare_card("toy", given=mirror)
     dataset = load_card_dataset("toy")
-    assert lists(dataset.train) == TRAIN_ROWS[::-1]  # in the split file's order
+    assert lists(dataset.train) == TRAIN_ROWS[::-1]  # rows have the order of the split file
     assert lists(dataset.test) == TEST_ROWS
     assert (manifest.train.rows_read, manifest.train.rows_dropped, manifest.test.rows_read) == (3, 1, 2)
     assert dataset.label_names() == list("abcd")
@@ -252,7 +252,7 @@ sources:
     assert lists(load_card_dataset("toy").train) == TRAIN_ROWS
     assert sorted(p.name for p in (data_dir / "toy" / "raw").iterdir()) == ["v2.zip", "v2.zip.sha256"]
     assert "recorded sha256" in capsys.readouterr().err
-    prepare_card("toy", force=True)  # the server is gone: the kept archive serves
+    prepare_card("toy", force=True)  # the server is gone, so the kept archive is used
 
 
 KILLED = """
@@ -293,7 +293,7 @@ def test_a_killed_preparation_looks_unfinished_and_is_rerun(
 def test_killed_between_the_two_renames(
     make_card: Callable[..., Path], tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """--force swaps folders by two renames; dying between them must not leave a half state that loads."""
+    """--force swaps folders by two renames; a kill between them must leave no incomplete folder that loads."""
     make_card()
     mirror = write_pair(tmp_path / "m")
     prepare_card("toy", given=mirror)

@@ -1,4 +1,4 @@
-"""Readers: each real layout, a round trip, and a table of bad input with the line each error must name."""
+"""Readers read each real layout, pass a round trip, and name the line of every mistake in a table of bad input."""
 
 import bz2
 import gzip
@@ -25,7 +25,7 @@ Row = tuple[list[int], list[tuple[int, float]]]
 
 
 def read(path: Path, text: TextFormat, **options: bool) -> tuple[list[Row], FileCounts]:
-    """All rows as Python lists."""
+    """Return all rows of a file as Python lists."""
     rows: list[Row] = []
 
     def sink(block: Block) -> None:
@@ -54,7 +54,7 @@ def test_xmc_layout(tmp_path: Path) -> None:
         (
             [1, 3],
             [(2, -1.5), (4, float(np.float32(2.01)))],
-        ),  # sorted; a repeated feature adds, a label counts once
+        ),  # sorted; values of a repeated feature are added, a repeated label counts once
     ]
     assert (counts.num_features, counts.num_classes) == (6, 4)
     assert (counts.rows_read, counts.rows_without_labels, counts.rows_without_features) == (5, 2, 1)
@@ -115,7 +115,7 @@ floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
     ends=st.sampled_from(["\n", "\r\n"]),
 )
 def test_round_trip(tmp_path: Path, rows: list, block: int, text: TextFormat, ends: str) -> None:
-    """What is written is read back exactly (float32), whatever the block size."""
+    """Rows that are written are read back exactly (float32), for every block size."""
     start = text.feature_start
     lines = [
         ",".join(map(str, labels)) + " " + " ".join(f"{i + start}:{v!r}" for i, v in features.items())
@@ -164,9 +164,9 @@ BAD = [
     (XMC, b"1 5 5\n0 1:4e38\n", "line 2: the value is not finite"),
     (XMC, b"1 5 5\n0 1:1e999999999999\n", "line 2: the value is not finite"),
     (XMC, b"1 5 5\n0 1:3e38 1:3e38\n", "line 2: the value is not finite"),
-    (XMC, b"1 5 5\n0 1:\n", "line 2: the value is no number"),
-    (XMC, b"1 5 5\n0 1:1.2.3\n", "line 2: the value is no number"),
-    (XMC, b"1 5 5\n0 1:2e\n", "line 2: the value is no number"),
+    (XMC, b"1 5 5\n0 1:\n", "line 2: the value is not a number"),
+    (XMC, b"1 5 5\n0 1:1.2.3\n", "line 2: the value is not a number"),
+    (XMC, b"1 5 5\n0 1:2e\n", "line 2: the value is not a number"),
     (XMC, b"1 5 5\n0 1\n", "line 2: expected `feature:value`"),
     (XMC, b"1 5 5\n0, 1:1\n", "line 2: expected comma-separated label numbers"),
     (XMC, b"1 5 5\n0;1 1:1\n", "line 2: expected comma-separated label numbers"),
@@ -177,7 +177,7 @@ BAD = [
         r"line 3: expected comma-separated label numbers, found '\\xff\\xfe'",
     ),
     (XMC, b"2 5 5\n0 1:1\n0 \xc3\xa9:1\n", r"line 3: expected `feature:value`, found '\\xc3\\xa9:1'"),
-    (XMC, b"2 5 5\n0 1:1\n0 1:1\x00\n", "line 3: the value is no number"),
+    (XMC, b"2 5 5\n0 1:1\n0 1:1\x00\n", "line 3: the value is not a number"),
     (XMC, b"1 5 5\r0 1:1\r", "line 1: header"),
     (LIBSVM, b"\n\n", "no rows"),
     (LIBSVM, b"0 1:1\n0 0:1\n", r"line 2: feature index outside 1"),
@@ -227,7 +227,7 @@ for layout, name in (("xmc", "a.txt"), ("libsvm", "a.svm"), ("vw", "a.vw")):
 
 
 def test_scanner_stays_inside_its_arrays(tmp_path: Path) -> None:
-    """Compiled with bounds checks: many labels out of order, no spare space, features without colons."""
+    """With bounds checks, nothing fails on many labels out of order, missing spaces, or features without colons."""
     labels = ",".join(map(str, range(99, -1, -1)))
     write(tmp_path / "a.txt", f"2 100 100\n{labels} 3:1 2:1 3:1\n{labels}\n".encode())
     write(tmp_path / "a.svm", f"{labels}\n0:1\n5 1:1\n".encode())
@@ -259,11 +259,11 @@ def test_split_files(tmp_path: Path) -> None:
     assert read_split_lines(path, 0, 3).tolist() == [2, 0]
     assert read_split_lines(path, 1, 3).tolist() == [0, 1]
     for data, column, message in [
-        (b"3 1\n4 2\n", 0, r"line 2: '4' is no line number in 1\.\.3"),
-        (b"0\n", 0, "line 1: '0' is no line number"),
+        (b"3 1\n4 2\n", 0, r"line 2: '4' is not a line number in 1\.\.3"),
+        (b"0\n", 0, "line 1: '0' is not a line number"),
         (b"1\n1\n", 0, "names a line twice"),
-        (b"1\n", 1, "line 1: 1 columns, column 2 is wanted"),
-        (b"1\nx\xff\n", 0, "line 2: .* is no line number"),
+        (b"1\n", 1, "line 1: 1 columns, but column 2 is needed"),
+        (b"1\nx\xff\n", 0, "line 2: .* is not a line number"),
         (b"", 0, "empty"),
     ]:
         with pytest.raises(DataError, match=message):

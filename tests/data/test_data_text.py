@@ -1,4 +1,4 @@
-"""Texts: words to ids by the stated rule, cards, own files, first lines, Python's help topics."""
+"""Texts become ids by the stated rule: texts of cards, a user's own files, first lines, Python's help topics."""
 
 import bz2
 import gzip
@@ -29,7 +29,7 @@ from runner.data.words import choose_vocabulary
 from runner.errors import DataError, DataNotPrepared
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-MIRROR = os.environ.get("DATA_MIRROR")  # read before the fixtures hide it
+MIRROR = os.environ.get("DATA_MIRROR")  # read here, because the fixtures remove it
 
 TEXTS = {"train": "b a b\na b <unk>\n", "valid": "a c\n", "test": "b d\n"}
 # frequencies: b 3; <eos> 2, a 2; <unk> 1. Ties in byte order: <eos> before a.
@@ -49,7 +49,7 @@ def streams(dataset: TextDataset) -> dict[str, list[int]]:
 
 
 def read_back(dataset: TextDataset) -> dict[str, str]:
-    """The text that a dataset's ids stand for."""
+    """Return the text of each split that the ids stand for."""
     words = dataset.vocabulary
     return {split: " ".join(words[i] for i in ids) for split, ids in streams(dataset).items()}
 
@@ -100,7 +100,7 @@ def test_vocabulary_is_by_frequency_then_bytes() -> None:
 def test_most_types(tmp_path: Path) -> None:
     path = str(write_texts(tmp_path / "mine", {"train": "b a b a b c\n<unk> d\n"}))
     dataset = TextFilesConfig(path=path, most_types=4).build()
-    assert dataset.vocabulary == ("<unk>", "b", "<eos>", "a")  # <unk> once itself, for c and for d: 3, as b
+    assert dataset.vocabulary == ("<unk>", "b", "<eos>", "a")  # <unk> is itself, c and d: 3 in all, as b
     assert read_back(dataset)["train"] == "b a b a b <unk> <eos> <unk> <unk> <eos>"
     assert TextFilesConfig(path=path).build().num_classes == 6, "another setting is another preparation"
     assert TextFilesConfig(path=path, most_types=1000).build().num_classes == 6
@@ -110,7 +110,7 @@ def test_most_types(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("a\r\nb\r\n", "a <eos> b <eos>"),
-        ("a\n\n b\tc \n", "a <eos> <eos> b c <eos>"),  # a blank line's end is one like any other
+        ("a\n\n b\tc \n", "a <eos> <eos> b c <eos>"),  # the end of a blank line counts too
         ("a b", "a b <eos>"),  # so is the end of a last line without LF
         ("a b ", "a b <eos>"),
         ("\ufeffa\n", "a <eos>"),  # byte-order mark
@@ -134,7 +134,7 @@ def test_what_a_word_is(tmp_path: Path, text: str, words: str) -> None:
 def test_any_text_by_plain_python(
     tmp_path: Path, data_dir: Path, lines: list[list[str]], block: int, most_types: int | None
 ) -> None:
-    """Whatever the block size: the same words as str.split gives, ids by decreasing frequency."""
+    """For every block size, words are those of str.split, and ids are sorted by decreasing frequency."""
     words = [word for line in lines for word in [*line, EOS]]
     text = "".join(" ".join(line) + "\n" for line in lines)
     folder = tmp_path / hashlib.sha256(text.encode()).hexdigest()
@@ -262,7 +262,7 @@ def test_card_checks_counts_and_checksums(make_text_card: Callable[..., Path], t
     with pytest.raises(DataError, match=r"train\.txt: 6 types, but toy has 5; another text\?"):
         prepare_card("toy", given=mirror, force=True)
     assert isinstance(load_card_dataset("toy"), TextDataset), "what was prepared stays"
-    # A file that is published by itself is checked wherever it lies, in an archive of any name too.
+    # A file with a published checksum is checked wherever it lies, even in an archive of any name.
     right = hashlib.md5(TRAIN.encode()).hexdigest()
     for wanted, message in ((right, None), ("0" * 32, r"train\.txt: wrong md5")):
         make_text_card(
@@ -316,7 +316,7 @@ layouts:
 def test_one_line_cut_by_characters(
     make_text_card: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    """As text8: no sentences, rare words replaced, a word that lies across a cut falls in two."""
+    """As in text8, there are no sentences, rare words are replaced, and a cut within a word makes two words."""
     monkeypatch.setattr(readers, "BLOCK_BYTES", block)
     make_text_card(CUTS)
     (tmp_path / "text8").write_text(" b a b a b a c d efgh a b d c")
@@ -358,7 +358,7 @@ def test_first_lines_of_another_text(
     assert [manifest.train.outside, manifest.valid.outside, manifest.test.outside] == [0, 1, 1]
     assert manifest.variant == "toy-first-lines"
     make_text_card(DERIVED.replace("test_lines: 2", "test_lines: 4"), name="little")
-    with pytest.raises(DataError, match="toy: test has 3 lines, 4 are wanted"):
+    with pytest.raises(DataError, match="toy: test has 3 lines, but 4 are needed"):
         prepare_card("little", force=True)
 
 
@@ -437,7 +437,7 @@ def test_a_model_of_rows_refuses_text_before_anything_is_made(tmp_path: Path) ->
     done = run("-m", "runner", "dataset=ptb", f"results_dir={tmp_path / 'results'}")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("error: dataset=ptb is of text and model=mlp reads rows; models that read text: ")
+    assert done.stderr.startswith("error: dataset=ptb holds text, but model=mlp reads rows; models that read text: ")
     assert not (tmp_path / "results").exists()
 
 

@@ -1,4 +1,4 @@
-"""The rule that makes Amazon-Uniform, on small data where the answer is known."""
+"""The rule of Amazon-Uniform gives the known answers on small data."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,12 +22,12 @@ def test_choose_classes_by_frequency_then_id() -> None:
     labels = np.array([5, 5, 5, 1, 1, 2, 2, 4, 4, 0], np.int32)
     ids, cap = choose_classes(labels, 6, 3)
     assert (ids.tolist(), cap) == ([1, 2, 5], 2)  # 4 ties with 1 and 2, the smaller ids win
-    with pytest.raises(DataError, match="only 5 classes have training rows, 6 are wanted"):
+    with pytest.raises(DataError, match="only 5 classes have training rows, but 6 are needed"):
         choose_classes(labels, 6, 6)
 
 
 def test_thin_is_uniform_over_a_class() -> None:
-    """Each of a class's 8 pairs survives a cap of 2 in a quarter of the seeds. False alarm < 1e-5."""
+    """With a cap of 2, each of a class's 8 pairs is kept for a quarter of the seeds. False alarm < 1e-5."""
     labels = np.array([0, 1] * 8 + [2], np.int32)
     new_ids = np.array([0, 1, -1], np.int32)
     survived = np.zeros(len(labels))
@@ -43,7 +43,7 @@ def test_thin_is_uniform_over_a_class() -> None:
 
 @pytest.fixture
 def derived(make_card: Callable[..., Path], tmp_path: Path) -> XmcDataset:
-    """A skewed base of 40 classes and the set derived from its 10 most frequent."""
+    """Prepare a skewed base of 40 classes and the set that is derived from its 10 most frequent classes."""
     rng = np.random.default_rng(3)
     card = make_card(BASE_BODY, name="base") / "card.yaml"
     card.write_text(card.read_text().replace("num_classes: 4", "num_classes: 40"))

@@ -1,4 +1,4 @@
-"""The two embedded sets: prepared on first use, with the counts their card states."""
+"""The two embedded sets are prepared on first use and have the counts that their cards state."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from runner.data.store import read_manifest
 
 
 def check_rows(rows: LabelledRows, num_features: int, num_classes: int) -> None:
-    """Every row sorted, unique and in range, at least one label, unit length."""
+    """Check that every row is sorted, unique and in range, and has a label and unit length."""
     assert rows.indices.min() >= 0
     assert rows.indices.max() < num_features
     assert rows.labels.min() >= 0

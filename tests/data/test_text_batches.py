@@ -1,4 +1,4 @@
-"""Windows of a token stream: every target where it belongs, none twice, the same batches for the same arguments."""
+"""Windows of a token stream hold every target once, in its place, and the same arguments give the same batches."""
 
 import itertools
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ shapes = st.tuples(st.integers(2, 300), st.integers(1, 9), st.integers(1, 11))
 
 
 def stream(size: int) -> np.ndarray:
-    """Token i of the text is i, so a token says where it comes from."""
+    """Return a text whose token i is i, so that a token tells its place."""
     tokens = np.arange(size, dtype=np.int32)
     tokens.flags.writeable = False
     return tokens
@@ -27,7 +27,7 @@ def stream(size: int) -> np.ndarray:
 def epoch_batches(
     tokens_n: np.ndarray, batch_size: int, length: int, cut: Cut, *, seed: int, epoch: int, first: int = 0
 ) -> Iterator[TextBatch]:
-    """The training batches of an epoch (0-based) from the ``first`` on."""
+    """Return the training batches of an epoch (0-based), beginning with number ``first``."""
     windows = Windows(tokens_n=tokens_n, batch_size=batch_size, length=length, cut=cut)
     sampler = EpochConfig().build(examples=windows.examples, batch_size=batch_size, seed=seed)
     steps = steps_per_epoch(windows.examples.count, batch_size)
@@ -163,7 +163,7 @@ def test_mistakes() -> None:
         ((100, 5, 5, "stream"), "must be one of contiguous, chunked"),
         (
             (100, 20, 5, "contiguous"),
-            "batch_size=20 windows of 5 tokens take 101 tokens of training text and there are 100",
+            "batch_size=20 windows of 5 tokens need 101 tokens of training text, but there are 100",
         ),
     ]:
         with pytest.raises(ConfigError, match=message):

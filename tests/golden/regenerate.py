@@ -1,4 +1,4 @@
-"""Write tests/golden/loss_curves.json and metrics.json anew: ``python tests/golden/regenerate.py``."""
+"""Compute and write tests/golden/loss_curves.json and metrics.json: ``python tests/golden/regenerate.py``."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from runner.training.run import run
 CURVES = Path(__file__).with_name("loss_curves.json")
 METRICS = Path(__file__).with_name("metrics.json")
 STEPS = 20
-# Every setting that a default might change is written out: curves follow the code, not the defaults.
+# Every setting with a default is written out, so that the curves depend on the code and not on the defaults.
 ADAM = [
     "optimizer=adam", "optimizer.lr=0.01", "optimizer.beta1=0.9", "optimizer.beta2=0.999", "optimizer.epsilon=1e-8",
     "optimizer.rows=catch_up", "seed=1",
@@ -56,7 +56,7 @@ _LEARN = [
     *_MIDX, "sampler.within=uniform", "sampler.learn_assignment=hard", "sampler.learn_classes=100",
     "sampler.learn_steps=5", "sampler.learn_lr=0.01",
 ]  # fmt: skip
-# One curve for every sampler; test_loss_curves.py fails where one is missing.
+# There is one curve for every sampler; test_loss_curves.py fails if one is missing.
 SAMPLERS: dict[str, list[str]] = {
     "full": ["sampler=full", "loss=full"],
     "uniform": ["sampler=uniform", *_STATIC],
@@ -89,7 +89,7 @@ SAMPLERS: dict[str, list[str]] = {
     "midx_learn_pq": ["sampler=midx_learn_pq", *_LEARN],
     "midx_learn_rq": ["sampler=midx_learn_rq", *_LEARN, "sampler.beam=4"],
 }  # fmt: skip
-# A sampler that is not listed has its first case of the contract.
+# A sampler that is not listed above has the settings of its first contract case.
 for _name in set(samplers.SAMPLERS) - set(SAMPLERS):
     SAMPLERS[_name] = [f"sampler={_name}", *small_options(_name)]
 _UNIFORM = ["sampler=uniform", "sampler.num_samples=60", "sampler.shared=true", "sampler.unique=true"]
@@ -118,7 +118,7 @@ CASES: dict[str, list[str]] = {
         "output.bias=false",
     ],
 }  # fmt: skip
-# Whole runs through the entry of a run: what the summary says at the end.
+# These are whole runs by runner.training.run; recorded are the metrics of their summaries.
 RUNS: dict[str, list[str]] = {
     "classification": [*ROWS, *SAMPLERS["lsh_label"], "epochs=6", "evaluation.every_epochs=0.5", "evaluation.rows=50"],
     "language": [*LSTM, *_UNIFORM, *SOFTMAX, "epochs=2", "evaluation.every_epochs=1", "training.decay=0.5"],
@@ -126,7 +126,7 @@ RUNS: dict[str, list[str]] = {
 
 
 def write_text(folder: Path) -> None:
-    """Train, validation and test text over 60 words in which a word tells much of the next."""
+    """Write train, validation and test texts over 60 words, in which a word says much about the next one."""
     for split, words, seed in (("train", 900, 0), ("valid", 150, 1), ("test", 150, 2)):
         word, line, lines = 0, [], []
         state = 12345 + seed
@@ -141,13 +141,13 @@ def write_text(folder: Path) -> None:
 
 
 def composed(overrides: list[str], folder: Path) -> Any:
-    """The configuration of a case; texts are in ``folder``."""
+    """Return the configuration of a case; texts are in ``folder``."""
     at = [f"dataset.path={folder}"] if "dataset=text" in overrides else []
     return compose([*overrides, *at])
 
 
 def curve(name: str, folder: Path) -> list[float]:
-    """Loss of each of the first steps."""
+    """Return the loss of each of the first steps of a case."""
     config = composed(CASES[name], folder)
     task = task_of(config, config.dataset.build())
     network = Network.of(config, task.build_head(), num_features=task.num_features)
@@ -157,7 +157,7 @@ def curve(name: str, folder: Path) -> list[float]:
 
 
 def metrics(name: str, folder: Path) -> dict[str, Any]:
-    """Metrics of a whole run at its end."""
+    """Return the metrics at the end of a whole run."""
     path = run(composed([*RUNS[name], f"results_dir={folder / 'results'}", "hardware.threads=1"], folder))
     found: dict[str, Any] = json.loads((path / "summary.json").read_text())["metrics"]
     return found

@@ -1,7 +1,7 @@
-"""Loss curves and metrics that must not change unless somebody means them to.
+"""Loss curves and metrics must not change unless that is intended.
 
-``python tests/golden/regenerate.py`` writes them anew; review the difference like code. The tolerance of 1e-4
-allows for linear algebra that differs between machines.
+``python tests/golden/regenerate.py`` writes them again; review the difference like code. The tolerance of 1e-4 allows
+for linear algebra that differs between machines.
 """
 
 import json
@@ -28,7 +28,7 @@ def test_loss_curve(name: str, own_data_dir: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(RUNS))
 def test_metrics_of_a_whole_run(name: str, own_data_dir: Path, tmp_path: Path) -> None:
-    """One of the 50 test rows may rank another way on another machine."""
+    """The tolerance allows for one of the 50 test rows being ranked differently on another machine."""
     write_text(tmp_path)
     expected = json.loads(METRICS.read_text())[name]
     assert metrics(name, tmp_path) == pytest.approx(expected, rel=1e-3, abs=0.021)

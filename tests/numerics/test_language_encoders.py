@@ -306,14 +306,14 @@ def test_without_a_gpu_the_run_says_so_and_goes_on(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for arguments, why in (
-        (["dataset=python_topics", "model=lstm"], "there is none that torch can use"),
-        (["dataset=wordnet_hypernym"], "model=mlp has no part that runs on one"),
+        (["dataset=python_topics", "model=lstm"], "torch finds no GPU that it can use"),
+        (["dataset=wordnet_hypernym"], "model=mlp has no part that runs on a GPU"),
     ):
         config = compose([*arguments, "hardware=gpu", "hardware.threads=1"])
         assert config.run_id == compose(arguments).run_id
         run_here = settled(config)
         assert (run_here.hardware.name, run_here.hardware.threads) == ("cpu", 1)
-        assert capsys.readouterr().err == f"hardware=gpu: no GPU is used, {why}; the run goes on on the CPU\n"
+        assert capsys.readouterr().err == f"hardware=gpu: no GPU is used, because {why}; the run uses the CPU\n"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     config = compose(["dataset=python_topics", "model=lstm", "hardware=gpu"])
     assert settled(config) == config

@@ -319,7 +319,7 @@ def test_times_full_are_of_the_fastest_full_softmax() -> None:
     [
         (["--texts", "ptbb"], "unknown option 'dataset=ptbb'; did you mean 'ptb'?"),
         (["--texts", "ptb"], "ptb is not prepared: run `python scripts/prepare_dataset.py ptb`"),
-        (["--texts", "delicious"], "dataset=delicious is of rows and model=lstm reads text"),
+        (["--texts", "delicious"], "dataset=delicious holds rows, but model=lstm reads text"),
         (["--texts", "3"], "--texts 3: a number of classes must lie in [16, 2147483647]"),
         (["--texts", "40", "--preset", "smoke"], "--preset smoke: its model reads no text"),
         (["--texts", "40", "--preset", "midx"], "unknown option 'preset=midx'"),

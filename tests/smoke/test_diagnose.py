@@ -289,9 +289,9 @@ def test_folders_that_can_not_be_measured(folder: Path, tmp_path: Path, command:
         assert (code, out, err.count("\n")) == (2, "", 1), err
         return err
 
-    assert "is no run folder: it has no summary.json" in line(tmp_path / "nowhere")
+    assert "is not a run folder: it has no summary.json" in line(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
-    assert "is no run folder" in line(tmp_path)
+    assert "is not a run folder" in line(tmp_path)
     shutil.move(folder / "weights", folder / "moved")
     assert "weights were not kept" in line(folder)
     assert "force=true keep_weights=true" in line(folder)

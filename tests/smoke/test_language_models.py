@@ -265,7 +265,7 @@ def test_resumed_with_the_same_bits(
 @pytest.mark.parametrize("arguments", [["model=mlp", "dataset=ptb"], ["model=lstm", "dataset=wordnet_hypernym"]])
 def test_models_and_data_that_do_not_go_together(arguments: list[str], tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"dataset=\w+ is of \w+ and model=\w+ reads \w+; models that read \w+: \w+, \w+$"
+        ConfigError, match=r"dataset=\w+ holds \w+, but model=\w+ reads \w+; models that read \w+: \w+, \w+$"
     ):
         run(compose([*arguments, f"results_dir={tmp_path}"]))
     assert not list(tmp_path.iterdir())
@@ -273,13 +273,13 @@ def test_models_and_data_that_do_not_go_together(arguments: list[str], tmp_path:
 
 @pytest.mark.parametrize("key", ["anneal=0.5", "patience=3"])
 def test_rows_have_no_validation_set(key: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"goes by a validation set, and dataset=wordnet_hypernym has none"):
+    with pytest.raises(ConfigError, match=r"needs a validation set, but dataset=wordnet_hypernym has none"):
         run(compose([f"training.{key}", f"results_dir={tmp_path}"]))
 
 
 def test_rows_have_no_windows(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match="windows: what dataset=wordnet_hypernym, which is of rows, is trained for has no use"
+        ConfigError, match="windows has no effect on training with dataset=wordnet_hypernym, which holds rows"
     ):
         run(compose(["windows.length=9", f"results_dir={tmp_path}"]))
 
@@ -393,8 +393,8 @@ def test_what_can_not_be_generated_from(
     kept = run(configure("sampler=uniform", "sampler.num_samples=5", "max_steps=2", "loss=absolute_softmax"))
     lost = run(configure("sampler=uniform", "sampler.num_samples=5", "max_steps=1", "keep_weights=false"))
     for arguments, says in [
-        ([kept], "trains the softmax of magnitudes"), ([lost], "weights were not kept"),
-        ([tmp_path], "is no run folder"), ([kept, "--words", "0"], "--words must be at least 1"),
+        ([kept], "trains the softmax of the logits"), ([lost], "weights were not kept"),
+        ([tmp_path], "is not a run folder"), ([kept, "--words", "0"], "--words must be at least 1"),
     ]:  # fmt: skip
         capsys.readouterr()
         monkeypatch.setattr("sys.argv", ["generate", *map(str, arguments)])
