@@ -208,7 +208,7 @@ def test_without_names_costly_tables_are_left_out_and_named(
     options = ["--tables-dir", folder, "--results-dir", results_dir]
     plain = reproduce(*options, "--dry-run")
     assert "3 runs" in plain.stdout
-    assert "not in this plan, run by name only: big" in plain.stdout
+    assert "not in this plan, because they are run by name only: big" in plain.stdout
     named = reproduce("big", *options, "--dry-run")
     assert "3 runs" in named.stdout
     assert "run by name only" not in named.stdout
@@ -231,7 +231,7 @@ def test_tables_that_no_runs_make_are_measured_by_name(write_tables: Callable[..
     assert not results_dir.exists()
     done = reproduce("times", *options)
     assert done.returncode == 2, "the bench's own exit code"
-    assert done.stderr == "error: --draws must be at least 2: one has no deviation\n"
+    assert done.stderr == "error: --draws must be at least 2, because one has no deviation\n"
     assert "did you mean 'times'" in reproduce("tims", *options).stderr
     (folder / "bench" / "times.yaml").write_text("title: Times\nargument: [kernels]\n")
     assert "bench/times.yaml: unknown key 'argument'" in reproduce("times", *options).stderr
