@@ -67,7 +67,7 @@ def require_unique(named: Iterable[Any], key: str) -> None:
     """Raise ConfigError if two of the items have the same ``name``."""
     names = [item.name for item in named]
     repeated = {name for name in names if names.count(name) > 1}
-    require(not repeated, f"{key}: {', '.join(sorted(repeated))} is repeated; remove one")
+    require(not repeated, f"{key}: {', '.join(sorted(repeated))} is given twice; remove one")
 
 
 def require_known(key: str, name: str, names: Iterable[str]) -> None:
