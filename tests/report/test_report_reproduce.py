@@ -1,4 +1,4 @@
-"""From a table file to rendered numbers by real, tiny runs: failures, Ctrl-C, resuming, missing data."""
+"""Tiny real runs lead from a table file to rendered numbers, with failures, Ctrl-C, resuming and missing data."""
 
 import csv
 import json
@@ -177,7 +177,7 @@ def test_estimates_come_from_earlier_runs_of_the_same_method(
     write_run: Callable[..., Path],
     results_dir: Path,
 ) -> None:
-    """A medium run of 4 epochs after a small run at 25 s an epoch: 100 s and the start, no rough guess."""
+    """After a small run at 25 s per epoch, a medium run of 4 epochs takes 100 s and the start; nothing is guessed."""
     runs = planned(toy["convergence"].grid, "small")
     write_run(pick(runs, "full"), [0.5], seconds=25)
     steps = {(s.run.method, s.run.seed): s for s in plan([toy["convergence"]], "medium", results_dir)}

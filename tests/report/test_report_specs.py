@@ -1,4 +1,4 @@
-"""Table files: all of them expand in every profile, say what the paper says, and complain in one line."""
+"""All table files expand in every profile and have the paper's settings; mistakes in them give one-line errors."""
 
 import importlib.util
 from collections.abc import Callable
@@ -102,7 +102,7 @@ def test_figures_cause_no_run_that_the_tables_do_not_make(tmp_path: Path) -> Non
 
 
 def test_overrides_give_the_planned_run(tmp_path: Path) -> None:
-    """What the child process composes is what was planned: seed and a folder with odd characters included."""
+    """The child process composes exactly what was planned, including the seed and a folder with odd characters."""
     odd = tmp_path / "it's a, folder=\\ (1)"
     for run in expand(lns(), "medium", odd)[::20]:
         composed = compose(run.overrides)
@@ -120,7 +120,7 @@ def test_methods_are_the_ones_named(tmp_path: Path) -> None:
 
 
 def test_paper_profile_is_the_papers_setting(tmp_path: Path, published: pd.DataFrame) -> None:
-    """Section 3.3: batch, K, L, DWTA, learning rate; and enough epochs for all that Table 2 prints."""
+    """The settings are those of section 3.3 (batch, K, L, DWTA, learning rate), with all epochs that Table 2 prints."""
     batch_k_l = {"amazon670k": (1024, 6, 400), "wiki325k": (256, 5, 300), "odp": (128, 5, 150)}
     batch_k_l["amazon_uniform"] = (256, 6, 150)
     epochs = published[published["metric"].str.startswith("epoch_to")].groupby("dataset")["value"].max()

@@ -1,4 +1,4 @@
-"""``sampler.products`` and ``sampler.stored_logits`` from the command line to the summary, plan and table."""
+"""``sampler.products`` and ``sampler.stored_logits`` reach summary, plan and table from the command line."""
 
 import json
 import os
