@@ -1,4 +1,4 @@
-# Every target makes .venv first if it is missing; nothing else has to be installed but Python >= 3.11 and make.
+# Every target makes .venv first if it is missing. Only Python >= 3.11 and make have to be installed.
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -13,13 +13,13 @@ CLASSES ?=
 .PHONY: help setup test test-all reproduce data bench lint clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make reproduce TABLE=lns_table2 PROFILE=small|medium|paper"
 	@echo "  make data NAME=amazon670k [FROM=DIR]"
 	@echo "  make bench [CLASSES='131072 670091 6700910']"
 
-setup: $(STAMP) ## create .venv with everything pinned as tested
+setup: $(STAMP) ## create .venv with the package versions that were tested
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
@@ -27,42 +27,43 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-# A worker takes a run of neighbouring tests, so that two workers seldom compile the same kernels at the same time.
+# A worker takes a series of neighbouring tests, so that two workers seldom compile the same kernels at the same time.
 PYTEST := $(PY) -m pytest --numprocesses auto --dist worksteal
 
-test: $(STAMP) ## run the test suite but what is marked slow
+test: $(STAMP) ## run the tests that are not marked slow
 	$(PYTEST) -m "not slow"
 
-test-all: $(STAMP) ## run every test: full cross products and million-draw statistics too
+test-all: $(STAMP) ## run every test, with full cross products and million-draw statistics
 	$(PYTEST)
 
-# Tests of the output layer's kernels, run as on processors with AVX2 and with SSE2 only; `make test` runs them natively.
+# These are tests of the output layer's kernels. test-targets runs them as on processors that have AVX2 at most and SSE2
+# at most; test runs them for this machine's processor.
 TARGETS := haswell generic
 TARGET_TESTS := tests/reference/test_target.py tests/reference/test_products_by_numpy.py \
 	tests/reference/test_full_softmax_by_torch.py tests/reference/test_codewords_by_numpy.py \
 	tests/numerics/test_full_softmax.py tests/numerics/test_kept_gradients.py tests/numerics/test_memory.py \
 	tests/numerics/test_threads.py tests/smoke/test_bench.py::test_output_layer
 .PHONY: test-targets
-test-targets: $(STAMP) ## run the output layer's tests as on older processors
+test-targets: $(STAMP) ## run the output layer's tests as on older processors (AVX2, SSE2)
 	@for cpu in $(TARGETS); do \
 		echo "kernels for $$cpu"; \
 		NUMBA_CPU_NAME=$$cpu $(PY) -m pytest --numprocesses auto $(TARGET_TESTS) || exit 1; \
 	done
 
-reproduce: $(STAMP) ## run what a table needs and render it (TABLE, PROFILE)
+reproduce: $(STAMP) ## make the runs that tables need and render them (TABLE, PROFILE)
 	$(PY) scripts/reproduce.py $(TABLE) --profile $(PROFILE)
 
 data: $(STAMP) ## download and prepare a data set (NAME, FROM)
 	$(PY) scripts/prepare_dataset.py $(NAME) $(if $(FROM),--from $(FROM))
 
-bench: $(STAMP) ## measure the training step of every method, side by side
+bench: $(STAMP) ## measure the training step of every method, side by side (CLASSES)
 	$(PY) scripts/bench.py output_layer $(if $(CLASSES),--classes $(CLASSES))
 
-lint: $(STAMP) ## ruff and mypy
+lint: $(STAMP) ## run ruff and mypy
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-clean: ## remove .venv and caches (runs and prepared data stay)
+clean: ## remove .venv and caches; keep runs and prepared data
 	rm -rf $(VENV) .numba_cache .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,17 +1,17 @@
-"""How far samplers are from the softmax of a run, finished or at its last checkpoint, and what that does to gradients.
+"""Measure how far samplers are from the softmax of a run, and what that does to gradients.
 
 python -m runner.diagnose results/runs/RUN
 python -m runner.diagnose results/runs/RUN --sampler uniform unigram sampler.num_samples=100
 python -m runner.diagnose results/runs/RUN --sampler all --rows 128 --draws 32
 
-Any sampler can be put on the run's final weights, trained with it or not. The one the run used keeps the run's
-settings and the tables it ended with; others have those of conf/sampler and are built anew. Each is measured with the
-run's loss, or with the one of its own file where the run's does not go with it. sampler.KEY=VALUE changes a setting of
-every sampler that has it; loss=NAME, loss.KEY=VALUE and hardware.threads=N can be set too (with --sampler all, a loss
-is for those that it goes with).
+The run may be finished or stopped at a checkpoint. Any sampler can be put on the run's last weights, whether they were
+trained with it or not. The run's own sampler keeps the run's settings and the tables it ended with; other samplers take
+the settings of conf/sampler and are built anew. Each sampler is measured with the run's loss, or with its customary one
+if the run's loss does not go with it. sampler.KEY=VALUE changes a setting of every sampler that has it. loss=NAME,
+loss.KEY=VALUE and hardware.threads=N can be set too; with --sampler all, a loss is used for the samplers it goes with.
 
-Prints a Markdown table and, as its last line, the folder of everything: RUN/diagnostics (with --name NAME,
-RUN/diagnostics-NAME), which is replaced.
+The command prints a Markdown table and, as its last line, the folder with all results: RUN/diagnostics (with --name
+NAME, RUN/diagnostics-NAME). It replaces that folder.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from runner.errors import RunnerError
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     names = sorted(path.stem for path in (CONF / "sampler").glob("*.yaml"))
     front = argparse.ArgumentParser(
         prog="python -m runner.diagnose", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -33,18 +34,18 @@ def parser() -> argparse.ArgumentParser:
     front.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, e.g. sampler.num_samples=100")
     front.add_argument(
         "--sampler", nargs="+", default=[], metavar="NAME",
-        help=f"default: the run's own; all: every one that fits; or of {', '.join(names)}",
+        help=f"default: the run's own; all: every sampler that fits; or some of {', '.join(names)}",
     )  # fmt: skip
-    front.add_argument("--rows", type=int, default=64, help="test rows to measure on; default: 64")
+    front.add_argument("--rows", type=int, default=64, help="number of test rows to measure on; default: 64")
     front.add_argument("--draws", type=int, default=16, help="draws that gradients are averaged over; default: 16")
     front.add_argument("--name", default="", help="results go to RUN/diagnostics-NAME instead of RUN/diagnostics")
     return front
 
 
 def read_arguments(words: Sequence[str] | None = None) -> tuple[Path, Request]:
-    """The run folder and what is asked of it; settings and names of samplers may stand anywhere."""
+    """Return the run folder and the request; settings and names of samplers may come in any order."""
     arguments = parser().parse_intermixed_args(words)
-    # Overrides after --sampler NAME are taken for names by argparse.
+    # argparse takes overrides that follow --sampler NAME for names of samplers.
     request = Request(
         samplers=tuple(word for word in arguments.sampler if "=" not in word),
         overrides=(*arguments.overrides, *(word for word in arguments.sampler if "=" in word)),

@@ -1,16 +1,17 @@
-"""Measure the output layer's training step, or a language model's whole one, side by side.
+"""Measure training steps of the output layer, or whole steps of a language model, with several methods side by side.
 
 python scripts/bench.py output_layer                                   every method at 670,091 classes
-python scripts/bench.py output_layer --classes 131072 670091 6700910   and how it grows
+python scripts/bench.py output_layer --classes 131072 670091 6700910   how its time grows with the classes
 python scripts/bench.py rows --method lsh_embedding                    the row policies of the optimizer
 python scripts/bench.py refresh --classes 670091                       rebuilding hash tables
 python scripts/bench.py sampling --classes 10000 100000 500000         how long drawing takes, and its figure
 python scripts/bench.py sampling --rf-softmax                          RF-softmax Table 2 beside its printed numbers
 python scripts/bench.py kernels                                        RF-softmax Table 1: errors, no times
-python scripts/bench.py language_step --texts ptb                      whole steps of a language model, all samplers
+python scripts/bench.py language_step --texts ptb                      whole steps of a language model by sampler
 python scripts/bench.py language_step --lsh-softmax                    LSH Softmax Table 2 beside its printed speed-ups
 
-Each writes results/bench/<what>.json and the same as Markdown beside it. Nothing else should run on the machine.
+Each command writes results/bench/<what>.json and the same report as Markdown beside it. Nothing else should run on the
+machine.
 """
 
 import argparse
@@ -26,6 +27,7 @@ _QUIET = 0.5  # load average above which timings are doubtful
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, one subcommand for each kind of measurement."""
     from runner.bench.methods import ALL_METHODS, LANGUAGE_METHODS, METHODS, SAMPLERS
 
     every = argparse.ArgumentParser(add_help=False)
@@ -39,65 +41,70 @@ def parser() -> argparse.ArgumentParser:
     steps.add_argument("--batch", type=int, default=1024, metavar="N", help="rows of a batch (default: 1024)")
     steps.add_argument(
         "--steps", type=int, default=20, metavar="N",
-        help="steps of a repetition, a tenth for methods that read every class (default: 20)",
+        help="steps in a repetition; methods that read every class take a tenth as many (default: 20)",
     )  # fmt: skip
     steps.add_argument(
         "--schedule-steps", type=int, default=1000, metavar="N",
-        help="training steps whose refreshes are spread over their rows (default: 1000)",
+        help="number of training steps whose refreshes are spread evenly over their rows (default: 1000)",
     )  # fmt: skip
     front = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = front.add_subparsers(dest="what", required=True)
-    layer = what.add_parser("output_layer", parents=[common, steps], help="every method's step")
+    layer = what.add_parser("output_layer", parents=[common, steps], help="measure the step of every method")
     layer.add_argument(
         "--methods", nargs="+", choices=ALL_METHODS, default=ALL_METHODS, metavar="METHOD",
-        help=f"of {', '.join(ALL_METHODS)} (default: all)",
+        help=f"some of {', '.join(ALL_METHODS)} (default: all)",
     )  # fmt: skip
-    rows = what.add_parser("rows", parents=[common, steps], help="one method under every row policy")
+    rows = what.add_parser("rows", parents=[common, steps], help="measure one method under every row policy")
     rows.add_argument(
         "--method", choices=tuple(METHODS), default="lsh_embedding", metavar="METHOD",
-        help=f"of {', '.join(METHODS)} (default: lsh_embedding)",
+        help=f"one of {', '.join(METHODS)} (default: lsh_embedding)",
     )  # fmt: skip
-    what.add_parser("refresh", parents=[common], help="rebuilding hash tables")
-    draws = what.add_parser("sampling", parents=[common], help="how long drawing takes, sampler by sampler")
+    what.add_parser("refresh", parents=[common], help="measure rebuilding hash tables")
+    draws = what.add_parser("sampling", parents=[common], help="measure how long each sampler takes to draw")
     draws.add_argument("--batch", type=int, metavar="N", help="rows of a batch (default: 256)")
-    draws.add_argument("--draws", type=int, metavar="N", help="draws of each row (default: 100)")
+    draws.add_argument("--draws", type=int, metavar="N", help="draws per row (default: 100)")
     draws.add_argument("--dim", type=int, metavar="N", help="size of a class vector (default: 64)")
     draws.add_argument(
         "--methods", nargs="+", choices=tuple(SAMPLERS), metavar="SAMPLER",
-        help=f"of {', '.join(SAMPLERS)} (default: all but rff_D...)",
+        help=f"some of {', '.join(SAMPLERS)} (default: all but rff_D...)",
     )  # fmt: skip
     draws.add_argument(
         "--rf-softmax", action="store_true",
-        help="RF-softmax Table 2: 10 rows, 10 draws, 64 dimensions, 10,000 and 500,000 classes, its samplers",
+        help="measure RF-softmax Table 2: its samplers, 10 rows, 10 draws, 64 dimensions, 10,000 and 500,000 classes",
     )  # fmt: skip
-    kernels = what.add_parser("kernels", help="error of approximations of the softmax's kernel")
+    kernels = what.add_parser("kernels", help="measure the errors of approximations of the softmax's kernel")
     kernels.add_argument("--draws", type=int, default=5, metavar="N", help="draws of the features (default: 5)")
     kernels.add_argument("--threads", type=int, default=0, metavar="N", help="default: all cores of this process")
     kernels.add_argument("--json", type=Path, metavar="PATH", help="default: results/bench/kernels.json")
-    language = what.add_parser("language_step", parents=[every], help="whole training steps of a language model")
+    language = what.add_parser(
+        "language_step", parents=[every], help="measure whole training steps of a language model"
+    )
     language.add_argument(
         "--texts", nargs="+", metavar="TEXT",
         help="names of prepared texts, or numbers of classes whose tokens follow Zipf's law (default: ptb)",
     )  # fmt: skip
     language.add_argument(
         "--methods", nargs="+", choices=tuple(LANGUAGE_METHODS), metavar="METHOD",
-        help=f"of {', '.join(LANGUAGE_METHODS)} (default: full softmaxes and those not of --lsh-softmax)",
+        help=f"some of {', '.join(LANGUAGE_METHODS)} (default: full softmaxes and those not in --lsh-softmax)",
     )  # fmt: skip
-    language.add_argument("--preset", metavar="NAME", help="the model and its training (default: midx_lm_full)")
-    language.add_argument("--draws", type=int, metavar="N", help="draws of each token (default: 20)")
-    language.add_argument("--steps", type=int, default=20, metavar="N", help="steps of a repetition (default: 20)")
+    language.add_argument(
+        "--preset", metavar="NAME", help="preset of the model and its training (default: midx_lm_full)"
+    )
+    language.add_argument("--draws", type=int, metavar="N", help="draws per token (default: 20)")
+    language.add_argument("--steps", type=int, default=20, metavar="N", help="steps in a repetition (default: 20)")
     language.add_argument(
         "--schedule-steps", type=int, default=1000, metavar="N",
-        help="training steps that refreshes are counted in where their intervals grow (default: 1000)",
+        help="number of training steps in which refreshes are counted, as their intervals may grow (default: 1000)",
     )  # fmt: skip
     language.add_argument(
         "--lsh-softmax", action="store_true",
-        help="LSH Softmax Table 2: its model, batches of one token, its numbers of classes and methods",
+        help="measure LSH Softmax Table 2: its model, numbers of classes and methods, batches of one token",
     )  # fmt: skip
     return front
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Run the command; return the exit code."""
     arguments = parser().parse_args(argv)
     from runner.errors import RunnerError
 
@@ -110,13 +117,13 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; numbers of classes that were measured to the end are kept", file=sys.stderr)
+        print("interrupted; the report keeps every number of classes that was measured to the end", file=sys.stderr)
         return 130
     return 0
 
 
 def measure(arguments: argparse.Namespace) -> str:
-    """Measure what was asked, write the report; returns its Markdown and its path."""
+    """Measure what was asked and write the report; return its Markdown and its path. ConfigError for bad arguments."""
     if arguments.what == "kernels":
         return measure_kernels(arguments)
     if arguments.what == "language_step":
@@ -177,14 +184,14 @@ def measure(arguments: argparse.Namespace) -> str:
 
 
 def choose_sampling(arguments: argparse.Namespace) -> None:
-    """Fill in what was not given; ConfigError where it contradicts the table asked for."""
+    """Fill in arguments that were not given; raise ConfigError for those that contradict the table asked for."""
     from runner.bench import sampling
     from runner.bench.methods import DEFAULT_SAMPLERS
     from runner.errors import require
 
     if arguments.rf_softmax:
         given = [key for key in ("classes", "batch", "draws", "dim", "methods") if getattr(arguments, key) is not None]
-        require(not given, f"--rf-softmax has its own --{', --'.join(given)}: give one or the other")
+        require(not given, f"--rf-softmax has its own --{', --'.join(given)}: give one or the other, not both")
         arguments.batch, arguments.draws, arguments.dim = sampling.RF_SOFTMAX_SIZES
         arguments.classes, arguments.methods = sampling.RF_SOFTMAX_CLASSES, sampling.RF_SOFTMAX_METHODS
         arguments.overrides = ["output.normalize=true", *arguments.overrides]
@@ -196,6 +203,7 @@ def choose_sampling(arguments: argparse.Namespace) -> None:
 
 
 def measure_language_steps(arguments: argparse.Namespace) -> str:
+    """Measure steps of a language model and write the report; return its Markdown and the paths."""
     from runner.bench import language_step
     from runner.bench.report import write_report
     from runner.machine.threads import set_threads
@@ -233,14 +241,14 @@ def measure_language_steps(arguments: argparse.Namespace) -> str:
 
 
 def choose_language_steps(arguments: argparse.Namespace) -> None:
-    """Fill in what was not given; ConfigError where it contradicts the table asked for."""
+    """Fill in arguments that were not given; raise ConfigError for those that contradict the table asked for."""
     from runner.bench import language_step
     from runner.bench.methods import DEFAULT_LANGUAGE_METHODS, LSH_SOFTMAX_METHODS
     from runner.errors import require
 
     if arguments.lsh_softmax:
         given = [key for key in ("texts", "methods", "preset", "draws") if getattr(arguments, key) is not None]
-        require(not given, f"--lsh-softmax has its own --{', --'.join(given)}: give one or the other")
+        require(not given, f"--lsh-softmax has its own --{', --'.join(given)}: give one or the other, not both")
         arguments.texts, arguments.methods = list(language_step.LSH_SOFTMAX_TEXTS), LSH_SOFTMAX_METHODS
         arguments.preset = "lsh_softmax_lm_full"
         arguments.overrides = [*language_step.LSH_SOFTMAX_OVERRIDES, *arguments.overrides]
@@ -251,12 +259,13 @@ def choose_language_steps(arguments: argparse.Namespace) -> None:
 
 
 def measure_kernels(arguments: argparse.Namespace) -> str:
+    """Measure the errors of kernel approximations and write the report; return its Markdown and its path."""
     from runner.bench.contenders import configuration
     from runner.bench.kernel_error import write_report
     from runner.errors import require
     from runner.machine.threads import set_threads
 
-    require(arguments.draws >= 2, "--draws must be at least 2: one has no deviation")
+    require(arguments.draws >= 2, "--draws must be at least 2, because one has no deviation")
     config = configuration("full", [])
     path = arguments.json or Path("results/bench/kernels.json")
     threads = set_threads(arguments.threads or config.hardware.threads)

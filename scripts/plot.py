@@ -1,4 +1,4 @@
-"""Draw figures from run folders: those of a paper, or the headline against seconds of all finished runs.
+"""Draw figures from run folders: figures of conf/table, or the headline of all finished runs against seconds.
 
 python scripts/plot.py lns_figure4 --profile small
 python scripts/plot.py --frontier wordnet_hypernym --keys sampler.K sampler.L
@@ -38,6 +38,7 @@ def main() -> int:
 
 
 def draw(arguments: argparse.Namespace, results_dir: Path) -> list[Path]:
+    """Draw what is asked for and return the paths of the PNGs; RunnerError if no finished run can be drawn."""
     from runner.report import plots
     from runner.report.figure_style import save
     from runner.report.frontier import frontier, settings_of_records

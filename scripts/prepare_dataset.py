@@ -1,4 +1,4 @@
-"""Fetch (or take from a folder), verify and convert data sets; `--list` shows what there is."""
+"""Download data sets (or take them from a folder), verify and convert them; `--list` shows all of them."""
 
 import argparse
 import os
@@ -25,7 +25,7 @@ def main() -> int:
         help="take files from DIR/NAME or DIR instead of downloading (default: $DATA_MIRROR)",
     )
     parser.add_argument("--list", action="store_true", help="list data sets, their size and state")
-    parser.add_argument("--force", action="store_true", help="prepare again what is prepared already")
+    parser.add_argument("--force", action="store_true", help="prepare data sets again even if they are prepared")
     arguments = parser.parse_args()
     if not arguments.list and not arguments.names:
         parser.error("name a data set, or use --list")
@@ -53,6 +53,7 @@ def main() -> int:
 
 
 def print_list() -> None:
+    """Print a line for each data set: name, size and state."""
     print(f"{'name':<18}{'train':>13}{'test':>11}  {'of':<7}{'features':>9}{'classes':>9}  state")
     for name in card_names():
         card = load_card(name)

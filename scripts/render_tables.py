@@ -1,4 +1,4 @@
-"""Render tables again from run folders, or a sweep's runs as a table.
+"""Render tables again from run folders, or tabulate the runs of a sweep.
 
 python scripts/render_tables.py lns_table2 --profile small
 python scripts/render_tables.py --sweep results --keys sampler.K sampler.L
@@ -42,7 +42,10 @@ def main() -> int:
 
 
 def sweep(results_dir: Path, arguments: argparse.Namespace) -> int:
-    """Print and write tables/sweep/<data set>-<method>.md and .csv for every method whose runs differ."""
+    """Print the table of every method whose runs differ, and write it to tables/sweep/<data set>-<method>.md and .csv.
+
+    Raises RunnerError if no runs fit or none of the keys differs between them.
+    """
     from runner.report.layout import markdown_table
     from runner.report.records import all_records
     from runner.report.sweep import as_text, differing_keys, families, pivots, sweep_table

@@ -1,6 +1,6 @@
-"""Make the runs that tables and figures of a paper need, then render them; what is finished is not repeated.
+"""Make the runs that tables and figures need, then render these; finished runs are not repeated.
 
-python scripts/reproduce.py                      every table and figure but those run by name only, small profile
+python scripts/reproduce.py                      all tables and figures except those run by name only, small profile
 python scripts/reproduce.py lns_table2 --profile paper --dry-run
 """
 
@@ -25,7 +25,7 @@ from runner.report.tables import (
     table_names,
 )
 
-_INTERRUPTED = 130  # as of a shell
+_INTERRUPTED = 130  # the exit code that shells use after Ctrl-C
 
 
 def main() -> int:
@@ -44,7 +44,7 @@ def main() -> int:
         specs = [load_table(name, folder) for name in arguments.tables or table_names(folder) if name not in benches]
         measured = [load_bench(name, folder) for name in arguments.tables or benches if name in benches]
         if not specs and not measured:
-            raise RunnerError(f"{folder}: no table file in it")
+            raise RunnerError(f"{folder}: contains no table file (NAME.yaml)")
         if arguments.list:
             print_list(specs, measured)
             return 0
@@ -63,9 +63,12 @@ def main() -> int:
 
 
 def measure(spec: BenchSpec, arguments: argparse.Namespace) -> int:
-    """Run the bench of a table that no runs make; it writes its report itself."""
+    """Run the bench command of a table that is not made from runs; return its exit code. It writes its report itself.
+
+    Raises RunnerError with --render-only, as there are no runs to render.
+    """
     if arguments.render_only:
-        raise RunnerError(f"{spec.name} comes from no runs: without --render-only it is measured")
+        raise RunnerError(f"{spec.name} is not made from runs: leave out --render-only to measure it")
     command = spec.command(arguments.results_dir.expanduser().absolute())
     print(f"{spec.title}: {' '.join(command)}", flush=True)
     return 0 if arguments.dry_run else subprocess.run(command, cwd=CONF.parent, check=False).returncode
@@ -74,7 +77,10 @@ def measure(spec: BenchSpec, arguments: argparse.Namespace) -> int:
 def reproduce(
     specs: Sequence[TableSpec], by_name: Sequence[TableSpec], left: Sequence[BenchSpec], arguments: argparse.Namespace
 ) -> int:
-    """Run and render ``specs``; of ``by_name``, render what has been run before. ``left``: for the names only."""
+    """Make the runs of ``specs`` and render these, and render tables of ``by_name`` whose runs exist already.
+
+    The plan lists ``by_name`` and ``left`` as tables that are run by name only. Returns the exit code.
+    """
     from runner.report.diagnosed import diagnose_runs
     from runner.report.layout import markdown_table
     from runner.report.plan import Outcome, execute, plan, plan_table, plan_total
@@ -87,10 +93,10 @@ def reproduce(
         print(markdown_table(plan_table(steps)))
         print(plan_total(steps), flush=True)
         if any(spec.kind == "diagnosis" for spec in specs):
-            print("and some minutes for the diagnosis of each run", flush=True)
+            print("the diagnosis of each run takes some more minutes", flush=True)
         if by_name or left:
             names = ", ".join([*(spec.name for spec in by_name), *(bench.name for bench in left)])
-            print(f"not in this plan, run by name only: {names}", flush=True)
+            print(f"not in this plan, because they are run by name only: {names}", flush=True)
         if arguments.dry_run:
             return 0
         outcome = execute(steps)
@@ -111,6 +117,7 @@ def reproduce(
 
 
 def print_list(specs: Sequence[TableSpec], measured: Sequence[BenchSpec]) -> None:
+    """Print all tables with their titles, and the number of runs of each grid by profile."""
     width = max(map(len, [*(spec.name for spec in specs), *(bench.name for bench in measured)]))
     for spec in specs:
         print(f"{spec.name:<{width}} {spec.title}" + (" (run by name only)" if spec.grid.by_name else ""))

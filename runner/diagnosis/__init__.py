@@ -1,1 +1,1 @@
-"""How far a sampler is from the softmax it stands for: measures, tables and figures."""
+"""This package measures how far a sampler is from the softmax that it approximates, and makes tables and figures."""

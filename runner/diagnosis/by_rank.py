@@ -1,4 +1,4 @@
-"""Where a proposal lies by rank of the model's logit, beside the softmax: the LNS paper's Figure 3."""
+"""Compare a proposal with the softmax by rank of the model's logit, as in Figure 3 of the LNS paper."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 def proposal_against_truth(
     sampler: Sampler, layer: "OutputLayer", query: Query, step: int, *, by_magnitude: bool = False
 ) -> dict[str, Any]:
-    """Mass of softmax and of proposal by rank of the logit, mean over the rows: the LNS paper's Figure 3.
+    """Return the mass of softmax and proposal by rank of the logit, as means over the rows (LNS paper, Figure 3).
 
-    Classes other than a row's targets are ranked by its logits and cut at log-spaced ranks. ``rank_end`` (G,):
-    one past the last rank of each group; ``truth`` (G,): softmax probability in the group, renormalised over
-    non-targets; ``proposal`` (G,): share of the drawn candidates. Rows must be current.
+    The classes other than a row's targets are ranked by its logits and cut into G groups at log-spaced ranks. The
+    result holds three lists of length G. ``rank_end``: one past the last rank of each group; ``truth``: the softmax
+    probability of the group, renormalised over non-targets; ``proposal``: the group's share of the drawn candidates.
+    ``by_magnitude`` ranks and weighs by the logits' absolute values. Rows must be current.
     """
     with layer.table.frozen():
         proposal = sampler.sample(query, step)
@@ -50,6 +51,6 @@ def proposal_against_truth(
 
 
 def proposal_of(network: "ClassNetwork", batch: Batch, step: int) -> dict[str, Any]:
-    """``proposal_against_truth`` of a network's own sampler on a batch."""
+    """Return ``proposal_against_truth`` for a network's own sampler on a batch."""
     head, query = network.head, query_of(network, batch)
     return proposal_against_truth(head.sampler, head.layer, query, step, by_magnitude=head.loss.by_magnitude)

@@ -1,25 +1,27 @@
-"""How far a sampler is from the softmax, and its estimate of the gradient from full softmax's, at fixed weights.
+"""Measure, at fixed weights, how far a sampler is from the softmax and its gradients from those of full softmax.
 
-For each row of a probe, over all n classes (p: the softmax; c_i: the stated expected count; q = c / sum of c; for a
-sampler that avoids a row's own targets, whose loss adds them, divergences and reachable mass are over the others):
+The measures are taken for each row of a probe, over all n classes. p is the softmax, c_i the stated expected count of
+class i, and q = c / sum of c. For a sampler that avoids a row's own targets, because its loss adds them, divergences
+and reachable mass are over the other classes.
 
-- KL(p || q) and the second-order Renyi divergence log sum p_i^2 / q_i, both in nats, 0 where q = p. With m draws from q
-  the bias of a self-normalised estimate is at most of the order of the root of (exp of the latter - 1) / m (Metelli et
-  al. 2020; MIDX paper, section 5.2). Where a class with p > 0 has c = 0 they are infinite, and say so.
-- Effective sample size (sum w)^2 / sum w^2 of the drawn candidates, w = exp(logit) / c: at most their number, and
-  their number where q = p. Accidental hits count; repeated candidates count each time.
-- Covered mass: softmax probability of the distinct candidates and targets together. Reachable mass: of the classes
-  with c > 0.
-- Error of the gradient of the loss, against full softmax's (of the logits' magnitudes, where those were trained), with
-  regard to the hidden state and to the class vectors: |mean estimate - exact| / |exact| (bias) and root of the summed
-  variances / |exact| (deviation). The mean of R draws has a noise of its own, deviation / sqrt(R), which the bias can
-  not fall below: the noise floor. ``bias_net`` takes it off, over all rows at once:
+- KL(p || q) and the second-order Renyi divergence log sum p_i^2 / q_i are in nats and 0 if q = p. With m draws from q,
+  the bias of a self-normalised estimate is at most of the order of sqrt((exp(Renyi divergence) - 1) / m) (Metelli et
+  al. 2020; MIDX paper, section 5.2). If a class with p > 0 has c = 0, both are infinite and reported so.
+- The effective sample size is (sum w)^2 / sum w^2 over the drawn candidates, w = exp(logit) / c. It is at most their
+  number, and equals it if q = p. Accidental hits count; repeated candidates count each time.
+- The covered mass is the softmax probability of the distinct candidates and targets together. The reachable mass is
+  the softmax probability of the classes with c > 0.
+- The error of the loss's gradient is measured against full softmax's gradient (that of the logits' magnitudes, if
+  those were trained), with regard to the hidden state and to the class vectors. The bias is |mean - exact| / |exact|;
+  the deviation is the root of the summed variances / |exact|. The mean of R draws has a noise of its own, deviation /
+  sqrt(R), and the measured bias cannot fall below this noise floor. ``bias_net`` subtracts it, over all rows at once:
   sqrt(sum of (|mean - exact|^2 - variance / R) / sum of |exact|^2).
-  With random hash tables the same is asked of draws that each have fresh tables, built on the present weights.
+  For random hash tables the same is measured over draws that each have fresh tables, built on the present weights.
 
-A row's gradient with regard to the class vectors is the outer product of the logits' gradient and of the hidden state,
-whose norm cancels: errors are those of the logits' gradient, over all n classes. Samplers that share candidates
-between rows see the probe as one batch. Products are BLAS's: numbers agree between thread counts to about 1e-6.
+A row's gradient with regard to the class vectors is the outer product of the logits' gradient and the hidden state. The
+norm of the hidden state cancels, so these errors are those of the logits' gradient over all n classes. Samplers that
+share candidates between rows see the probe as one batch. Products are made by BLAS, so numbers agree between thread
+counts only to about 1e-6.
 
 @article{metelli2020importance, title={Importance Sampling Techniques for Policy Optimization}, author={Metelli,
 Alberto Maria and Papini, Matteo and Montali, Nico and Restelli, Marcello}, journal={JMLR}, year={2020}}
@@ -58,11 +60,12 @@ Tick = Callable[[], object]  # called once for each draw and each row: a progres
 
 @dataclass(frozen=True, kw_only=True)
 class Divergence:
-    """Everything the module's head lists, by row; nan where a sampler takes every class and nothing is drawn.
+    """The measures that the module's docstring lists, by row.
 
-    ``fresh_*``: over fresh hash tables, None where the sampler has none. ``rank_end`` (G,): one past the last rank of
-    each group; ``truth_G``, ``proposal_G``: cumulative p and q up to there, classes by decreasing p, mean over rows;
-    empty where nothing is drawn.
+    Measures of draws are nan for a sampler that takes every class. ``fresh_*`` are errors over fresh hash tables, None
+    if the sampler has no random tables. ``rank_end_G`` is one past the last rank of each group, with classes by
+    decreasing p; ``truth_G`` and ``proposal_G`` are p and q cumulated up to there, as means over rows. These three are
+    empty if nothing is drawn.
     """
 
     draws: int
@@ -81,7 +84,7 @@ class Divergence:
     proposal_G: np.ndarray
 
     def record(self) -> dict[str, Any]:
-        """Means and deviations over rows, flat and ready for JSON; see ``_mean`` for statuses."""
+        """Return means and deviations over rows, flat and ready for JSON; see ``mean_over_rows`` for statuses."""
         errors = {
             "hidden": self.hidden,
             "classes": self.classes,
@@ -107,6 +110,7 @@ class Divergence:
         }
 
     def curves(self) -> dict[str, list[float]]:
+        """Return the cumulative curves, ready for JSON."""
         return {
             "rank_end": self.rank_end_G.tolist(),
             "truth": self.truth_G.tolist(),
@@ -124,12 +128,13 @@ def measure_divergence(
     fresh: Iterable[Sampler] = (),
     tick: Tick = lambda: None,
 ) -> Divergence:
-    """Divergence of ``sampler`` over ``draws`` draws, at steps ``first_step``, ``first_step`` + 1, ...
+    """Measure ``sampler`` over ``draws`` draws, at steps ``first_step``, ``first_step`` + 1, ...
 
-    q is what the sampler states at the first of them. ``fresh``: samplers of the same kind, each with hash functions
-    of its own, of which one draw each is taken. Needs 4 B N bytes beside the draws where counts differ between rows.
+    q is what the sampler states at the first of these steps. ``fresh`` gives samplers of the same kind, each with its
+    own hash functions; each makes one draw. If counts differ between rows, this needs 4 B N bytes beside the draws (B
+    rows, N classes). Raises ConfigError for fewer than two draws.
     """
-    require(draws >= 2, "draws must be at least 2: one has no variance")
+    require(draws >= 2, "draws must be at least 2, because one has no variance")
     layer, query = truth.layer, truth.query
     rows, n = query.num_rows, layer.num_classes
     ends_G = np.unique(np.geomspace(1, n, 100).astype(np.int64))
@@ -198,7 +203,7 @@ def measure_divergence(
 
 
 def _of_everything(truth: Truth, draws: int) -> Divergence:
-    """Full softmax: nothing is drawn, so nothing is missed and no estimate is off."""
+    """Return the measures of full softmax: nothing is drawn, no class is missed and the gradient is exact."""
     rows = truth.query.num_rows
     nothing, nan, one = np.zeros(rows), np.full(rows, np.nan), np.ones(rows)
     exact = GradientError(draws=draws, squared_norm_B=one, squared_bias_B=nothing, variance_B=nothing)
@@ -226,7 +231,7 @@ def _log_sum_exp(values: np.ndarray) -> float:
 
 
 def _effective_sample_size(log_weight_M: np.ndarray) -> float:
-    """(sum w)^2 / sum w^2; 0 of nothing."""
+    """Return (sum w)^2 / sum w^2, or 0 without candidates."""
     if len(log_weight_M) == 0:
         return 0.0
     weight_M = np.exp(log_weight_M - log_weight_M.max())
@@ -236,7 +241,7 @@ def _effective_sample_size(log_weight_M: np.ndarray) -> float:
 def fresh_samplers(
     config: SamplerConfig, layer: "OutputLayer", training: TrainingFacts, seed: int, count: int
 ) -> Iterator[Sampler]:
-    """The sampler built anew with other seeds, one at a time; none where it has no random tables."""
+    """Build the sampler with ``count`` other seeds, one after the other; none if it has no random tables."""
     if not config.random_tables:
         return
     for other in range(seed + 1, seed + 1 + count):
@@ -244,7 +249,7 @@ def fresh_samplers(
 
 
 def divergence_of(network: "ClassNetwork", batch: Batch, *, first_step: int, draws: int) -> Divergence:
-    """Divergence of a network's own sampler and loss on a batch. All rows must be current."""
+    """Measure a network's own sampler and loss on a batch. All rows must be current."""
     head = network.head
     truth = Truth.of(head.layer, query_of(network, batch), by_magnitude=head.loss.by_magnitude)
     fresh = fresh_samplers(head.sampler_config, head.layer, head.training, head.seed, draws)

@@ -1,4 +1,4 @@
-"""The figures of a diagnosis: cumulative distributions of all samplers, and each one's proposal by rank.
+"""Draw the figures of a diagnosis: cumulative distributions of all samplers, and each one's proposal by rank.
 
 Legend: G groups of ranks.
 """
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def shown_in_figures(diagnosis: Diagnosis) -> list[Entry]:
-    """Samplers that take every class have no curve of their own."""
+    """Return the entries with a curve of their own; samplers that take every class have none."""
     return [entry for entry in diagnosis.entries if entry.measures["kl"] is not None]
 
 
 def draw(diagnosis: Diagnosis, folder: Path) -> list[Path]:
-    """PNG and SVG of both figures; returns the PNGs."""
+    """Write both figures as PNG and SVG; return the paths of the PNGs."""
     import matplotlib
 
     with matplotlib.rc_context(STYLE):
@@ -35,11 +35,13 @@ def draw(diagnosis: Diagnosis, folder: Path) -> list[Path]:
 
 
 def cumulative_of(panels: Mapping[str, Diagnosis]) -> "Figure":
-    """Cumulative q against cumulative p over classes by decreasing p (the MIDX paper's comparison of proposals), a
-    panel for each title."""
+    """Draw cumulative q and p over classes by decreasing p, a panel for each title.
+
+    This is how the MIDX paper compares proposals.
+    """
     figure, axes = new_figure(1, len(panels), width=5.4, height=4.4)
     for axis, (title, diagnosis) in zip(axes[0], panels.items(), strict=True):
-        # One that avoids targets is held against the softmax of the others, which is another curve.
+        # A sampler that avoids targets is compared with the softmax of the other classes, which is another curve.
         shown = [entry for entry in shown_in_figures(diagnosis) if not entry.avoids_targets]
         if not shown:
             continue
@@ -61,7 +63,7 @@ def cumulative_of(panels: Mapping[str, Diagnosis]) -> "Figure":
 
 
 def by_rank(diagnosis: Diagnosis) -> "Figure | None":
-    """Probability of a class by its rank, a panel for each sampler; None where no sampler draws."""
+    """Draw the probability of a class by its rank, a panel for each sampler; return None if no sampler draws."""
     shown = shown_in_figures(diagnosis)
     if not shown:
         return None

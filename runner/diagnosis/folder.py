@@ -1,4 +1,4 @@
-"""``diagnostics/`` of a run folder: a diagnosis as Markdown, CSV, JSON and figures, and read back."""
+"""Write a diagnosis to ``diagnostics/`` of a run folder as Markdown, CSV, JSON and figures, and read it back."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from runner.training.run_folder import read_json
 
 
 def read(folder: Path) -> Diagnosis | None:
-    """What ``write`` left in the folder, or None."""
+    """Read what ``write`` left in the folder; None if there is nothing."""
     found = read_json(folder / "diagnostics.json")
     if found is None:
         return None
@@ -21,7 +21,10 @@ def read(folder: Path) -> Diagnosis | None:
 
 
 def write(diagnosis: Diagnosis, folder: Path) -> None:
-    """Replace ``folder`` by diagnostics.md, .csv, .json and the figures: all of them or, on a kill, none."""
+    """Replace the contents of ``folder`` by diagnostics.md, .csv, .json and the figures.
+
+    A kill while the files are made leaves none of the new ones in ``folder``.
+    """
     partial = folder.parent / f".{folder.name}-partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()

@@ -1,6 +1,6 @@
-"""Draws of a sampler with the gradients that a loss makes of them, and how far those are from full softmax's.
+"""Compute gradients of a loss from draws of a sampler, and compare them with full softmax's.
 
-Legend: B rows, N pairs of a row and a class (of ``exact_N``: classes), D hidden size, R draws.
+Legend: B rows, N pairs of a row and a class (in ``exact_N`` and ``mean_N``: classes), D hidden size, R draws.
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from runner.losses import LossConfig
 from runner.machine.clock import StageClock
 from runner.samplers import Sampler
 
-BELOW_NOISE = "below noise"  # statuses, where a number would be made up
+BELOW_NOISE = "below noise"  # statuses, used when there is no true number
 INFINITE = "inf"
 
 
 @njit(cache=True)
 def _add_weighted_rows(row_N, ids_N, grad_N, weights_ND, out_BD):
-    """out[row] += grad * weights[id] for each pair, in float64."""
+    """Add grad * weights[id] to out[row] for each pair, in float64."""
     for i in range(row_N.shape[0]):
         for k in range(out_BD.shape[1]):
             out_BD[row_N[i], k] += np.float64(grad_N[i]) * np.float64(weights_ND[ids_N[i], k])
@@ -30,9 +30,10 @@ def _add_weighted_rows(row_N, ids_N, grad_N, weights_ND, out_BD):
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """One proposal and the gradient that the loss makes of it.
+    """A draw is one proposal and the gradients of the loss for it.
 
-    Row b's logits have gradients ``grad_N[b's part]`` of the classes ``ids_N[...]``, where a class may repeat.
+    The part ``indptr_B1[b]`` to ``indptr_B1[b + 1]`` of ``ids_N`` and ``grad_N`` holds row b's classes and the
+    gradients of their logits (float32); a class may be repeated. ``hidden_gradient_BD`` is float64.
     """
 
     proposal: Proposal
@@ -42,14 +43,14 @@ class Draw:
     grad_N: np.ndarray
 
     def logit_gradient(self, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """Distinct classes and the gradient (float64) of each one's logit."""
+        """Return a row's distinct classes and the gradient (float64) of each one's logit."""
         here = slice(self.indptr_B1[row], self.indptr_B1[row + 1])
         ids, position = np.unique(self.ids_N[here], return_inverse=True)
         return ids, np.bincount(position, weights=self.grad_N[here], minlength=len(ids))
 
 
 def draw_with_gradients(sampler: Sampler, truth: Truth, loss: LossConfig, step: int) -> Draw | None:
-    """A draw at ``step``; None when the sampler takes every class. Nothing is updated."""
+    """Draw at ``step`` and compute the gradients, without any update; return None if the sampler takes every class."""
     layer, query = truth.layer, truth.query
     made = estimate(layer, sampler, loss, query, step, StageClock())
     if not isinstance(made.scores, CandidateScores):
@@ -66,7 +67,7 @@ def draw_with_gradients(sampler: Sampler, truth: Truth, loss: LossConfig, step: 
 
 @dataclass(frozen=True, kw_only=True)
 class GradientError:
-    """Of ``draws`` estimates of each row's gradient: |exact|^2, |mean - exact|^2, summed variances; each (B,)."""
+    """The error of ``draws`` estimates of each row's gradient: |exact|^2, |mean - exact|^2 and summed variances."""
 
     draws: int
     squared_norm_B: np.ndarray
@@ -74,7 +75,10 @@ class GradientError:
     variance_B: np.ndarray
 
     def record(self) -> dict[str, Any]:
-        """Relative errors as in the module's head; rows whose exact gradient is 0 are left out."""
+        """Return relative errors as ``runner.diagnosis.divergence`` defines them.
+
+        Rows whose exact gradient is 0 are left out.
+        """
         norm2 = self.squared_norm_B
         some = norm2 > 0
         if not some.any():
@@ -91,7 +95,7 @@ class GradientError:
 
 
 def mean_over_rows(name: str, values_B: np.ndarray) -> dict[str, Any]:
-    """Mean and standard deviation over rows; where some are infinite a status, and None where nothing was measured."""
+    """Return mean and standard deviation over rows: a status if some are infinite, None if nothing was measured."""
     if np.isnan(values_B).any():
         return {name: None, f"{name}_deviation": None}
     if np.isinf(values_B).any():
@@ -103,7 +107,10 @@ def mean_over_rows(name: str, values_B: np.ndarray) -> dict[str, Any]:
 
 
 def gradient_errors(draws: list[Draw], truth: Truth) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Buffers of the hidden gradient's errors, complete, and of the class gradient's, to be filled row by row."""
+    """Return the errors of the hidden gradient, and buffers (B,) for those of the class gradient.
+
+    ``fill_class_errors`` fills the buffers row by row.
+    """
     estimates_RBD = np.stack([draw.hidden_gradient_BD for draw in draws])
     exact_BD = truth.hidden_gradient_BD
     hidden = {
@@ -115,6 +122,7 @@ def gradient_errors(draws: list[Draw], truth: Truth) -> tuple[dict[str, np.ndarr
 
 
 def fill_class_errors(into: dict[str, np.ndarray], draws: list[Draw], row: int, exact_N: np.ndarray) -> None:
+    """Fill in one row's errors of the class gradient; ``exact_N`` is the exact gradient of the row's logits."""
     count = len(draws)
     found = [draw.logit_gradient(row) for draw in draws]
     ids, values = (np.concatenate(parts) for parts in zip(*found, strict=True))

@@ -1,4 +1,4 @@
-"""What a diagnosis found: one entry for each sampler, and where it was measured."""
+"""A diagnosis is recorded as one entry for each sampler, with the run and the rows it was measured on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,13 +7,17 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One sampler: its settings, ``Divergence.record()``, ``Divergence.curves()``, ``proposal_against_truth``."""
+    """An entry holds one sampler's settings and measures.
+
+    ``measures`` is ``Divergence.record()``, ``cumulative`` is ``Divergence.curves()``, and ``distribution`` is the
+    result of ``proposal_against_truth``.
+    """
 
     name: str
     loss: str
     settings: Mapping[str, Any]
     loss_settings: Mapping[str, Any]
-    tables: str  # how its tables came about
+    tables: str  # says whether it has hash tables or an index, and from which run they are
     avoids_targets: bool
     measures: Mapping[str, Any]
     cumulative: Mapping[str, Any]
@@ -22,7 +26,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """What is written: ``made`` says where from (run id, step, probe, command, commit, machine)."""
+    """A diagnosis as it is stored; ``made`` says how it was made (run id, step, probe, command, commit, machine)."""
 
     made: Mapping[str, Any]
     entries: tuple[Entry, ...]

@@ -1,4 +1,4 @@
-"""What a diagnosis is asked for: samplers, settings, rows and draws; and the choice of samplers it makes."""
+"""Read a request for a diagnosis (samplers, settings, rows and draws) and choose the samplers to measure."""
 
 import dataclasses
 import re
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from runner.samplers import SamplerConfig
     from runner.settings import RunConfig
 
-_IS_THE_BATCH = "sampler {name}: the batch is the draw, and there is but one probe; name another by --sampler"
+_IS_THE_BATCH = "sampler {name}: its draw is the batch itself, and a diagnosis has one batch; name another by --sampler"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What ``python -m runner.diagnose`` is asked for beside the run folder.
+    """The arguments of ``python -m runner.diagnose`` after the run folder.
 
-    ``samplers``: names, ``all``, or none for the run's own. ``overrides``: settings as KEY=VALUE. ``rows`` are those of
-    the probe, ``draws`` those that gradients are averaged over. ``name``: results go to RUN/diagnostics-NAME.
+    ``samplers`` are names or ``all``; if empty, the run's own is measured. ``overrides`` are settings as KEY=VALUE.
+    ``rows`` is the number of test rows of the probe, and ``draws`` the number of draws that gradients are averaged
+    over. With a ``name``, results go to RUN/diagnostics-NAME.
     """
 
     samplers: tuple[str, ...] = ()
@@ -34,11 +35,11 @@ class Request:
 
     def __post_init__(self) -> None:
         require(self.rows >= 1, "--rows must be at least 1")
-        require(bool(re.fullmatch(r"[\w-]*", self.name)), "--name: letters, digits, - and _ only")
-        require(self.draws >= 2, "--draws must be at least 2: one has no variance")
+        require(bool(re.fullmatch(r"[\w-]*", self.name)), "--name: use only letters, digits, - and _")
+        require(self.draws >= 2, "--draws must be at least 2, because one has no variance")
 
     def record(self) -> dict[str, Any]:
-        """What two diagnoses of the same folder must have in common to be the same."""
+        """Return what is asked, as it is stored; two requests with equal records have the same result."""
         return {
             "sampler": list(self.samplers),
             "overrides": sorted(self.overrides),
@@ -48,7 +49,10 @@ class Request:
 
 
 def parse(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """``{"sampler": {"K": 4}, "loss": {"name": "nce"}}``; ConfigError for what is not to be set here."""
+    """Parse overrides into a mapping such as ``{"sampler": {"K": 4}, "loss": {"name": "nce"}}``.
+
+    Raises ConfigError for a key that cannot be set here and for a value that cannot be read.
+    """
     from omegaconf import OmegaConf
     from yaml import YAMLError
 
@@ -61,14 +65,14 @@ def parse(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
             raise ConfigError(f"cannot read '{word}': write KEY=VALUE, or --sampler NAME")
         group, _, field = key.partition(".")
         if key in ("sampler", "sampler.name"):
-            raise ConfigError(f"a sampler is named by --sampler {text}")
+            raise ConfigError(f"'{key}' cannot be set here: name the sampler by --sampler {text}")
         if key == "loss.name":
-            raise ConfigError(f"a loss is named by loss={text}")
+            raise ConfigError(f"'{key}' cannot be set here: name the loss by loss={text}")
         if (group, bool(field)) not in (("sampler", True), ("loss", True), ("loss", False)) and key != (
             "hardware.threads"
         ):
             raise ConfigError(
-                f"'{key}' can not be set here: the weights are the run's; "
+                f"'{key}' cannot be set here, because the weights are the run's; "
                 "valid: sampler.KEY, loss, loss.KEY, hardware.threads, plugins"
             )
         try:
@@ -82,7 +86,7 @@ def parse(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A sampler to measure. ``may_be_left_out``: nobody named it, so it needs not fit."""
+    """A sampler to measure, with its loss. ``may_be_left_out`` marks one that was not named and may not fit."""
 
     sampler: "SamplerConfig"
     loss: "LossConfig"
@@ -90,7 +94,10 @@ class Choice:
 
 
 def choose(config: "RunConfig", names: Sequence[str], changes: Mapping[str, Mapping[str, Any]]) -> list[Choice]:
-    """The samplers named (none: the run's own) with their settings, each with a loss that goes with it."""
+    """Return the samplers named (without names, the run's own) with their settings, each with a loss that fits it.
+
+    Raises ConfigError for an unknown sampler or key, and for a named sampler that cannot be measured.
+    """
     from runner.config import compose
     from runner.conversion import convert, did_you_mean
     from runner.samplers import SAMPLERS
@@ -103,7 +110,7 @@ def choose(config: "RunConfig", names: Sequence[str], changes: Mapping[str, Mapp
     for name in [name for name in wanted if SAMPLERS[name].is_the_batch]:
         if not everyone:
             raise ConfigError(_IS_THE_BATCH.format(name=name))
-        leave_out(name, ConfigError("the batch is the draw"))
+        leave_out(name, ConfigError("its draw is the batch itself"))
         wanted.remove(name)
     fields = {name: {field.name for field in dataclasses.fields(SAMPLERS[name])} for name in wanted}
     of_samplers = changes.get("sampler", {})
@@ -123,13 +130,13 @@ def choose(config: "RunConfig", names: Sequence[str], changes: Mapping[str, Mapp
         except ConfigError:
             if not everyone:
                 raise
-            loss = usual  # of all samplers, those that the loss goes with have it
+            loss = usual  # with --sampler all, only the samplers that the asked loss fits are measured with it
         out.append(Choice(sampler=sampler, loss=loss, may_be_left_out=everyone and not is_own))
     return out
 
 
 def _loss(usual: "LossConfig", changes: Mapping[str, Any]) -> "LossConfig":
-    """The usual loss with what ``loss=NAME`` and ``loss.KEY=VALUE`` say."""
+    """Return the usual loss, changed by ``loss=NAME`` and ``loss.KEY=VALUE``."""
     from runner.conversion import convert, did_you_mean
     from runner.losses import LOSSES
 
@@ -143,4 +150,5 @@ def _loss(usual: "LossConfig", changes: Mapping[str, Any]) -> "LossConfig":
 
 
 def leave_out(name: str, error: Exception) -> None:
+    """Report on standard error that a sampler is not measured, and why."""
     print(f"left out: {name}: {explain(error)}", file=sys.stderr)

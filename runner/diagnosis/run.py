@@ -1,4 +1,4 @@
-"""Measuring samplers on the weights of a run, finished or at its last checkpoint."""
+"""Measure samplers on the weights of a run, finished or at its last checkpoint."""
 
 import dataclasses
 import sys
@@ -28,9 +28,9 @@ _LEARNING_ROWS = 256
 
 
 def diagnose(run_folder: Path, request: Request, command: str) -> tuple[Diagnosis, Path]:
-    """Measure what is asked for and write it into the run folder; returns it and where it lies.
+    """Measure what is asked for and write it into the run folder; return the diagnosis and its folder.
 
-    ``command`` is what the record says made it. Raises RunnerError where nothing can be measured.
+    ``command`` is recorded as the command that made it. Raises RunnerError if nothing can be measured.
     """
     changes = parse(request.overrides)
     folder = run_with_weights(run_folder)
@@ -53,7 +53,7 @@ def diagnose(run_folder: Path, request: Request, command: str) -> tuple[Diagnosi
 def _measure(
     folder: RunFolder, config: RunConfig, chosen: Sequence[Choice], rows: int, draws: int
 ) -> tuple[dict[str, Any], list[Entry]]:
-    """What was measured on which probe, and an entry for each sampler."""
+    """Measure the chosen samplers; return a description of the probe, and an entry for each sampler."""
     network, task, step = load_trained(config, folder)
     probe = task.probe(rows)
     rows, num_classes = probe.num_rows, network.head.layer.num_classes
@@ -64,7 +64,7 @@ def _measure(
     )
     query = query_of(network, probe)
     learning = query_of(network, task.probe(_LEARNING_ROWS, split="train"))
-    # The gradient that a loss estimates is that of the softmax it stands for: of the logits or of their magnitudes.
+    # A loss estimates the gradient of one of two softmaxes: that of the logits or that of their magnitudes.
     truths = {
         by_magnitude: Truth.of(network.head.layer, query, by_magnitude=by_magnitude)
         for by_magnitude in {choice.loss.by_magnitude for choice in chosen}
@@ -84,7 +84,7 @@ def _measure(
                 leave_out(choice.sampler.name, error)
             bar.update(sum(lengths[:index]) - bar.n)
     if not entries:
-        raise RunnerError("no sampler fits")
+        raise RunnerError("no sampler fits this run; the lines above say why each was left out")
     made = {
         "step": step,
         "dataset": task.data.name,
@@ -105,8 +105,10 @@ def _entry(
     draws: int,
     tick: Tick,
 ) -> Entry:
-    """Measure one sampler, the network's own where the settings are the same. ``learning``: training rows for those
-    that learn from hidden states."""
+    """Measure one sampler; the network's own one is used if the settings are the same.
+
+    ``learning`` holds training rows for samplers that learn from hidden states.
+    """
     config, layer, training = choice.sampler, network.head.layer, network.head.training
     seed = network.head.seed
     is_own = config == network.head.sampler_config

@@ -1,4 +1,4 @@
-"""The tables of a diagnosis: proposals beside the softmax, and errors of gradients."""
+"""Make the tables of a diagnosis: proposals compared with the softmax, and errors of gradients."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,19 +10,20 @@ from runner.report.layout import markdown_table
 
 _NOTES = (
     "p: full softmax; q: the sampler's expected counts, normalised over all classes. Divergences in nats.",
-    "`inf`: some class that the softmax can give can not be drawn; the reachable mass says how much of p can.",
+    "`inf`: some class with p > 0 cannot be drawn; the reachable mass is the share of p that can be drawn.",
     "Effective sample size: (sum w)^2 / sum w^2 of the candidates' weights w = exp(logit) / expected count.",
     "Covered mass: softmax probability of the distinct candidates and targets together.",
-    "Gradients: of the loss named, against full softmax's, relative to its norm. Bias: of the mean of all draws, whose "
-    "own noise is the floor; without noise: with that taken off, over all rows at once (far below the floor it may "
-    "well be none). Deviation: of one draw.",
+    "Gradients are those of the loss named; errors are relative to the norm of full softmax's gradient. Bias: the "
+    "error of the mean of all draws, whose own noise is the noise floor. Without noise: the bias with that noise "
+    "subtracted, over all rows at once (a value far below the floor may well be no bias at all). Deviation: the "
+    "standard deviation of one draw.",
     "Mean ± standard deviation over test rows. Samplers that share candidates between rows saw all rows as one batch.",
 )
 _FRESH_NOTE = (
-    "Fresh tables: each draw with hash functions of its own, built on the final weights; samplers without random "
-    "tables have none."
+    "Fresh tables: each draw has its own hash functions, with tables built on the final weights; samplers without "
+    "random tables have no such numbers."
 )
-_TARGETS_NOTE = "{name} draws outside a row's own targets, which the loss adds: divergences are over the others."
+_TARGETS_NOTE = "{name} never draws a row's own targets, which the loss adds: divergences are over the other classes."
 
 
 def _text(value: Any, decimals: int) -> str:
@@ -32,13 +33,14 @@ def _text(value: Any, decimals: int) -> str:
 
 
 def _cell(measures: Mapping[str, Any], name: str, decimals: int) -> str:
-    """``mean ± deviation``, a status, or – where it does not apply."""
+    """Return ``mean ± deviation``, a status, or – if the measure does not apply."""
     value, deviation = measures.get(name), measures.get(f"{name}_deviation")
     text = _text(value, decimals)
     return text if deviation is None or isinstance(value, str) else f"{text} ± {deviation:.{decimals}f}"
 
 
 def proposal_table(entries: Sequence[Entry]) -> pd.DataFrame:
+    """Return the table, as text, that compares each sampler's proposal with the softmax."""
     return pd.DataFrame(
         {
             "Sampler": entry.name,
@@ -55,7 +57,7 @@ def proposal_table(entries: Sequence[Entry]) -> pd.DataFrame:
 
 
 def gradient_table(entries: Sequence[Entry], what: str) -> pd.DataFrame:
-    """``what``: hidden or classes."""
+    """Return the table, as text, of gradient errors with regard to ``what``: ``hidden`` or ``classes``."""
     has_fresh = any(f"fresh_{what}_bias" in entry.measures for entry in entries)
     rows = []
     for entry in entries:
@@ -77,12 +79,12 @@ def _bias_cells(measures: Mapping[str, Any], prefix: str, title: str, suffix: st
 
 
 def notes(diagnosis: Diagnosis) -> list[str]:
-    """How to read the tables."""
+    """Return the notes that say how to read the tables."""
     entries = diagnosis.entries
     out = [*_NOTES]
     if any("fresh_hidden_bias" in entry.measures for entry in entries):
         out.append(_FRESH_NOTE)
-    # A class of p > 0 out of reach in some rows only makes the mean infinite: say in how many.
+    # If some class with p > 0 cannot be drawn in a few rows only, the mean is infinite all the same: say in how many.
     for entry in entries:
         rows, missed = entry.measures["rows"], entry.measures["rows_out_of_reach"]
         if entry.avoids_targets:
@@ -93,7 +95,7 @@ def notes(diagnosis: Diagnosis) -> list[str]:
 
 
 def settings(diagnosis: Diagnosis) -> str:
-    """A line for each sampler."""
+    """List each sampler's settings on a line of its own."""
     return "\n".join(
         f"- `{entry.name}`: "
         + ", ".join(f"{key}={value}" for key, value in entry.settings.items() if key != "name")
@@ -104,7 +106,7 @@ def settings(diagnosis: Diagnosis) -> str:
 
 
 def made_line(diagnosis: Diagnosis) -> str:
-    """Probe, weights, draws; day, commit, machine."""
+    """Describe in one line the probe, weights and draws, and the day, commit and machine."""
     made = diagnosis.made
     commit = str(made["commit"] or "unknown")[:10] + (" + changes" if made["patch"] else "")
     return (
@@ -115,7 +117,7 @@ def made_line(diagnosis: Diagnosis) -> str:
 
 
 def tables(diagnosis: Diagnosis) -> dict[str, pd.DataFrame]:
-    """Caption -> table, text only."""
+    """Return the tables by caption; they hold text only."""
     return {
         "Proposal": proposal_table(diagnosis.entries),
         "Gradient with regard to the hidden state": gradient_table(diagnosis.entries, "hidden"),
@@ -124,6 +126,7 @@ def tables(diagnosis: Diagnosis) -> dict[str, pd.DataFrame]:
 
 
 def to_markdown(diagnosis: Diagnosis) -> str:
+    """Return the whole diagnosis as Markdown."""
     parts = [f"# Diagnostics of {diagnosis.made['run_id']}"]
     parts.append(f"Made by `{diagnosis.made['command']}`  \n{made_line(diagnosis)}")
     for caption, frame in tables(diagnosis).items():
@@ -133,5 +136,5 @@ def to_markdown(diagnosis: Diagnosis) -> str:
 
 
 def as_frame(entries: Sequence[Entry]) -> pd.DataFrame:
-    """A row per sampler: every measure, empty where it does not apply."""
+    """Return a row per sampler with every measure; measures that do not apply are empty."""
     return pd.DataFrame({"sampler": entry.name, "loss": entry.loss, **entry.measures} for entry in entries)

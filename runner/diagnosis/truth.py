@@ -1,4 +1,4 @@
-"""The softmax itself at fixed weights: what every sampler is compared with.
+"""Compute the softmax itself at fixed weights, which every sampler is compared with.
 
 Legend: B rows, C classes of a block, N classes, D hidden size.
 """
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def query_of(network: "ClassNetwork", batch: Batch) -> Query:
-    """Return what a sampler sees of a batch; rows of the input matrix must be current."""
+    """Return the query that a sampler gets for a batch; rows of the input matrix must be current."""
     return Query.of(network.encoder.encode(batch), batch)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """Full softmax on the probe: log partition (B,) and gradient with regard to the hidden state (B, D), float64.
+    """Full softmax on the probe: log partition (B,) and gradient with regard to the hidden state (B, D), both float64.
 
-    Where the output layer normalises, the gradient is that of the scaled direction of the hidden state.
-    ``by_magnitude``: of the logits' absolute values, as the model was trained.
+    If the output layer normalises, the gradient is that of the scaled direction of the hidden state. ``by_magnitude``
+    marks the softmax of the logits' absolute values, for a model that was trained so.
     """
 
     layer: "OutputLayer"
@@ -37,7 +37,7 @@ class Truth:
 
     @classmethod
     def of(cls, layer: "OutputLayer", query: Query, *, by_magnitude: bool = False) -> "Truth":
-        """One pass over the classes for the partition, one for the gradient. Rows must be current."""
+        """Pass over the classes twice, for the partition and for the gradient. Rows must be current."""
         rows, weights = query.num_rows, layer.class_vectors()
         blocks = layer.blocks(rows)
         top_B, sum_B = np.full(rows, -np.inf), np.zeros(rows)
@@ -61,12 +61,12 @@ class Truth:
         return truth
 
     def softmax(self, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """(N,) log p of one row and the gradient of its cross-entropy with regard to the logits."""
+        """Return one row's log p (N,) and the gradient (N,) of its cross-entropy with regard to the logits, float64."""
         log_p_1N, grad_1N = self._gradient(np.array([row]), 0, self.layer.num_classes)
         return log_p_1N[0], grad_1N[0]
 
     def _gradient(self, rows_B: np.ndarray, lo: int, hi: int) -> tuple[np.ndarray, np.ndarray]:
-        """As ``softmax`` for some rows and the classes [lo, hi)."""
+        """Return the same as ``softmax`` for some rows and the classes [lo, hi), each (B, C)."""
         logits_BC = logits_of(self.layer, self.query.hidden_BD[rows_B], lo, hi).astype(np.float64)
         log_p_BC = (np.abs(logits_BC) if self.by_magnitude else logits_BC) - self.log_partition_B[rows_B, None]
         grad_BC = np.exp(log_p_BC)
@@ -79,7 +79,7 @@ class Truth:
 
 
 def logits_of(layer: "OutputLayer", hidden_BD: np.ndarray, lo: int, hi: int) -> np.ndarray:
-    """(B, hi - lo) float32."""
+    """Return the logits of the classes [lo, hi), (B, hi - lo) float32."""
     logits_BC = np.empty((len(hidden_BD), hi - lo), dtype=np.float32)
     layer.block_logits(hidden_BD, lo, hi, logits_BC)
     return logits_BC

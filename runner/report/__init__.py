@@ -1,1 +1,1 @@
-"""From run folders to tables, plots and one HTML page; and the plan that makes the runs they need."""
+"""This package turns run folders into tables, plots and one HTML page, and plans the runs that those need."""

@@ -1,6 +1,7 @@
-"""The numbers of a table, one row per data set, method and column: ours, published, difference, run ids.
+"""This module makes a table's numbers in long form, one row per data set, method and column.
 
-This long form is what the CSV holds and what the printed tables are laid out from.
+A row holds our number, the published one, their difference and the run ids. The CSV holds this long form, and the
+printed tables are laid out from it.
 """
 
 import math
@@ -23,7 +24,7 @@ FAIL = "Fail"
 
 @dataclass(frozen=True)
 class Ours:
-    """A measured cell: a number with the deviation over seeds (None for one seed), or a status."""
+    """A measured cell is a number with its standard deviation over seeds (None for one seed), or a status."""
 
     value: float | None
     deviation: float | None
@@ -31,7 +32,10 @@ class Ours:
 
 
 def references_of(grid: Grid, runs: Sequence[PlannedRun]) -> dict[int, References]:
-    """Seed -> what runs of that seed compare with, where the baseline finished. ``runs``: of one data set."""
+    """Return, by seed, what runs of that seed are compared with; seeds whose baseline did not finish are left out.
+
+    ``runs`` are all planned runs of one data set.
+    """
     finished = [run for run in runs if record_of(run).finished]
     fulls = grid.full_methods or (grid.baseline,)
     return {
@@ -45,7 +49,7 @@ def references_of(grid: Grid, runs: Sequence[PlannedRun]) -> dict[int, Reference
 
 
 def measure(column: Column, runs: Sequence[PlannedRun], references: Mapping[int, References]) -> Ours:
-    """Mean over the seeds' runs. Any run without a number makes the cell a status, not a mean of the rest."""
+    """Return the mean over the seeds' runs; if any run has no number, return a status, not the mean of the others."""
     statuses = [status_of(run) for run in runs]
     unfinished = [status for status in statuses if status != FINISHED]
     if unfinished:
@@ -75,13 +79,13 @@ def _some_of(count: int, total: int, status: str) -> str:
 
 
 def published_numbers(source: Published) -> pd.DataFrame:
-    """The printed table: columns dataset, method, metric, value (NaN where a word is printed), note."""
+    """Read a published table: columns dataset, method, metric, value (NaN where a word is printed), note."""
     frame = pd.read_csv(PUBLISHED / source.csv, dtype={"dataset": str, "method": str, "note": str})
     return frame[frame["table"] == source.table].fillna({"note": "", "method": ""})
 
 
 def cells(spec: TableSpec, runs: Sequence[PlannedRun]) -> pd.DataFrame:
-    """The table in long form, over the planned runs; a data set without any has status ``not run``."""
+    """Return the table in long form over the planned runs; a data set without runs has the status ``not run``."""
     published = published_numbers(spec.published) if spec.published else None
     others = [dataset.name for dataset in spec.grid.datasets if dataset.published is not None]
     panels = panels_of(spec, runs)
@@ -132,13 +136,13 @@ def _lookup(published: pd.DataFrame, dataset: Dataset, method: Method, column: C
     if len(found) == 0:
         return None, ""
     value, note = float(found["value"].iloc[0]), str(found["note"].iloc[0])
-    if note == "fraction":  # as printed; ours are percent
+    if note == "fraction":  # the paper prints a fraction, and our tables print percent
         value, note = 100 * value, ""
     return (None, note) if math.isnan(value) else (value, "")
 
 
 def runs_table(grid: Grid, runs: Sequence[PlannedRun]) -> pd.DataFrame:
-    """Every run of the tables with what made it, so that each number can be traced."""
+    """List every run of the tables with its commit, start and status, so that each number can be traced."""
     rows = []
     for run in runs:
         record = record_of(run)

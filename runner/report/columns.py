@@ -1,4 +1,4 @@
-"""The columns of printed tables: metrics of the runs' tasks, and what every run has, such as seconds and memory."""
+"""This module defines the columns of printed tables: metrics of the task, and costs that every run records."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from runner.report.yardstick import Yardstick
 
 @dataclass(frozen=True, kw_only=True)
 class References:
-    """What a run compares with, of its own seed: the grid's baseline and every full softmax that finished."""
+    """The runs that a run is compared with: those of its own seed that are the baseline or a finished full softmax."""
 
     baseline: RunRecord
     full: tuple[RunRecord, ...]
@@ -26,9 +26,10 @@ class References:
 class Column:
     """A column of numbers.
 
-    ``name`` is its name in CSV files, published ones included. ``measure`` (run, what it compares with) gives the
-    number as printed, or None where the run ended without reaching it (``Fail``). ``point``: only runs of that
-    combination of swept settings. ``is_setting``: chosen rather than measured, so it has no deviation.
+    ``name`` is its name in CSV files, published ones included. ``measure(run, references)`` returns the number as
+    printed, or None if the run ended without reaching it (printed as ``Fail``). ``point`` restricts the column to runs
+    with that combination of swept settings. ``is_setting`` marks a value that is chosen, not measured, and so has no
+    deviation over seeds.
     """
 
     name: str
@@ -43,7 +44,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """Columns that are printed together. ``best``: takes the best number of each row, which is printed bold."""
+    """Columns that are printed together. ``best`` picks the best number of a row, which is printed bold."""
 
     title: str
     columns: tuple[Column, ...]
@@ -52,15 +53,15 @@ class Panel:
 
 
 def yardstick_of(runs: Sequence[PlannedRun]) -> Yardstick:
-    """What the runs of a grid are measured by: as a finished one says, else as the planned task does."""
+    """Return the measures of a grid's runs: those a finished run states, or those of the planned task."""
     finished = next((record_of(run) for run in runs if record_of(run).finished), None)
     return finished.yardstick if finished else Yardstick.planned(runs[0].config)
 
 
 def panels_of(spec: TableSpec, runs: Sequence[PlannedRun]) -> tuple[Panel, ...]:
-    """The columns of a table; those of learning rates are the rates of its grid.
+    """Return the panels of a table; in a table of learning rates, the columns are the rates of its grid.
 
-    Raises ConfigError, one line, for a metric that the runs' task does not measure and for an unknown column.
+    Raises ConfigError (one line) for a metric that the runs' task does not measure and for an unknown column.
     """
     yardstick = yardstick_of(runs)
     if spec.kind == "learning_rates":
@@ -89,7 +90,7 @@ def _column(column: ColumnSpec, spec: TableSpec, yardstick: Yardstick) -> Column
             raise ConfigError(f"no column '{column.name}'{did_you_mean(column.name, OF_EVERY_RUN)}")
         return OF_EVERY_RUN[column.name]
     metric, measure = column.metric, yardstick.measure(column.metric)
-    # The split goes without saying where a table has nothing but the test set.
+    # The label omits the split if all metrics of the table are measured on the test set.
     on_test = all(other.metric.startswith("test/") for other in spec.columns if other.metric)
     label = measure.label if on_test else yardstick.label(metric)
     label = label[0].upper() + label[1:]
@@ -123,10 +124,10 @@ def _headline_at_rate(yardstick: Yardstick, point: Point) -> Column:
 
 
 def cost_of_reaching(share: float, cost: str, record: RunRecord, baseline: RunRecord) -> float | None:
-    """Cost (``epoch`` or ``train_seconds``) at the first evaluation that reaches a share of the baseline's last.
+    """Return the cost (``epoch`` or ``train_seconds``) at the first evaluation that reaches the goal, or None.
 
-    What is compared is the watched headline, which must be positive. The goal is ``share`` times the baseline's where
-    higher is better, and the baseline's divided by ``share`` where lower is. None where no evaluation reaches it.
+    The goal is a share of the baseline's last value of the watched headline, which must be positive: ``share`` times
+    that value if higher is better, that value divided by ``share`` if lower is better.
     """
     last = baseline.curve(cost)[-1][1]
     if baseline.yardstick.headline.higher_is_better:
@@ -202,7 +203,7 @@ OF_EVERY_RUN = {column.name: column for column in _LISTED}
 
 
 def _costs(yardstick: Yardstick) -> Panel:
-    """What training cost; with a validation set, which epoch was best."""
+    """Return the panel of training costs; with a validation set, it also says which epoch was best."""
     speed = replace(OF_EVERY_RUN["units_per_second"], label=f"{yardstick.unit.capitalize()}s a second")
     return Panel(
         title=f"Cost: seconds per epoch, in all and by stage; {yardstick.unit}s a second; candidates; memory",

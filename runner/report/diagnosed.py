@@ -1,4 +1,4 @@
-"""Tables of kind diagnosis: samplers measured on the final weights of a grid's runs, and rendered together."""
+"""This module makes tables of kind diagnosis: it measures samplers on the final weights of a grid's runs."""
 
 import os
 import subprocess
@@ -27,14 +27,17 @@ def _arguments(spec: TableSpec, folder: str) -> list[str]:
 
 
 def measured(spec: TableSpec, run: PlannedRun) -> Diagnosis | None:
-    """What was measured on the run as ``spec`` has it, or None."""
+    """Return the diagnosis of the run that was made with the settings of ``spec``, or None."""
     found = read(RunFolder(record_of(run).path).diagnostics_path(spec.name))
     _, wanted = read_arguments(_arguments(spec, "RUN"))
     return found if found is not None and found.made["asked"] == wanted.record() else None
 
 
 def diagnose_runs(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[tuple[str, str]]:
-    """Measure every finished run of the tables of this kind that is not yet; returns (title, why) of failures."""
+    """Diagnose every finished run that these tables need and that is not diagnosed yet.
+
+    Returns (title, reason) of each failure.
+    """
     failed = []
     for spec in specs:
         if spec.kind != "diagnosis":
@@ -62,7 +65,10 @@ def _place(spec: TableSpec, run: PlannedRun, many: bool) -> list[str]:
 
 
 def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: str) -> tuple[list[Path], str]:
-    """NAME.md, NAME.csv, NAME.png and .svg, and a picture by rank of each run; returns them and HTML."""
+    """Write NAME.md, NAME.csv, NAME.png, NAME.svg and a picture by rank of each run.
+
+    Returns the paths and the HTML section.
+    """
     import matplotlib
 
     many = len({run.seed for run in runs}) > 1

@@ -1,4 +1,4 @@
-"""How every figure looks: style, sizes and axes, and the catalogue's colour, marker and line of each method."""
+"""This module says how figures look: style, sizes, axes, and each method's colour, marker and line."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Look(NamedTuple):
-    """How a method is drawn: matplotlib's colour, marker and line style."""
+    """A method's appearance in figures: matplotlib's colour, marker and line style."""
 
     colour: str
     marker: Marker
     linestyle: str
 
 
-_MORE = (  # for methods that the catalogue has not, by their order in the figure
+_MORE = (  # for methods that are not in the catalogue, by their order in the figure
     ("#332288", "<"), ("#2D7FA8", ">"), ("#117733", "H"), ("#7F7F20", "8"), ("#AA4499", "p"), ("#882255", "d"),
     ("#2F8F80", "v"), ("#A08A20", "^"), ("#661100", "X"), ("#4F77B0", "P"),
 )  # fmt: skip
@@ -41,7 +41,7 @@ STYLE: Any = {
 
 
 def looks_of(names: Iterable[str]) -> dict[str, Look]:
-    """The look of each method by its name in the catalogue; others get one that no other has in this figure."""
+    """Return the look of each method by its name in the catalogue; other methods get an unused look of their own."""
     known = known_methods()
     spare = (Look(colour, marker, style) for style in itertools.cycle(("-", "--", "-.")) for colour, marker in _MORE)
     return {
@@ -51,13 +51,13 @@ def looks_of(names: Iterable[str]) -> dict[str, Look]:
 
 
 def looks_of_rows(methods: Sequence[Method]) -> dict[str, Look]:
-    """The look of each row of a grid, by the row's name."""
+    """Return the look of each row of a grid, by the row's name."""
     looks = looks_of(dict.fromkeys(method.look_name for method in methods))
     return {method.name: looks[method.look_name] for method in methods}
 
 
 def save(figure: "Figure", stem: Path) -> Path:
-    """Write STEM.svg and STEM.png; returns the latter."""
+    """Write STEM.svg and STEM.png; return the path of the PNG."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     import matplotlib
 
@@ -69,6 +69,7 @@ def save(figure: "Figure", stem: Path) -> Path:
 
 
 def new_figure(rows: int, columns: int, *, width: float, height: float) -> tuple["Figure", "np.ndarray"]:
+    """Return a figure and its (rows, columns) array of axes; ``width`` and ``height`` are inches per panel."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
@@ -76,7 +77,10 @@ def new_figure(rows: int, columns: int, *, width: float, height: float) -> tuple
 
 
 def plain_log_ticks(axis: "Axis") -> None:
-    """1, 2, 5, 10, 20 ... on a logarithmic axis (``axes.xaxis`` or ``yaxis``), written out; more where it is short."""
+    """Label a logarithmic axis (``axes.xaxis`` or ``axes.yaxis``) with plain numbers: 1, 2, 5, 10, 20...
+
+    A short axis gets more ticks.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     low, high = axis.get_view_interval()

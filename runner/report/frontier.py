@@ -1,4 +1,4 @@
-"""The headline against training seconds: what each setting buys, and which settings nothing else beats."""
+"""This module draws the headline against training seconds and marks the settings that no other setting beats."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Finished runs that differ in nothing but the seed. ``text``: what tells it from others of its method."""
+    """Finished runs that differ in nothing but the seed.
+
+    ``text`` names the settings that distinguish it from others of its method.
+    """
 
     method: str
     text: str
@@ -25,27 +28,27 @@ class Setting:
 
     @property
     def costs(self) -> list[float]:
-        """Training seconds of each run."""
+        """The training seconds of each run."""
         return [float(record.summary["train_seconds"]) for record in self.records]
 
     @property
     def qualities(self) -> list[float]:
-        """The headline on the test set of each run, as it is printed."""
+        """Each run's headline on the test set, as it is printed."""
         return [record.quality for record in self.records]
 
     @property
     def middle(self) -> tuple[float, float]:
-        """Mean (training seconds, quality) over the seeds."""
+        """The means over the seeds: (training seconds, quality)."""
         return fmean(self.costs), fmean(self.qualities)
 
     @property
     def gain(self) -> float:
-        """The quality, the larger the better."""
+        """The mean quality, negated if lower is better, so that larger is always better."""
         return self.middle[1] if self.records[0].yardstick.headline.higher_is_better else -self.middle[1]
 
 
 def settings_of_plan(runs: Sequence[PlannedRun]) -> list[Setting]:
-    """The finished runs of one data set, told apart by the settings their grid sweeps."""
+    """Group the finished runs of one data set by method and by the settings that their grid sweeps."""
     groups: dict[tuple[str, str], list[RunRecord]] = {}
     for run in runs:
         if record_of(run).finished:
@@ -54,8 +57,10 @@ def settings_of_plan(runs: Sequence[PlannedRun]) -> list[Setting]:
 
 
 def settings_of_records(records: Sequence[RunRecord], keys: Sequence[str] = ()) -> list[Setting]:
-    """Finished runs of one data set from anywhere, told apart by whatever differs between runs of a method. The
-    text has those of ``keys`` that differ, or (none given) all that do."""
+    """Group finished runs of one data set, planned or not, by every setting that differs between runs of a method.
+
+    The text shows the keys that differ; if ``keys`` are given, only those of them.
+    """
     settings: list[Setting] = []
     for (_, method), alike in families([record for record in records if record.finished]).items():
         differing = differing_keys(alike)
@@ -75,7 +80,7 @@ def _text(record: RunRecord, keys: Sequence[str]) -> str:
 
 
 def pareto(settings: Sequence[Setting]) -> list[Setting]:
-    """The settings no other beats in both seconds and quality, fastest first."""
+    """Return the settings that no other setting beats in both seconds and quality, fastest first."""
     best: list[Setting] = []
     for setting in sorted(settings, key=lambda s: (s.middle[0], -s.gain)):
         if not best or setting.gain > best[-1].gain:
@@ -89,13 +94,13 @@ def pareto(settings: Sequence[Setting]) -> list[Setting]:
 def frontier(
     panels: Mapping[str, Sequence[Setting]], labels: Mapping[str, str], looks: Mapping[str, Look] | None = None
 ) -> "Figure":
-    """Draw a panel per title.
+    """Draw the settings of each title in a panel of its own.
 
-    ``labels``: method -> printed name, in the legend's order. ``looks``: method -> look, by default those of the
-    catalogue's methods of the same names.
+    ``labels`` gives each method's printed name, in the legend's order. ``looks`` gives each method's look; the default
+    is the look of the catalogue's method of the same name.
 
-    A point is a setting, the mean of its seeds, which are faint behind it; a line joins those of a method by seconds;
-    ringed points on the grey staircase are the Pareto frontier.
+    A point is a setting, the mean of its seeds, which are drawn faint behind it. A line joins a method's points in the
+    order of seconds. The ringed points on the grey staircase are the Pareto frontier.
     """
     import matplotlib
 
@@ -115,7 +120,7 @@ def frontier(
             [handles[label] for label in order], order, loc="outside lower center",
             ncols=min(len(order), 5 * len(panels)),
         )  # fmt: skip
-        figure.draw_without_rendering()  # positions are final only now, and what overlaps depends on them
+        figure.draw_without_rendering()  # positions are final only now, and overlaps depend on them
         for axis, settings in zip(axes[0], panels.values(), strict=True):
             _write_texts(axis, settings)
         return figure
@@ -153,17 +158,19 @@ def _panel(axis: "Axes", settings: Sequence[Setting], labels: Mapping[str, str],
 
 
 _FONT = 7.5  # points
-_DISTANCES = (8, 15, 24, 34)  # points from a setting to its text; beyond the first a thin line joins them
-_NEAR = _DISTANCES[:2]  # as far as texts of settings off the frontier may be
-_PLACES = [  # (right of the point, above it): away from the staircase first
+_DISTANCES = (8, 15, 24, 34)  # points from a setting to its text; beyond the first, a thin line joins them
+_NEAR = _DISTANCES[:2]  # the distances allowed for settings that are not on the frontier
+_PLACES = [  # (right of the point, above it), places away from the staircase first
     (1, -1), (-1, 1), (-1, 0), (1, 0), (0, -1), (0, 1), (1, 1), (-1, -1),
 ]  # fmt: skip
 Box = tuple[float, float, float, float]  # left, bottom, right, top in points
 
 
 def _write_texts(axis: "Axes", settings: Sequence[Setting]) -> None:
-    """Write each setting's text where it covers no point and no other text, near it and inside the axes; leave out
-    those with no such place, unless they are on the frontier, which comes first."""
+    """Write each setting's text near its point, inside the axes, where it covers no point and no other text.
+
+    Settings on the frontier come first and always get a text; other settings without a free place get none.
+    """
     from matplotlib.patheffects import withStroke
 
     to_points = 72 / axis.get_figure().dpi  # type: ignore[union-attr]
@@ -201,13 +208,13 @@ def _write_texts(axis: "Axes", settings: Sequence[Setting]) -> None:
 
 
 def _offset(right: int, above: int, distance: float) -> tuple[float, float]:
-    """Points to the right and up; a corner lies as far away as a side."""
+    """Return the offset (right, up) in points; a corner lies as far away as a side."""
     reach = distance / (right**2 + above**2) ** 0.5
     return right * reach, above * reach
 
 
 def _box(x: float, y: float, right: int, above: int, distance: float, letters: int) -> Box:
-    """Where a text stands: about half as wide as high a letter."""
+    """Estimate the box that a text fills; a letter is taken to be about half as wide as high."""
     width, height = 0.56 * _FONT * letters, 1.2 * _FONT
     aside, up = _offset(right, above, distance)
     left = x + aside - width * (1 - right) / 2
@@ -216,7 +223,7 @@ def _box(x: float, y: float, right: int, above: int, distance: float, letters: i
 
 
 def _overlap(box: Box, taken: Sequence[Box]) -> float:
-    """Area, in square points, that the boxes already taken cover of this one."""
+    """Return the area of ``box`` that the boxes already taken cover, in square points."""
     return sum(
         max(0.0, min(box[2], other[2]) - max(box[0], other[0]))
         * max(0.0, min(box[3], other[3]) - max(box[1], other[1]))

@@ -1,7 +1,7 @@
-"""What ``conf/table/grid`` says: runs that several tables and figures share.
+"""This module reads ``conf/table/grid``: a grid is a set of runs that several tables and figures share.
 
-A grid expands, for a profile, to one run per data set, method and seed; all of it is typed and checked before
-anything runs. Errors are one line that names the file and the key.
+For a profile, a grid expands to one run per data set, method, combination of swept settings and seed. Everything is
+typed and checked before anything runs. Errors are one line that names the file and the key.
 """
 
 import dataclasses
@@ -19,15 +19,16 @@ from runner.report.methods import Method, build_methods, load_catalogue
 from runner.report.yaml_files import build, build_all, items, mapping, place, read, require_known, require_unique
 from runner.settings import RunConfig
 
-Point = tuple[tuple[str, int | float], ...]  # (key, value) of every swept setting of one run
+Point = tuple[tuple[str, int | float], ...]  # a run's swept settings as (key, value)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """A data set of the tables, or a model on one. ``published``: its name in published CSVs; None marks a stand-in.
+    """A data set of the tables, or a model on a data set.
 
-    ``dataset``: the runner's name of it, where that is not ``name``. ``overrides``: what else belongs to it, such as
-    the model; ``published_model``: that model's name in published CSVs.
+    ``published`` is its name in published CSVs; None marks a stand-in. ``dataset`` is the runner's name of the data set
+    if that is not ``name``. ``overrides`` are further settings that belong to it, such as the model, whose name in
+    published CSVs is ``published_model``.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Dataset:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """Overrides of some methods on one data set."""
+    """Overrides that some methods take on one data set."""
 
     methods: tuple[str, ...]
     overrides: tuple[str, ...]
@@ -54,7 +55,7 @@ class Tuned:
 
 @dataclass(frozen=True, kw_only=True)
 class Swept:
-    """A setting that takes each of several values, for some methods or (none named) for all."""
+    """A setting that takes each of several values, for the methods named, or for all methods if none is named."""
 
     key: str
     values: tuple[int | float, ...]
@@ -67,9 +68,10 @@ class Swept:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileDataset:
-    """How one data set is trained in a profile.
+    """The settings of one data set in a profile.
 
-    ``tuned``: settings of some methods, which profiles may share; ``lengths``: how long some train in this one.
+    ``tuned`` are settings of some methods, which profiles may share. ``lengths`` say how long some methods train in
+    this profile.
     """
 
     name: str
@@ -84,7 +86,7 @@ class ProfileDataset:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """How much is run: data sets, their settings, and seeds."""
+    """A profile says how much is run: which data sets, with which settings, and which seeds."""
 
     seeds: tuple[int, ...]
     datasets: tuple[ProfileDataset, ...]
@@ -108,11 +110,12 @@ PROFILES = tuple(field.name for field in dataclasses.fields(Profiles))
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Methods x combinations of swept settings x data sets x seeds.
+    """A grid of runs: methods x combinations of swept settings x data sets x seeds.
 
-    ``paper``: whose tables these are; empty for our own. ``fixed``: overrides of all; ``baseline``: what the rest
-    compare with. ``full_methods``: the rows that are full softmax, where there is more than the baseline.
-    ``by_name``: so costly that only a table named on the command line makes the runs.
+    ``paper`` names the paper that printed these tables; it is empty for our own. ``fixed`` are overrides of all runs.
+    ``baseline`` is the method that the others are compared with. ``full_methods`` are the rows that are full softmax,
+    if the baseline is not the only one. ``by_name`` marks runs so costly that they are made only for a table named on
+    the command line.
     """
 
     paper: str = ""
@@ -153,7 +156,7 @@ class Grid:
         return next(found for found in self.datasets if found.name == dataset)
 
     def points(self, method: str) -> list[Point]:
-        """Every combination of the settings swept for the method; one empty combination where none is."""
+        """Return every combination of the settings swept for the method; without any, one empty combination."""
         swept = [item for item in self.sweep if not item.methods or method in item.methods]
         return list(itertools.product(*([(item.key, value) for value in item.values] for item in swept)))
 
@@ -163,13 +166,13 @@ class Grid:
         return points * len(chosen.datasets) * len(chosen.seeds)
 
     def label(self, run: "PlannedRun") -> str:
-        """The run's method as printed, with its values of the swept settings."""
+        """Return the run's method as printed, followed by its values of the swept settings."""
         label = next(method.label for method in self.methods if method.name == run.method)
         return f"{label}, {point_text(run.point)}" if run.point else label
 
 
 def point_text(point: Point) -> str:
-    """``K=9 L=50``"""
+    """Return the swept settings as text, such as ``K=9 L=50``."""
     return " ".join(f"{key.rpartition('.')[2]}={value:g}" for key, value in point)
 
 
@@ -181,10 +184,11 @@ def grid_names(folder: Path) -> list[str]:
 
 
 def load_grid(name: str, folder: Path) -> Grid:
-    """Read conf/table/grid/NAME.yaml, after the grid that it extends.
+    """Read conf/table/grid/NAME.yaml on top of the grid that it extends, if any.
 
-    A key that the file has takes the place of the same key of the grid extended. Two keys are nearer to it: ``methods``
-    may name rows of that grid, and ``profiles`` replaces only what it says (see ``_extended_profile``).
+    A key of the file replaces the same key of the extended grid, with two exceptions: ``methods`` may name rows of that
+    grid, and ``profiles`` replaces only what it states (see ``_extended_profile``). Raises ConfigError that names the
+    file and the key.
     """
     raw, extended = _read_with_extended(name, folder)
     where = f"{place(folder / 'grid' / f'{name}.yaml')}: "
@@ -204,7 +208,7 @@ def load_grid(name: str, folder: Path) -> Grid:
 
 
 def _read_with_extended(name: str, folder: Path) -> tuple[dict[str, Any], Grid | None]:
-    """A grid's keys, without ``extends`` and without the methods of the grid extended, and that grid."""
+    """Return a grid's keys, without ``extends`` and without inherited methods, and the grid that it extends."""
     file = folder / "grid" / f"{name}.yaml"
     raw = read(file)
     base = raw.pop("extends", None)
@@ -213,7 +217,7 @@ def _read_with_extended(name: str, folder: Path) -> tuple[dict[str, Any], Grid |
     names = [other for other in grid_names(folder) if other != name]
     require(base in names, f"{place(file)}: extends: no grid '{base}'{did_you_mean(str(base), names)}")
     before = read(folder / "grid" / f"{base}.yaml")
-    require("extends" not in before, f"{place(file)}: extends: '{base}' itself extends a grid, and one step is all")
+    require("extends" not in before, f"{place(file)}: extends: '{base}' itself extends a grid; name one that does not")
     inherited = {key: value for key, value in before.items() if key != "methods"}
     profiles = raw.pop("profiles", None)
     if profiles is not None:
@@ -230,10 +234,10 @@ def _read_with_extended(name: str, folder: Path) -> tuple[dict[str, Any], Grid |
 
 
 def _extended_profile(profile: Mapping[str, Any], before: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A profile on top of the same profile of the grid extended.
+    """Merge a profile with the same profile of the extended grid, ``before``.
 
-    Its ``datasets`` are those listed. One that the other profile has too keeps what it does not say itself, and its
-    ``tuned`` are added to the other's.
+    Only the ``datasets`` listed here remain. A data set that is listed in both inherits the keys that it does not state
+    itself, and its ``tuned`` are appended to the inherited ones.
     """
     out = {**before, **profile}
     if "datasets" in profile:
@@ -261,7 +265,7 @@ def _profile(raw: Mapping[str, Any], where: str) -> Profile:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun:
-    """One cell's run: where it stands in the grid, and what ``python -m runner OVERRIDES`` runs."""
+    """A run of the grid: its place in the grid, and the overrides that ``python -m runner`` takes to run it."""
 
     dataset: str
     method: str
@@ -278,7 +282,11 @@ class PlannedRun:
 def expand(
     grid: Grid, profile_name: str, results_dir: Path, *, datasets: Iterable[str] | None = None
 ) -> list[PlannedRun]:
-    """Every run of the profile (only those ``datasets``), composed and checked; nothing is run."""
+    """Compose and check every run of the profile, without running any; ``datasets`` restricts it to those.
+
+    Raises ConfigError, which names the profile, data set and method, for settings that do not fit and for two methods
+    with the same settings.
+    """
     profile = grid.profile(profile_name)
     planned: list[PlannedRun] = []
     for dataset in profile.datasets:
@@ -321,11 +329,11 @@ def expand(
 
 @functools.cache
 def _composed(overrides: tuple[str, ...]) -> RunConfig:
-    """Composing takes a tenth of a second, and tables that share a grid ask for the same runs."""
+    """Compose once per list of overrides: composing is slow, and tables that share a grid ask for the same runs."""
     return compose(overrides)
 
 
 def _quoted(text: str) -> str:
-    """A value for Hydra's override grammar, whatever characters it holds."""
+    """Quote a value for Hydra's override grammar, whatever characters it contains."""
     escaped = text.replace("\\'", "\\\\'").replace("'", "\\'")
     return f"'{escaped}'"

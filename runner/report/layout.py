@@ -1,4 +1,4 @@
-"""Long-form cells laid out as printed tables: Markdown, LaTeX (booktabs) and HTML of the same blocks."""
+"""This module lays long-form cells out as printed tables: Markdown, LaTeX (booktabs) and HTML of the same blocks."""
 
 import base64
 import html
@@ -18,7 +18,7 @@ from runner.report.tables import TableSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """One printed table. ``frame`` holds text only."""
+    """A block is one printed table. ``frame`` holds text only."""
 
     title: str
     caption: str
@@ -28,7 +28,7 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """A table of a paper as printed: how it was made, its blocks, its notes, the runs behind it."""
+    """A document is a table of conf/table as printed: how it was made, its blocks, its notes and its runs."""
 
     name: str
     title: str
@@ -39,14 +39,14 @@ class Document:
 
 
 def document(spec: TableSpec, long: pd.DataFrame, runs: Sequence[PlannedRun], command: str) -> Document:
-    """Lay ``long`` (see ``cells``) out: a block per data set and panel."""
+    """Lay out ``long`` (see ``cells``) with one block per data set and panel."""
     blocks = []
     for dataset in long["dataset"].unique():
         mine = [run for run in runs if run.dataset == dataset]
         for index, panel in enumerate(panels_of(spec, runs)):
             part = long[(long["dataset"] == dataset) & (long["panel"] == index)]
             if index > 0 and part["ours"].isna().all():
-                continue  # further panels have no published numbers: nothing to print without runs
+                continue  # panels after the first have no published numbers, so without runs they would be empty
             blocks.append(_block(spec, dataset, panel, part, mine))
     with_folder = [run for run in runs if record_of(run).status != NOT_RUN]
     records = [record_of(run) for run in with_folder]
@@ -97,7 +97,7 @@ def _block(
 
 
 def _settings(runs: Sequence[PlannedRun]) -> str:
-    """What the runs have in common; of a number that differs between methods, the range."""
+    """Describe the runs' common settings; a number that differs between methods is given as a range."""
 
     def span(values: Iterable[float]) -> str:
         ordered = sorted(values)
@@ -117,7 +117,7 @@ def _settings(runs: Sequence[PlannedRun]) -> str:
 
 
 def how_made(records: Sequence[RunRecord], command: str) -> tuple[str, ...]:
-    """Command, commit, machine, threads and dates, from the runs' own provenance."""
+    """Return lines with the command, and with commits, machines, threads and dates from the runs' provenance."""
     made = [record.provenance for record in records if record.provenance]
     lines = [f"Made by `{command}`"]
     if not made:
@@ -166,7 +166,7 @@ def _published_text(cell: pd.Series, column: Column) -> str:
 
 
 def markdown_table(frame: pd.DataFrame) -> str:
-    """A pipe table; every column but the first is right-aligned."""
+    """Return a pipe table; every column but the first is right-aligned."""
     texts: list[list[object]] = [list(frame.columns), *frame.to_numpy().tolist()]
     rows = [[str(value).replace("|", "\\|") for value in row] for row in texts]
     widths = [max(3, *(len(row[i]) for row in rows)) for i in range(frame.shape[1])]
@@ -183,6 +183,7 @@ def markdown_table(frame: pd.DataFrame) -> str:
 
 
 def to_markdown(doc: Document) -> str:
+    """Return the whole document as Markdown."""
     parts = [f"# {doc.title}", "  \n".join(doc.made)]
     for block in doc.blocks:
         parts.append(f"## {block.title}" + (f"\n\n{block.caption}" if block.caption else ""))
@@ -199,7 +200,7 @@ def to_markdown(doc: Document) -> str:
 
 
 def two_levels(frame: pd.DataFrame) -> pd.DataFrame:
-    """Columns ``X``, ``X, published``, ``X, difference`` under one heading X, where numbers are published."""
+    """Put the columns ``X``, ``X, published`` and ``X, difference`` under one heading X, if any are published."""
     names = [str(name) for name in frame.columns]
     grouped = {name.removesuffix(", published") for name in names if name.endswith(", published")}
     if not grouped:
@@ -216,14 +217,14 @@ _LATEX = {"±": r"$\pm$", "–": "--", "%": r"\%", "_": r"\_", "&": r"\&", "#": 
 
 
 def latex_text(text: str) -> str:
-    """Plain text as LaTeX source; `code` becomes typewriter, **text** bold."""
+    """Turn plain text into LaTeX source; `code` becomes typewriter, **text** bold."""
     escaped = re.sub("[" + "".join(_LATEX) + "]", lambda match: _LATEX[match[0]], text)
     escaped = _BOLD.sub(r"\\textbf{\1}", escaped)
     return re.sub(r"`([^`]*)`", r"\\texttt{\1}", escaped)
 
 
 def to_latex(doc: Document) -> str:
-    """booktabs tables, to be \\input in a document that loads booktabs."""
+    """Return booktabs tables, to be \\input in a document that loads booktabs."""
     parts = [f"% {line}" for line in (doc.title, *doc.made)]
     for number, block in enumerate(doc.blocks, start=1):
         frame = two_levels(block.frame.map(latex_text).rename(columns=latex_text))
@@ -245,22 +246,25 @@ def to_latex(doc: Document) -> str:
 
 
 def html_text(text: str) -> str:
+    """Escape text for HTML; `code` becomes a code element."""
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text))
 
 
 def html_table(frame: pd.DataFrame) -> str:
+    """Return the frame as an HTML table that scrolls sideways if it is too wide."""
     table = two_levels(frame).to_html(index=False, border=0, classes="cells")
     table = _BOLD.sub(r"<strong>\1</strong>", table)
     return f'<div class="wide">{table}</div>'
 
 
 def picture_html(picture: Path, title: str) -> str:
-    """The picture itself, so that the page needs no other file."""
+    """Embed the picture itself, so that the page needs no other file."""
     data = base64.b64encode(picture.read_bytes()).decode()
     return f'<figure><img alt="{html_text(title)}" src="data:image/png;base64,{data}"></figure>'
 
 
 def to_html_fragment(doc: Document) -> str:
+    """Return the whole document as one HTML section."""
     parts = [f'<section id="{doc.name}"><h2>{html_text(doc.title)}</h2>']
     parts.append(f'<p class="made">{"<br>".join(map(html_text, doc.made))}</p>')
     for block in doc.blocks:
@@ -286,7 +290,7 @@ img{max-width:100%;height:auto} figure{margin:1rem 0} nav a{margin-right:1rem}
 
 
 def html_page(title: str, sections: Sequence[tuple[str, str]]) -> str:
-    """One self-contained page from (anchor, fragment) pairs."""
+    """Build one self-contained page from (anchor, fragment) pairs."""
     links = "".join(f'<a href="#{anchor}">{anchor}</a>' for anchor, _ in sections)
     body = "\n".join(fragment for _, fragment in sections)
     return (

@@ -1,6 +1,6 @@
-"""The catalogue of methods, conf/table/methods.yaml: what each is called, how it looks and which overrides choose it.
+"""This module reads the catalogue of methods, conf/table/methods.yaml: labels, looks in figures, and overrides.
 
-Every grid and every figure takes methods from here, so that one method has one label, colour and marker everywhere.
+Every grid and every figure takes methods from the catalogue, so a method has one label, colour and marker everywhere.
 """
 
 import functools
@@ -14,12 +14,12 @@ from runner.errors import ConfigError, require
 from runner.report.yaml_files import TABLES, build, mapping, place, read, require_known
 
 CATALOGUE = "methods"  # the file's name without .yaml
-Marker = str | tuple[int, ...]  # matplotlib's; (n, 1, a): a star of n points, turned by a degrees
+Marker = str | tuple[int, ...]  # matplotlib's markers; (n, 1, a) is a star of n points, turned by a degrees
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownMethod:
-    """A method of the catalogue. ``colour``: #RRGGBB; ``marker``, ``linestyle``: matplotlib's."""
+    """A method of the catalogue. ``colour`` is #RRGGBB; ``marker`` and ``linestyle`` are matplotlib's."""
 
     label: str
     overrides: tuple[str, ...]
@@ -37,8 +37,8 @@ class KnownMethod:
 class Method:
     """A row of a grid's tables.
 
-    ``name`` tells it from the grid's other rows; ``published`` is its name in published CSVs where that is another.
-    ``look`` is the method of the catalogue whose colour and marker it has in figures.
+    ``name`` is unique in the grid. ``published`` is its name in published CSVs if that differs from ``name``. ``look``
+    is the catalogue's method whose colour and marker it has in figures, if that differs from ``name``.
     """
 
     name: str
@@ -74,13 +74,13 @@ class Chosen:
 
 @dataclass(frozen=True, kw_only=True)
 class Catalogue:
-    """Methods and, under ``fragments``, overrides that some grids add to some of them; each by name."""
+    """The catalogue holds, by name, the methods and the ``fragments``: overrides that grids may add to methods."""
 
     methods: Mapping[str, KnownMethod] = field(default_factory=dict)
     fragments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def row(self, chosen: Chosen) -> Method:
-        """The row that a grid asks for; ConfigError where it names what the catalogue has not."""
+        """Return the row that a grid asks for; raise ConfigError if the catalogue lacks the method or a fragment."""
         require_known("method", chosen.method, self.methods)
         known = self.methods[chosen.method]
         overrides = [*known.overrides]
@@ -102,7 +102,7 @@ class _Fragment:
 
 
 def load_catalogue(folder: Path = TABLES) -> Catalogue:
-    """Read methods.yaml of a folder of tables; empty where it has none, as every grid may define rows of its own."""
+    """Read methods.yaml of a folder of tables; without it the catalogue is empty, and grids define all their rows."""
     file = folder / f"{CATALOGUE}.yaml"
     if not file.exists():
         return Catalogue()
@@ -124,8 +124,8 @@ def load_catalogue(folder: Path = TABLES) -> Catalogue:
 def build_methods(raw: Any, catalogue: Catalogue, extended: Mapping[str, Method], where: str) -> list[Method]:
     """Build the rows of a grid.
 
-    A name alone is a row of the grid that is extended, ``{method: NAME, ...}`` a method of the catalogue, and ``{name,
-    label, overrides}`` a row of the grid's own.
+    An item is one of three things: a name alone is a row of the extended grid, ``{method: NAME, ...}`` is a method of
+    the catalogue, and ``{name, label, overrides}`` is a row of the grid's own.
     """
     if not isinstance(raw, list):
         raise ConfigError(f"{where}: expected a list of methods, got {raw!r}")
@@ -151,5 +151,5 @@ def _row(item: Any, catalogue: Catalogue, extended: Mapping[str, Method], where:
 
 @functools.cache
 def known_methods() -> Mapping[str, KnownMethod]:
-    """The methods of conf/table/methods.yaml."""
+    """Return the methods of conf/table/methods.yaml by name."""
     return load_catalogue().methods

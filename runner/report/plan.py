@@ -1,4 +1,4 @@
-"""The runs that tables need: what is there, what is left, how long it may take; then running each."""
+"""This module plans the runs that tables need, estimates how long the missing ones take, and runs them."""
 
 import math
 import os
@@ -46,7 +46,10 @@ TO_RUN, RESUME, AGAIN = "to run", "resume", "failed, run again"
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One run of the plan. ``seconds``: estimated, None if unknown; ``measured``: from earlier runs."""
+    """A step is one run of the plan.
+
+    ``seconds`` is its estimated time, None if unknown; ``measured`` tells that the estimate is from earlier runs.
+    """
 
     run: PlannedRun
     title: str
@@ -60,7 +63,7 @@ class Step:
 
 
 def plan(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[Step]:
-    """Every run that any of the tables needs, once."""
+    """List every run that any of the tables needs, each once, with its status and estimated time."""
     grids = dict.fromkeys(spec.grid for spec in specs)
     earlier = [record for record in all_records(results_dir) if record.finished]
     steps: dict[str, Step] = {}
@@ -85,7 +88,7 @@ def _status(run: PlannedRun) -> str:
 
 
 def plan_table(steps: Sequence[Step]) -> pd.DataFrame:
-    """The plan as text: run id, data set, method, seed, status, estimate."""
+    """Return the plan as a table of text: run id, data set, method, seed, status, estimated seconds."""
     return pd.DataFrame(
         [
             {
@@ -108,7 +111,7 @@ def _seconds_text(step: Step) -> str:
 
 
 def plan_total(steps: Sequence[Step]) -> str:
-    """One or two lines: how many runs are left, and for how long."""
+    """Return one line that counts the runs by status and estimates the time of those left."""
     pending = [step for step in steps if step.is_pending]
     without_data = [step for step in steps if step.status.startswith(NO_DATA)]
     skipped = sum(step.status.startswith("skipped") for step in steps) - len(without_data)
@@ -118,27 +121,28 @@ def plan_total(steps: Sequence[Step]) -> str:
     if older:
         parts.append(f"{older} {OLDER}")
     if skipped:
-        parts.append(f"{skipped} that this processor can not make")
+        parts.append(f"{skipped} that this processor cannot run")
     if pending:
         parts.append(f"estimated time: {_length(pending)}")
         if not all(step.measured for step in pending):
             parts.append(
-                "~ is a rough guess from the size of the data and the speed of this machine just now, "
-                "other times are from earlier runs here"
+                "~ marks a rough guess from the size of the data and this machine's speed just now; "
+                "other times are from earlier runs on it"
             )
     if without_data:
-        parts.append(f"those without data would take about {_length(without_data)}")
+        parts.append(f"the runs without data would take about {_length(without_data)}")
     return "; ".join(parts)
 
 
 def _length(steps: Sequence[Step]) -> str:
-    """The steps' time together, and how many of them nobody knows it of."""
+    """Return the steps' total time, and the number of steps whose time is unknown."""
     known = [step.seconds for step in steps if step.seconds is not None]
     unknown = len(steps) - len(known)
     return duration(sum(known)) + (f" and {unknown} runs of unknown length" if unknown else "")
 
 
 def duration(seconds: float) -> str:
+    """Write a time in the largest unit that suits it: ``45 s``, ``12 min``, ``3.5 h``, ``2.1 days``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -148,32 +152,33 @@ def duration(seconds: float) -> str:
 
 # ---------------------------------------------------------------- estimates
 
-# What runs cost in units of what ``speed`` measures, from the runs of tables lns and midx_lm on two cores of a Zen 4
-# processor with nothing else on it. Products: our own tiles do better than torch's on logits that go to memory, ranking
-# worse. Bytes of a candidate: it is read to score and to update, with its moments.
+# These constants give the cost of runs in units of what ``speed`` measures. They come from the runs of grids lns and
+# midx_lm on two idle cores of a Zen 4 processor. Products: our own tiles are faster than torch's product, whose logits
+# go to memory, and ranking is slower. Reads: a candidate is read to score it and, with its moments, to update it.
 _FULL_RATE, _RANKING_RATE, _TREE_RATE = 1.3, 0.65, 1 / 15  # of ``Speed.products``
 _BF16_SHARE, _STORED_SHARE = 0.57, 0.8  # of full softmax's seconds
 _READS, _READS_BY_BUCKET, _READS_SHARED = 1.5, 2.6, 0.15  # of a candidate's class vector
 _ENCODES = 4.0  # of ``Speed.encoded_row``
-_START_SECONDS, _COMPILE_SECONDS = 8.0, 30.0  # of a process; of one whose kind of settings was never compiled
+_START_SECONDS, _COMPILE_SECONDS = 8.0, 30.0  # every process starts; the first one of a kind of settings also compiles
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Work:
-    """Rows (tokens, of text) that an epoch trains on, a step trains on, are evaluated in an epoch, and at the end."""
+    """The sizes that an estimate needs. Rows are tokens if the data set is text."""
 
     classes: int
-    trained: int
-    step: int
-    evaluated: int
-    evaluated_last: int
-    encode_seconds: float  # of a trained row
+    trained: int  # rows of an epoch
+    step: int  # rows of a batch
+    evaluated: int  # rows evaluated in an epoch
+    evaluated_last: int  # rows evaluated after the last epoch
+    encode_seconds: float  # per trained row
 
 
 def estimate(run: PlannedRun, earlier: Sequence[RunRecord], speed: Speed) -> tuple[float | None, bool]:
-    """(wall seconds, whether from earlier runs of the same data set, method and batch size).
+    """Return the estimated wall seconds of a run (None if unknown), and True if they are based on earlier runs.
 
-    All the epochs are counted, though a validation set may end the training before. Compilation is left out.
+    Earlier runs count if they have the same data set, model, method, batch size and threads. All epochs count, though a
+    validation set may end the training earlier. Compilation is left out.
     """
     config = run.config
     work = _work(run, speed)
@@ -193,7 +198,7 @@ def estimate(run: PlannedRun, earlier: Sequence[RunRecord], speed: Speed) -> tup
 
 
 def _layer_seconds(run: PlannedRun, num_classes: int, ranked_row: float, speed: Speed) -> float:
-    """Training seconds of the output layer for one row, from how many classes the sampler touches."""
+    """Estimate the output layer's training seconds for one row from the number of classes that the sampler touches."""
     sampler, dim = run.config.sampler, run.config.model.dim
     if isinstance(sampler, FullConfig):
         seconds = 8.0 * num_classes * dim / (_FULL_RATE * speed.products)
@@ -214,7 +219,7 @@ def _layer_seconds(run: PlannedRun, num_classes: int, ranked_row: float, speed: 
 
 
 def _work(run: PlannedRun, speed: Speed) -> _Work | None:
-    """None where nothing tells the sizes before the data are read."""
+    """Return the sizes of a run, or None if they are unknown until the data are read."""
     config, dataset = run.config, run.config.dataset
     shape: Expected | ExpectedText | Shape | None = None
     if isinstance(dataset, CardConfig):
@@ -248,18 +253,22 @@ def _work(run: PlannedRun, speed: Speed) -> _Work | None:
 
 
 def _weights_between(model: Any) -> int:
-    """Weights between words and classes that every token meets."""
+    """Count the encoder's weights that every token is multiplied with."""
     if isinstance(model, LstmConfig):
         return model.layers * 4 * model.hidden * (model.embedding + model.hidden)
     assert isinstance(model, TransformerConfig)
     return model.layers * model.embedding * (4 * model.embedding + 2 * model.feed_forward)
 
 
-_OF_SPEED = ("shared", "products", "stored_logits", "D", "num_samples", "refresh_every_steps")  # settings of samplers
+# The sampler's settings that change the speed of a step.
+_OF_SPEED = ("shared", "products", "stored_logits", "D", "num_samples", "refresh_every_steps")
 
 
 def _is_alike(record: RunRecord, run: PlannedRun) -> bool:
-    """Same data set, model, method, batch size and threads asked for; learning rate, length, K and L may differ."""
+    """Tell whether a record has the run's data set, model, method, batch size and threads.
+
+    Learning rate, length, K and L may differ.
+    """
     theirs, ours = record.config, run.config.as_dict()
     alike = all(theirs[group]["name"] == ours[group]["name"] for group in ("sampler", "loss"))
     alike &= all(theirs["sampler"].get(key) == ours["sampler"].get(key) for key in _OF_SPEED)
@@ -272,14 +281,14 @@ def _is_alike(record: RunRecord, run: PlannedRun) -> bool:
 
 @dataclass
 class Outcome:
-    """What became of the pending runs: (title, why) of each that failed, and whether the user stopped."""
+    """The outcome of the pending runs: (title, reason) of each failure, and whether the user stopped them."""
 
     failed: list[tuple[str, str]] = field(default_factory=list)
     stopped: bool = False
 
 
 class _Stopper:
-    """Ctrl-C and SIGTERM, kept for the loop and passed on to the process that is running."""
+    """Remember Ctrl-C and SIGTERM for the loop, and pass them on to the process that is running."""
 
     def __init__(self) -> None:
         self.stopped = False
@@ -301,9 +310,11 @@ class _Stopper:
 
 
 def execute(steps: Sequence[Step]) -> Outcome:
-    """Run the pending steps one after the other, each in a process of its own: its peak memory is its own
-    and so is its crash. A failure is recorded in its run folder and the rest go on; Ctrl-C stops after
-    the running one has left its checkpoint."""
+    """Run the pending steps one after the other, each in its own process.
+
+    So each run's peak memory is its own, and a crash ends no other run. A failure is recorded in its run folder, and
+    the next step starts. Ctrl-C stops as soon as the current run has written its checkpoint.
+    """
     pending = [step for step in steps if step.is_pending]
     outcome, stopper = Outcome(), _Stopper()
     with stopper.listening():
@@ -315,7 +326,7 @@ def execute(steps: Sequence[Step]) -> Outcome:
             record = record_of(step.run)
             if stopper.stopped:
                 outcome.stopped = True
-                _say("stopped: finished runs stay, the same command continues")
+                _say("stopped: finished runs are kept; the same command continues")
                 break
             if code == 0 and record.finished:
                 _say(f"    {FINISHED} in {duration(time.monotonic() - begin)}: {record.headline}")
@@ -327,7 +338,7 @@ def execute(steps: Sequence[Step]) -> Outcome:
 
 
 def _run_process(step: Step, stopper: _Stopper) -> int:
-    # A group of its own keeps the terminal's Ctrl-C from the child: it gets exactly the one passed on.
+    # The child has its own process group, so the terminal's Ctrl-C does not reach it: it gets only the one passed on.
     child = subprocess.Popen(
         [sys.executable, "-m", "runner", *step.run.overrides, *_plugins_of(step.run)],
         cwd=REPOSITORY,
@@ -357,7 +368,7 @@ def python_path() -> str:
 
 
 def _record_failure(run: PlannedRun, code: int) -> str:
-    """Have the run folder tell the failure, also when the process could not; returns it as one line."""
+    """Record the failure in the run folder if the process could not do so; return it as one line."""
     folder = RunFolder(run.config.run_dir)
     try:
         with folder.locked():

@@ -1,4 +1,4 @@
-"""The figures of conf/table, from run folders."""
+"""This module draws the figures of conf/table from run folders."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def draw(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path) -> list[Path]:
-    """Draw a figure of conf/table as PNG and SVG; returns the PNGs, none without finished runs."""
+    """Draw a figure of conf/table as PNG and SVG; return the paths of the PNGs, none if no run has finished."""
     import matplotlib
 
     finished = [run for run in runs if record_of(run).finished]
@@ -47,7 +47,7 @@ def draw(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path) -> list[Path
 
 @dataclass(frozen=True, kw_only=True)
 class _Line:
-    """Runs of one method that differ in nothing but the seed, and how their line looks."""
+    """A line shows runs of one method that differ in nothing but the seed."""
 
     label: str
     records: tuple[RunRecord, ...]
@@ -55,7 +55,7 @@ class _Line:
 
 
 def _lines(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> list[_Line]:
-    """A line for each method, or for each of its swept settings, those from light to dark."""
+    """Return a line for each method; a swept method has a line for each setting, coloured from light to dark."""
     import matplotlib
     from matplotlib.colors import to_hex
 
@@ -82,7 +82,7 @@ def _lines(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> list[_Li
 
 
 def _legend(figure: "Figure", axes: "np.ndarray", *, columns: int) -> None:
-    """One for all panels, below them, in the order of the lines."""
+    """Draw one legend for all panels, below them, in the order of the lines."""
     handles = {
         label: handle for axis in axes.flat for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
@@ -92,7 +92,7 @@ def _legend(figure: "Figure", axes: "np.ndarray", *, columns: int) -> None:
 
 
 def _curves(spec: TableSpec, datasets: Sequence[Dataset], runs: Sequence[PlannedRun]) -> "Figure":
-    """The watched headline against seconds and, below, against iterations or epochs, as the table says."""
+    """Draw the watched headline against seconds and, below, against iterations or epochs, as the table says."""
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     figure, axes = new_figure(2, len(datasets), width=5.2, height=3.5)
@@ -120,7 +120,7 @@ def _curves(spec: TableSpec, datasets: Sequence[Dataset], runs: Sequence[Planned
 
 
 def _curve(axis: "Axes", line: _Line, cost: str) -> None:
-    """The mean over seeds, with every seed's own line faint behind it."""
+    """Draw the mean over seeds, with every seed's own line faint behind it."""
     scale, look = line.records[0].yardstick.headline.scale, line.look
     each = [{epoch: (at, scale * y) for epoch, at, y in record.points(cost)} for record in line.records]
     if len(each) > 1:
@@ -135,8 +135,12 @@ def _curve(axis: "Axes", line: _Line, cost: str) -> None:
 
 
 def _limit(axis: "Axes", lines: Sequence[_Line]) -> None:
-    """What is better when high starts at 0, unless it can be negative. What is better when low and positive has a
-    logarithmic axis that ends a little above where the worst line ends: first epochs are far off."""
+    """Set the limits of the vertical axis.
+
+    If higher is better, the axis starts at 0, unless some value is negative. If lower is better and all values are
+    positive, the axis is logarithmic and ends a little above the last value of the worst line, because the first epochs
+    are far off.
+    """
     headline = lines[0].records[0].yardstick.headline
     curves = [
         [headline.scale * value for _, value in record.curve("epoch")] for line in lines for record in line.records
@@ -157,9 +161,9 @@ def _limit(axis: "Axes", lines: Sequence[_Line]) -> None:
 
 
 def _effect(grid: Grid, datasets: Sequence[Dataset], runs: Sequence[PlannedRun]) -> "Figure":
-    """The headline on the test set against the one swept setting; methods without it as dashed lines across.
+    """Draw the headline on the test set against the swept setting; methods without it are dashed lines across.
 
-    Means over seeds, bars their standard deviation; settings that lack a seed's run are left out.
+    Points are means over seeds, and bars are their standard deviation. A setting that lacks a seed's run is left out.
     """
     from matplotlib.ticker import NullLocator
 
@@ -228,7 +232,7 @@ def _frequency(datasets: Sequence[Dataset], runs: Sequence[PlannedRun]) -> "Figu
 
 
 def _distribution(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> "Figure | None":
-    """Columns: methods that sample; rows: before and after training. Probability of a class by rank."""
+    """Draw the probability of a class by rank: a column per method that samples, a row before and after training."""
     shown, looks = [], looks_of_rows(grid.methods)
     for method in grid.methods:
         mine = [run for run in runs if run.dataset == dataset.name and run.method == method.name]
@@ -254,7 +258,10 @@ def _distribution(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> "
 
 
 def distribution_panel(axis: "Axes", record: Mapping[str, Any], look: Look) -> None:
-    """``runner.diagnosis.by_rank.proposal_against_truth`` drawn: softmax grey, proposal in colour, uniform dashed."""
+    """Draw what ``runner.diagnosis.by_rank.proposal_against_truth`` returns.
+
+    The softmax is grey, the proposal has the look's colour, and the uniform distribution is dashed.
+    """
     floor = 1e-9
     ends = np.array(record["rank_end"])
     sizes = np.diff(ends, prepend=0)

@@ -1,4 +1,4 @@
-"""A run as its folder tells it: status, numbers and observations. Nothing here is computed otherwise."""
+"""This module reads a run from its folder: status, numbers and observations. It takes them from nowhere else."""
 
 import functools
 import math
@@ -18,13 +18,13 @@ from runner.training.run_folder import RunFolder, read_json
 FINISHED = "finished"
 NOT_RUN = "not run"
 UNFINISHED = "unfinished"
-OLDER = "made by an earlier version, which stored no measures: force=true makes it again"
+OLDER = "made by an earlier version, which stored no measures: force=true repeats it"
 NO_DATA = "skipped: data not prepared"
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What one run folder holds."""
+    """A record gives access to one run folder."""
 
     path: Path
 
@@ -49,7 +49,7 @@ class RunRecord:
 
     @property
     def short_id(self) -> str:
-        """The hash at the end of the run id: unique, and short enough for a table cell."""
+        """The hash at the end of the run id, which is unique and short enough for a table cell."""
         return self.run_id.rpartition("-")[2]
 
     @property
@@ -58,11 +58,11 @@ class RunRecord:
 
     @property
     def status(self) -> str:
-        """``finished``, ``failed``, ``diverged``, ``unfinished`` (stopped or still going) or ``not run``; or ``OLDER``,
-        finished without measures to read its metrics by."""
+        """The run's status: ``finished``, ``failed``, ``diverged``, ``unfinished`` (stopped or still running), ``not
+        run``, or ``OLDER``: it finished, but stored no measures to read its metrics by."""
         status = self.summary.get("status")
         if status is None or str(status).startswith("skipped"):
-            return NOT_RUN  # whether data are still missing is for status_of to say
+            return NOT_RUN  # status_of tells whether data are still missing
         if status == FINISHED and Yardstick.read(self.summary) is None:
             return OLDER
         return UNFINISHED if status in ("running", "interrupted") else str(status)
@@ -78,17 +78,17 @@ class RunRecord:
 
     @functools.cached_property
     def yardstick(self) -> Yardstick:
-        """What the metrics of a finished run are read by."""
+        """The measures that tell how to read the metrics of a finished run."""
         found = Yardstick.read(self.summary)
         assert found is not None, "of finished runs only"
         return found
 
     def metric(self, name: str) -> float:
-        """A stored metric such as ``test/p@1``, unscaled; nan where it was not measured."""
-        return float(self.summary["metrics"].get(name, float("nan")))  # fewer than 5 classes have no p@5
+        """Return a stored metric such as ``test/p@1``, unscaled; nan if it was not measured."""
+        return float(self.summary["metrics"].get(name, float("nan")))  # with fewer than 5 classes there is no p@5
 
     def scaled(self, name: str) -> float:
-        """A metric as it is printed: in percent, where that is its unit."""
+        """Return a metric as it is printed: in percent if that is its unit."""
         return self.yardstick.measure(name).scale * self.metric(name)
 
     @property
@@ -102,7 +102,8 @@ class RunRecord:
 
     @property
     def method_name(self) -> str:
-        """The sampler, told apart by what makes another method of it: ``nce``, ``full_bf16``, ``lsh_label_shared``."""
+        """The sampler's name, or that of the method which its settings make of it: ``nce``, ``full_bf16``,
+        ``lsh_label_shared``."""
         sampler = self.config["sampler"]
         name = str(sampler["name"])
         if name == "log_uniform" and self.config["loss"]["name"] == "nce":
@@ -113,7 +114,7 @@ class RunRecord:
 
     @property
     def ending(self) -> str:
-        """What ended the training of a finished run, and when."""
+        """The last epoch of a finished run, and the reason why training ended there."""
         if not self.finished:
             return ""
         epochs = f"epoch {float(self.summary['epochs']):g}"
@@ -122,41 +123,42 @@ class RunRecord:
 
     @property
     def headline(self) -> str:
-        """The metric one looks at first, for people: ``test P@1 66.41 %``."""
+        """The main metric as text, such as ``test P@1 66.41 %``."""
         name = self.yardstick.final
         return f"{self.yardstick.label(name)} {self.yardstick.measure(name).text(self.metric(name))}"
 
     @property
     def divergence(self) -> float | None:
-        """KL(softmax to proposal) as measured last, in nats; None where it was not, or is not finite."""
+        """The KL divergence of softmax to proposal measured last, in nats; None if it is missing or not finite."""
         kl = self.summary.get("diagnostics", {}).get("kl")
         return kl if isinstance(kl, float) else None
 
     def curve(self, cost: str) -> list[tuple[float, float]]:
-        """(``cost``: epoch, train_seconds or step; the headline on the watched split) of every evaluation.
+        """Return (cost, headline on the watched split) of every evaluation; ``cost`` is epoch, train_seconds or step.
 
-        Values are as stored; those that no float holds are left out.
+        Values are as stored; infinite values and nan are left out.
         """
         return [(spent, value) for _, spent, value in self.points(cost)]
 
     def points(self, cost: str) -> list[tuple[float, float, float]]:
-        """As ``curve``, after the epoch of each evaluation."""
+        """Return (epoch, cost, headline) of every evaluation; see ``curve``."""
         key = self.yardstick.curve
         observed = ((record["epoch"], record[cost], float(record[key])) for record in self.of_kind("evaluation"))
         return [point for point in observed if math.isfinite(point[-1])]
 
 
 def record_of(run: PlannedRun) -> RunRecord:
+    """Return the record of a planned run, which may have no folder yet."""
     return RunRecord(run.config.run_dir)
 
 
 def all_records(results_dir: Path) -> list[RunRecord]:
-    """Every run folder of a results folder, by run id."""
+    """Return every run of a results folder, in the order of run ids."""
     return [RunRecord(path.parent) for path in sorted((results_dir / "runs").glob("*/summary.json"))]
 
 
 def how_to_prepare(run: PlannedRun) -> str | None:
-    """The command that gets the run's data, or None where they are at hand or the run prepares them."""
+    """Return the command that prepares the run's data, or None if they are at hand or the run prepares them itself."""
     dataset = run.config.dataset
     if not isinstance(dataset, CardConfig):
         return None
@@ -168,7 +170,7 @@ def how_to_prepare(run: PlannedRun) -> str | None:
 
 
 def why_skipped(run: PlannedRun) -> str | None:
-    """``skipped: ...`` where the run can not be made here: its data are missing, or instructions of the processor."""
+    """Return ``skipped: REASON`` if the run cannot be made here for want of data or processor instructions, or None."""
     try:
         run.config.sampler.check_processor()
     except ProcessorLacks as error:
@@ -178,7 +180,7 @@ def why_skipped(run: PlannedRun) -> str | None:
 
 
 def status_of(run: PlannedRun) -> str:
-    """The run's status; ``skipped: ...`` where it is not finished and can not be made here."""
+    """Return the run's status; ``skipped: REASON`` if it is not finished and cannot be made here."""
     record = record_of(run)
     if record.status in (FINISHED, OLDER):
         return record.status

@@ -1,4 +1,4 @@
-"""Render tables and figures of a profile from what run folders hold, whatever has been run."""
+"""Render a profile's tables and figures from the run folders that exist, whatever has been run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +14,10 @@ PAPER = PROFILES[-1]
 
 
 def runs_shown(grid: Grid, profile: str, results_dir: Path) -> list[PlannedRun]:
-    """The profile's runs, and those of the paper's own setting for the paper's data sets that it leaves
-    out: a table shows what became of every column the paper prints."""
+    """Return the profile's runs and, for the paper's data sets that it leaves out, the runs of the paper's setting.
+
+    So a table shows the status of every column that the paper prints.
+    """
     runs = expand(grid, profile, results_dir)
     covered = {run.dataset for run in runs}
     others = [dataset.name for dataset in grid.datasets if dataset.published and dataset.name not in covered]
@@ -25,12 +27,12 @@ def runs_shown(grid: Grid, profile: str, results_dir: Path) -> list[PlannedRun]:
 
 
 def has_runs(grid: Grid, profile: str, results_dir: Path) -> bool:
-    """Whether any run of the profile has finished."""
+    """Return True if any run of the profile has finished."""
     return any(record_of(run).finished for run in expand(grid, profile, results_dir))
 
 
 def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[Path]:
-    """Write every table (Markdown, LaTeX, CSV), figure (PNG, SVG) and report.html; returns what it wrote."""
+    """Write every table (Markdown, LaTeX, CSV), every figure (PNG, SVG) and report.html; return their paths."""
     folder = results_dir / "tables" / profile
     folder.mkdir(parents=True, exist_ok=True)
     shown: dict[Grid, list[PlannedRun]] = {}

@@ -1,7 +1,7 @@
-"""What this machine can do, measured in about a second, so that estimates of runs are its own.
+"""Measure this machine's speed in about a second, so that estimates of runs hold for this machine.
 
-Only torch is timed: nothing has to be compiled first. The best of several, as a moment's company says nothing about
-that of the runs.
+Only torch is timed, because nothing has to be compiled for it. The best of several repetitions counts: other work on
+the machine at this moment says nothing about the time of the runs.
 """
 
 import time
@@ -10,16 +10,20 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-_SECONDS_EACH = 0.25  # of each measurement
+_SECONDS_EACH = 0.25  # time given to each measurement
 _FEWEST = 3
 _DIM = 128
-_USUAL_ENCODED_ROW = 2.5e-6  # on the machine whose seconds the constants of plans are
+_USUAL_ENCODED_ROW = 2.5e-6  # ``Speed.encoded_row`` of the machine that the constants in plan.py come from
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """``products``: floating-point operations a second of logits of a batch; ``gathered``: bytes a second of class
-    rows read here and there; ``encoded_row``: seconds of a row's features there and back through an embedding."""
+    """The speed of this machine.
+
+    ``products``: floating-point operations per second in a product that makes a batch's logits. ``gathered``: bytes per
+    second when class rows are read in random order. ``encoded_row``: seconds per row for a forward and backward pass of
+    its features through an embedding.
+    """
 
     products: float
     gathered: float
@@ -27,7 +31,7 @@ class Speed:
 
     @property
     def slowness(self) -> float:
-        """How many times as long as on the machine of the constants it takes to start and to compile."""
+        """The factor by which starting and compiling take longer than on the machine of plan.py's constants."""
         return self.encoded_row / _USUAL_ENCODED_ROW
 
 
@@ -44,7 +48,7 @@ def _least_seconds(work: Callable[[], Any]) -> float:
 
 @cache
 def measure() -> Speed:
-    """Measured once a process, with torch's threads as they are."""
+    """Measure the speed once per process, with the number of threads that torch has."""
     import torch
 
     generator = torch.Generator().manual_seed(0)

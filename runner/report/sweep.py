@@ -1,4 +1,4 @@
-"""A sweep as a table: which settings differ between runs, and what quality and seconds each combination gave."""
+"""This module tabulates a sweep: the settings that differ between runs, and each combination's quality and costs."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ COSTS = ("seconds per epoch", "training seconds", "candidates per row", "peak me
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as ``{"sampler.K": 9, ...}``, without those that only say where a run happened."""
+    """Flatten nested settings to ``{"sampler.K": 9, ...}``, without those that only say where a run took place."""
     out: dict[str, Any] = {}
     for key, value in config.items():
         if not prefix and key in PLACE_ONLY:
@@ -25,7 +25,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def families(records: Sequence[RunRecord]) -> dict[tuple[str, str], list[RunRecord]]:
-    """Runs by (data set, method): only within one do settings compare."""
+    """Group runs by (data set, method), because settings are comparable only within a group."""
     out: dict[tuple[str, str], list[RunRecord]] = {}
     for record in records:
         if record.config:
@@ -34,16 +34,17 @@ def families(records: Sequence[RunRecord]) -> dict[tuple[str, str], list[RunReco
 
 
 def differing_keys(records: Sequence[RunRecord]) -> list[str]:
-    """Settings that do not have the same value in all runs, the seed aside."""
+    """Return the keys whose values differ between runs, the seed aside."""
     settings = [flat(record.config) for record in records]
     keys = dict.fromkeys(key for setting in settings for key in setting)
     return [key for key in keys if key != "seed" and len({repr(s.get(key)) for s in settings}) > 1]
 
 
 def sweep_table(records: Sequence[RunRecord], keys: Sequence[str]) -> pd.DataFrame:
-    """One row per combination of every setting that differs; ``keys`` come first. Mean over seeds.
+    """Return one row per combination of the settings that differ, with means over seeds; ``keys`` come first.
 
-    A combination with a run that did not finish has that run's status and no numbers.
+    A combination with a run that did not finish has that run's status and no numbers. Raises ConfigError for a key that
+    no run has.
     """
     known = dict.fromkeys(key for record in records for key in flat(record.config))
     for key in keys:
@@ -74,7 +75,7 @@ def sweep_table(records: Sequence[RunRecord], keys: Sequence[str]) -> pd.DataFra
 
 
 def metrics_of(records: Sequence[RunRecord]) -> dict[str, str]:
-    """Metric -> its column's title, of every metric that a finished run has, the headline on the test set first."""
+    """Return the column title of every metric that a finished run has, the headline on the test set first."""
     finished = next((record for record in records if record.finished), None)
     if finished is None:
         return {}
@@ -108,7 +109,7 @@ def _sortable(column: pd.Series) -> pd.Series:
 
 
 def pivots(table: pd.DataFrame, keys: Sequence[str], records: Sequence[RunRecord]) -> dict[str, pd.DataFrame]:
-    """For two swept keys and nothing else differing: headline and seconds as grids of first key by second."""
+    """Return headline and seconds as grids of the first key by the second; {} unless exactly these two keys differ."""
     if len(keys) != 2 or set(differing_keys(records)) - set(keys) or not metrics_of(records):
         return {}
     headline = next(iter(metrics_of(records).values()))
@@ -118,7 +119,7 @@ def pivots(table: pd.DataFrame, keys: Sequence[str], records: Sequence[RunRecord
 
 
 def as_text(frame: pd.DataFrame) -> pd.DataFrame:
-    """Numbers as printed; nothing where there is no number."""
+    """Format numbers as printed; a dash stands for a missing number."""
 
     def text(value: Any) -> str:
         if isinstance(value, float):

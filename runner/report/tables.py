@@ -1,4 +1,4 @@
-"""What ``conf/table`` says: the tables and figures, each over a grid of runs or a command of the bench."""
+"""This module reads ``conf/table``: tables and figures, each made from a grid of runs or by a command of the bench."""
 
 import sys
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ from runner.report.grids import Grid, grid_names, load_grid
 from runner.report.methods import CATALOGUE
 from runner.report.yaml_files import TABLES, build, build_all, place, read, require_unique
 
-BENCH = "bench"  # folder in it, of tables that no runs make
+BENCH = "bench"  # the folder in conf/table for tables that are measured, not made from runs
 PUBLISHED = CONF.parent / "results" / "published"
 _REPOSITORY = CONF.parent
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """Where the printed numbers are: a file of results/published and the table's name in it."""
+    """The place of published numbers: a file of results/published and the table's name in it."""
 
     csv: str
     table: str
@@ -37,9 +37,9 @@ class Published:
 class ColumnSpec:
     """A column of numbers. ``name`` is its name in CSV files, the published ones included.
 
-    ``metric`` is what the runs measured, ``<split>/<key of a measure>`` such as ``test/p@1``; without it, ``name`` is a
-    column of ``runner.report.columns``. ``show``: the metric itself, its natural logarithm, or by how many percent it
-    lies above the baseline's.
+    ``metric`` is a metric of the runs, ``<split>/<key of a measure>`` such as ``test/p@1``; without it, ``name`` must
+    be a column of ``runner.report.columns``. ``show`` selects the metric itself, its natural logarithm, or the
+    percentage by which it exceeds the baseline's.
     """
 
     name: str
@@ -47,16 +47,16 @@ class ColumnSpec:
     show: Literal["value", "log", "percent_above_baseline"] = "value"
 
     def __post_init__(self) -> None:
-        require(bool(self.metric) or self.show == "value", "show: goes with metric")
+        require(bool(self.metric) or self.show == "value", "show: needs a metric beside it")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableSpec:
     """One table or figure, rendered from the grid's run folders.
 
-    ``columns``: of kind numbers; ``with_costs`` adds a second table of epochs, seconds, candidates and memory.
-    ``against``: of kind curves, what its second axis counts.
-    ``diagnose``: of kind diagnosis, what ``python -m runner.diagnose RUN_FOLDER`` is given beside the folder.
+    Kind numbers has ``columns``, and ``with_costs`` adds a second table of epochs, seconds, candidates and memory. Kind
+    curves has ``against``, which names what the second horizontal axis counts. Kind diagnosis has ``diagnose``, the
+    arguments of ``python -m runner.diagnose RUN_FOLDER`` after the folder.
     """
 
     name: str
@@ -83,20 +83,18 @@ class TableSpec:
         sweep = self.grid.sweep
         if self.kind == "learning_rates":
             alone = len(sweep) == 1 and sweep[0].key == "optimizer.lr" and not sweep[0].methods
-            require(
-                alone, "kind: learning_rates needs a grid that sweeps optimizer.lr, for all methods, and nothing else"
-            )
+            require(alone, "kind: learning_rates needs a grid that sweeps only optimizer.lr, and for all methods")
         elif self.kind == "frontier":
             require(bool(sweep), "kind: frontier needs a grid with a sweep")
         elif self.kind == "effect":
             require(len({swept.key for swept in sweep}) == 1, "kind: effect needs a grid that sweeps one key")
         elif self.kind != "curves":
             require(not sweep, f"kind: {self.kind} shows one run of a method and seed: name a grid without a sweep")
-        require(bool(self.columns) == (self.kind == "numbers"), "columns: go with kind: numbers, and only with it")
-        require(self.kind == "numbers" or not self.with_costs, "with_costs: goes with kind: numbers")
+        require(bool(self.columns) == (self.kind == "numbers"), "columns: kind: numbers needs them, no other kind does")
+        require(self.kind == "numbers" or not self.with_costs, "with_costs: only for kind: numbers")
         require_unique(self.columns, "columns")
         require(
-            bool(self.diagnose) == (self.kind == "diagnosis"), "diagnose: goes with kind: diagnosis, and only with it"
+            bool(self.diagnose) == (self.kind == "diagnosis"), "diagnose: kind: diagnosis needs it, no other kind does"
         )
 
     @property
@@ -106,41 +104,46 @@ class TableSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchSpec:
-    """A table that ``scripts/bench.py ARGUMENTS`` measures; it trains nothing and has no profiles."""
+    """A table that ``scripts/bench.py ARGUMENTS`` measures; it has no runs and no profiles."""
 
     name: str
     title: str
     arguments: tuple[str, ...]
 
     def report(self, results_dir: Path) -> Path:
-        """Where its numbers are written; Markdown beside it."""
+        """Return the path of its JSON report; the Markdown lies beside it."""
         return results_dir / "bench" / f"{self.name}.json"
 
     def command(self, results_dir: Path) -> list[str]:
-        """To be run in the repository; paths are relative to that, so that reports do not tell the machine's."""
+        """Return the command, to be run in the repository.
+
+        Paths in it are relative to the repository, so that reports contain no absolute path of the machine.
+        """
         report = self.report(results_dir)
         shown = report.relative_to(_REPOSITORY) if report.is_relative_to(_REPOSITORY) else report
         return [sys.executable, "scripts/bench.py", *self.arguments, "--json", str(shown)]
 
 
 def table_names(folder: Path = TABLES) -> list[str]:
+    """Return the names of the tables and figures that are made from runs."""
     return sorted(path.stem for path in folder.glob("*.yaml") if path.stem != CATALOGUE)
 
 
 def bench_names(folder: Path = TABLES) -> list[str]:
+    """Return the names of the tables that the bench measures."""
     return sorted(path.stem for path in (folder / BENCH).glob("*.yaml"))
 
 
 def load_bench(name: str, folder: Path = TABLES) -> BenchSpec:
-    """Read conf/table/bench/NAME.yaml."""
+    """Read conf/table/bench/NAME.yaml; ConfigError names the file and key of a mistake."""
     file = folder / BENCH / f"{name}.yaml"
     return build(BenchSpec, {**read(file), "name": name}, f"{place(file)}: ")
 
 
 def load_table(name: str, folder: Path = TABLES) -> TableSpec:
-    """Read conf/table/NAME.yaml and the grid it names."""
+    """Read conf/table/NAME.yaml and the grid it names; ConfigError names the file and key of a mistake."""
     if name in bench_names(folder):
-        raise ConfigError(f"{name} comes from no runs: make reproduce TABLE={name} measures it")
+        raise ConfigError(f"{name} is not made from runs: make reproduce TABLE={name} measures it")
     if name not in table_names(folder):
         names = [*table_names(folder), *bench_names(folder)]
         raise ConfigError(f"unknown table '{name}'{did_you_mean(name, names)}")

@@ -1,4 +1,4 @@
-"""Reading the files of conf/table into frozen dataclasses, with errors that name the file and the key."""
+"""Read the files of conf/table into frozen dataclasses; errors name the file and the key."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def read(file: Path) -> dict[str, Any]:
-    """The mapping that a YAML file holds."""
+    """Return the mapping in a YAML file; raise ConfigError if it is not YAML or not a mapping."""
     try:
         raw = yaml.safe_load(file.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
@@ -27,13 +27,16 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def place(file: Path) -> str:
-    """The file as a user would name it: relative to the repository where it lies in it."""
+    """Return the path as a user would write it: relative to the repository if the file lies in it."""
     root = CONF.parent
     return str(file.relative_to(root)) if file.is_relative_to(root) else str(file)
 
 
 def build(kind: type[T], values: Mapping[str, Any], where: str) -> T:
-    """``where``: the file, ``: ``, and the keys above ``values`` (``profiles.small.``), for messages."""
+    """Build a dataclass from values.
+
+    ``where`` is used in messages: the file, ``: ``, and the keys above ``values``, such as ``profiles.small.``.
+    """
     file, _, keys = where.partition(": ")
     try:
         return convert(kind, values, keys)
@@ -42,27 +45,32 @@ def build(kind: type[T], values: Mapping[str, Any], where: str) -> T:
 
 
 def build_all(kind: type[T], raw: Any, where: str) -> list[T]:
+    """Build a dataclass from each mapping of a list; ``where`` is as in ``build``."""
     return [build(kind, item, f"{where}[{index}].") for index, item in enumerate(items(raw, where))]
 
 
 def items(raw: Any, where: str) -> list[Mapping[str, Any]]:
+    """Return ``raw`` if it is a list of mappings; otherwise raise ConfigError."""
     if not isinstance(raw, list) or not all(isinstance(item, Mapping) for item in raw):
         raise ConfigError(f"{where}: expected a list of mappings, got {raw!r}")
     return raw
 
 
 def mapping(raw: Any, where: str) -> Mapping[str, Any]:
+    """Return ``raw`` if it is a mapping; otherwise raise ConfigError."""
     if not isinstance(raw, Mapping):
         raise ConfigError(f"{where}: expected a mapping of keys, got {raw!r}")
     return raw
 
 
 def require_unique(named: Iterable[Any], key: str) -> None:
+    """Raise ConfigError if two of the items have the same ``name``."""
     names = [item.name for item in named]
     repeated = {name for name in names if names.count(name) > 1}
-    require(not repeated, f"{key}: {', '.join(sorted(repeated))} stands there twice")
+    require(not repeated, f"{key}: {', '.join(sorted(repeated))} is given twice; remove one")
 
 
 def require_known(key: str, name: str, names: Iterable[str]) -> None:
+    """Raise ConfigError, which suggests a name, unless ``name`` is one of ``names``."""
     names = list(names)
     require(name in names, f"{key}: unknown '{name}'{did_you_mean(name, names)}")

@@ -1,4 +1,4 @@
-"""What runs are measured by: the measures, the watched split and the unit of work that their summaries state."""
+"""A yardstick holds what a run's summary states about its metrics: measures, watched split and unit of work."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _SPLITS = {"test": "test", "test_subset": "test subset", "valid": "validation", 
 
 @dataclass(frozen=True, kw_only=True)
 class Yardstick:
-    """A task's measures, the split that is watched during training, and what its rows are called (row, token).
+    """The measures of a task, the split watched during training, and the name of a row (``row`` or ``token``).
 
     Metrics are named ``<split>/<key of a measure>``, in summaries, in observations and in files of conf/table.
     """
@@ -26,7 +26,7 @@ class Yardstick:
 
     @classmethod
     def read(cls, summary: Mapping[str, Any]) -> Self | None:
-        """Take what ``Task.about_measures`` wrote into a summary; None where an earlier version made it."""
+        """Read what ``Task.about_measures`` wrote into a summary; None if an earlier version made the summary."""
         if "measures" not in summary:
             return None
         measures = tuple(Measure(**measure) for measure in summary["measures"])
@@ -34,7 +34,7 @@ class Yardstick:
 
     @classmethod
     def planned(cls, config: RunConfig) -> Self:
-        """Take the task's own measures, for a table of which no run has finished yet."""
+        """Take the task's own measures, for a table with no finished run."""
         found = cls.read(task_class(config).about_measures())
         assert found is not None
         return found
@@ -46,16 +46,16 @@ class Yardstick:
 
     @property
     def curve(self) -> str:
-        """Name of the metric that learning curves show: the headline on the watched split."""
+        """The name of the metric that learning curves show: the headline on the watched split."""
         return f"{self.watched}/{self.headline.key}"
 
     @property
     def final(self) -> str:
-        """Name of the metric that tells how good a run ended: the headline on the test set."""
+        """The name of the metric that judges a finished run: the headline on the test set."""
         return f"test/{self.headline.key}"
 
     def measure(self, metric: str) -> Measure:
-        """The measure of a metric such as ``test/p@1``; ConfigError that lists the valid keys."""
+        """Return the measure of a metric such as ``test/p@1``; otherwise raise ConfigError that lists valid names."""
         split, _, key = metric.partition("/")
         for measure in self.measures:
             if measure.key == key and split in _SPLITS:
@@ -64,10 +64,10 @@ class Yardstick:
         raise ConfigError(f"no metric '{metric}' in these runs{did_you_mean(metric, names)}")
 
     def label(self, metric: str) -> str:
-        """How people call a metric: ``test P@1``, ``validation perplexity``."""
+        """Return a metric's printed name, such as ``test P@1`` or ``validation perplexity``."""
         return f"{_SPLITS[metric.partition('/')[0]]} {self.measure(metric).label}"
 
     def label_with_unit(self, metric: str, separator: str = ", ") -> str:
-        """As ``label``, with the unit after a separator where there is one: ``test P@1, %``."""
+        """Return the label followed by the unit, if it has one: ``test P@1, %``."""
         unit = self.measure(metric).unit
         return self.label(metric) + (f"{separator}{unit}" if unit else "")

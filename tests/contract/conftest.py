@@ -1,4 +1,4 @@
-"""The class matrix and the batch that ``runner.check`` takes."""
+"""Fixtures return the class matrix and the batch that ``runner.check`` uses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Cases of the samplers with hash tables, and what their tables must hold, by brute force over codes.
+"""This module has cases for samplers with hash tables, and computes their tables' contents by brute force over codes.
 
 Legend: B rows, N classes, L tables, P targets of the batch.
 """
@@ -33,14 +33,14 @@ def build(name: str, case: str, layer: OutputLayer, **changes: Any) -> Sampler:
 
 
 def full_hashing(sampler: Any, layer: OutputLayer) -> np.ndarray:
-    """Codes of all class vectors around the centre that the sampler's codes stand around."""
+    """Return the codes of all class vectors, hashed around the same centre as the sampler's codes."""
     return sampler.index.family.hash(
         layer.table.weights, np.arange(layer.num_classes, dtype=np.int32), sampler.index.center_D
     )
 
 
 def collisions(sampler: Any, layer: OutputLayer, query: Query) -> np.ndarray:
-    """(B, N): how many of the row's buckets hold a class, one for each table and query."""
+    """Return, (B, N), how many of the row's buckets contain a class; there is one bucket per table and query."""
     code_LN = full_hashing(sampler, layer)
     if sampler.config.queries_with_label:
         asked_LP, row_P = code_LN[:, query.targets_P], query.row_P

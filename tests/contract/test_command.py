@@ -1,4 +1,4 @@
-"""``python -m runner.check``: a line for each check, the number that failed, and one-line errors."""
+"""``python -m runner.check`` prints a line for each check, the number of failed ones, and one-line errors."""
 
 import os
 import re

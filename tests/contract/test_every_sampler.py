@@ -1,4 +1,4 @@
-"""Every check of ``runner.check`` on every case of every sampler; nothing here knows a sampler by name.
+"""Every check of ``runner.check`` runs on every case of every sampler; no sampler is named here.
 
 Statistics run with few draws by default and with a million under the marker ``slow``.
 """

@@ -1,6 +1,6 @@
-"""Samplers of training examples: stated counts are true counts, draws are functions of seed and step.
+"""Samplers of training examples state true counts, and their draws are functions of seed and step.
 
-Bounds are 5 standard deviations over fixed seeds: a false alarm in 6e-7 of seeds for each comparison.
+Bounds are 5 standard deviations over fixed seeds: each comparison is a false alarm for 6e-7 of seeds.
 """
 
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_draws_are_functions_of_seed_and_step(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_counts_and_weighted_means(name: str) -> None:
-    """Every example comes as often as is stated, and the weighted sum of a value estimates its mean without bias."""
+    """Every example is drawn as often as stated, and the weighted sum of a value estimates its mean without bias."""
     sampler, value_X = build(name), np.random.default_rng(1).standard_normal(COUNT)
     seen_X, estimates = np.zeros(COUNT), []
     for step in range(1, STEPS + 1):

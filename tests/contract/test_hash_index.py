@@ -1,4 +1,4 @@
-"""A hash index over vectors that are no class matrix: stored examples that change when they are told to."""
+"""A hash index works over vectors that are no class matrix: stored examples that change only on request."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ R, D = 90, 12
 
 
 class Stored:
-    """Vectors with a step of last change each, as a sampler of examples would keep them."""
+    """Stored vectors with the step of each one's last change, as a sampler of examples would keep them."""
 
     def __init__(self, seed: int = 0) -> None:
         self.matrix = np.random.default_rng(seed).standard_normal((R, D)).astype(np.float32)
@@ -25,7 +25,7 @@ class Stored:
         return np.flatnonzero(self.changed_R > step).astype(np.int32)
 
     def bring_up(self, rows_U: np.ndarray | None, step: int) -> None:
-        """Do nothing: stored vectors never lag."""
+        """Do nothing, because stored vectors never lag."""
 
     def state_dict(self) -> dict[str, np.ndarray]:
         return {"changed": self.changed_R}

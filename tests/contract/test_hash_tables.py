@@ -1,4 +1,4 @@
-"""Hash tables follow the weights: a refresh of what moved leaves what a rebuild would, at growing intervals."""
+"""Hash tables follow the weights: a refresh of moved classes, at growing intervals, gives the tables of a rebuild."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from runner.contracts import Query
 @pytest.mark.parametrize("rows", ["dense", "touched", "catch_up"])
 @pytest.mark.parametrize("center", [False, True])
 def test_refresh_is_a_rebuild(name: str, case: str, rows: str, center: bool, query: Query) -> None:
-    """Whether some or all classes are hashed: with a centre, vectors so short leave it and all are."""
+    """This holds whether some or all classes are hashed: with a centre, such short vectors leave it, so all are."""
     layer = random_layer(norm=0.05, rows=rows)
     sampler: Any = build(name, case, layer, center=center)
     before = sampler.tables.codes.copy()
@@ -40,10 +40,10 @@ def test_refresh_is_a_rebuild(name: str, case: str, rows: str, center: bool, que
 
 @pytest.mark.parametrize("rows", ["dense", "touched", "catch_up"])
 def test_only_classes_that_moved_are_hashed_again(rows: str, query: Query) -> None:
-    """Ten classes touched once, refreshes every ten steps: hashed again until their momentum is spent.
+    """Ten classes are touched once and hashed again by refreshes every ten steps, until their momentum is spent.
 
-    By then 0.1 % of the first step's speed is left, so a later code may differ from a full hashing's only where the
-    vector stands at a bucket's very border: at most 1 in 1,000 (here none).
+    Then 0.1 % of the first step's speed is left. So a later code may differ from a full hashing's only if the vector is
+    very near a bucket's border: at most 1 in 1,000 (here none).
     """
     layer = random_layer(rows=rows)
     sampler: Any = build("lsh_embedding", "simhash", layer, refresh_every_steps=10, refresh_growth=1.0)
@@ -56,7 +56,7 @@ def test_only_classes_that_moved_are_hashed_again(rows: str, query: Query) -> No
             assert (sampler.tables.codes == full_hashing(sampler, layer)).mean() > 0.999
     settling = layer.table.settling_steps
     assert settling == (0 if rows == "touched" else 66)
-    # Refreshes at 10, 20, ...: those whose predecessor came before the class had settled.
+    # Of the refreshes at 10, 20, ..., these follow one that came before the class had settled.
     hashed = sum(previous < 1 + settling for previous in range(0, 200, 10))
     assert sampler.statistics["rehashed_rows"] == N + 10 * hashed
     assert sampler.refreshes == 20
@@ -73,7 +73,7 @@ def test_many_moved_classes_are_hashed_in_bulk() -> None:
 
 @pytest.mark.parametrize(("share", "center", "bulk"), [(0.05, True, False), (0.2, True, True), (0.2, False, False)])
 def test_a_mean_that_left_the_centre_moves_it(share: float, center: bool, bulk: bool) -> None:
-    """``share``: how far the mean moves, in units of the vectors' distance from it; the tolerance is 0.1."""
+    """``share`` is how far the mean moves, in units of the vectors' distance from it; the tolerance is 0.1."""
     layer = random_layer()
     sampler: Any = build("lsh_label", "simhash", layer, center=center)
     weights, start = layer.table.weights, sampler.index.center_D.copy()

@@ -1,4 +1,4 @@
-"""Counts of in-batch negatives: the batch is the draw, so they are tested over batches, and in exact arithmetic."""
+"""Counts of in-batch negatives are tested over batches, because the batch is the draw, and in exact arithmetic."""
 
 from fractions import Fraction
 
@@ -14,9 +14,10 @@ N = NUM_CLASSES
 
 
 def test_in_batch_counts_hold_over_batches(layer: OutputLayer) -> None:
-    """A row's candidates over random batches, the rest drawn from all training rows but its own.
+    """A row's candidates have the stated counts over random batches of the row and others of the training rows.
 
-    40,000 batches of 8 out of 60 rows with one or two of 20 classes each; z < 5 in 20 comparisons, false alarm 1e-5.
+    There are 40,000 batches of 8 out of 60 rows, with one or two of 20 classes each; z < 5 in 20 comparisons is a false
+    alarm for 1e-5 of seeds.
     """
     generator = np.random.default_rng(2)
     rows, batch, classes = 60, 8, 20
@@ -45,7 +46,7 @@ def test_in_batch_counts_hold_over_batches(layer: OutputLayer) -> None:
 
 @pytest.mark.parametrize(("rows", "batch", "count"), [(10**9, 256, 1), (9 * 10**7, 2, 1), (1000, 11, 3), (12, 12, 4)])
 def test_in_batch_counts_at_any_size(rows: int, batch: int, count: int, layer: OutputLayer) -> None:
-    """1 - product over draws j of (1 - c / (R - 1 - j)), in exact arithmetic."""
+    """Counts equal 1 - product over draws j of (1 - c / (R - 1 - j)), computed in exact arithmetic."""
     training = TrainingFacts(label_counts_N=np.full(N, count), num_rows=rows, steps_per_epoch=1)
     sampler = SAMPLERS["in_batch"](name="in_batch").build(layer=layer, training=training, seed=0)  # type: ignore[call-arg]
     miss = Fraction(1)

@@ -1,4 +1,4 @@
-"""Every check fails on a sampler that makes the mistake it is there for, and passes on the same one without it.
+"""Every check fails on a sampler that makes the mistake it looks for, and passes on the same sampler without it.
 
 Legend: B rows, N classes, M draws of a row.
 """
@@ -25,7 +25,7 @@ FEW, MANY = 20_000, 1_000_000
 
 
 class Honest(Sampler):
-    """Forty draws a row with replacement, by the first coordinate of class vectors as they were every third step."""
+    """Draw forty classes per row, with replacement, by the first coordinate that class vectors had every third step."""
 
     m = 40
 
@@ -180,7 +180,7 @@ class ForgetsWhatItWas(Honest):
 
 
 class KeepsAnAge(Honest):
-    """Something that matters is not in the state."""
+    """Keep something outside the saved state on which draws depend."""
 
     age = 0
 
@@ -241,7 +241,7 @@ class StatesUniformCounts(Honest):
 
 
 class Tilted(Honest):
-    """Every other class is stated more often than it is drawn, the rest less often."""
+    """State too large counts for every other class and too small ones for the rest."""
 
     tilt = 0.0
 
@@ -320,7 +320,7 @@ def test_how_small_a_mistake_is_seen(tilt: float, draws: int) -> None:
 
 
 class Misstated(Sampler):
-    """Draws as ``inner`` does and states other counts."""
+    """Draw as ``inner`` does and state other counts."""
 
     def __init__(self, inner: Sampler, state: Callable[[np.ndarray, Query], np.ndarray]) -> None:
         self.inner, self.state = inner, state
@@ -338,7 +338,7 @@ class Misstated(Sampler):
     ["log m with the wrong sign", "another sampler's weights", "popularity shifted by one", "one row's counts"],
 )
 def test_what_public_code_got_wrong_is_seen_from_afar(mistake: str) -> None:
-    """The real samplers with the counts that public code stated: beyond any doubt (1e-30) with few draws."""
+    """Real samplers with the wrong counts of public code fail beyond any doubt (1e-30), even with few draws."""
     layer, query = random_layer(), random_query()
     rff = cases_of("rff")["tree"].build(layer)
     everyone = np.arange(NUM_CLASSES, dtype=np.int32)
@@ -359,7 +359,7 @@ def test_what_public_code_got_wrong_is_seen_from_afar(mistake: str) -> None:
 
 @pytest.mark.parametrize("k", [1, 2, 5, 20, 120, 720])
 def test_wilson_and_hilferty_err_on_the_safe_side(k: int) -> None:
-    """At 5 standard deviations a chi-square of k is as large with a probability of at most 3e-7, and not far less."""
+    """A chi-square of k exceeds 5 standard deviations with a probability of at most 3e-7, and not much less."""
     low, high = 0.0, 1e5
     for _ in range(200):
         middle = (low + high) / 2

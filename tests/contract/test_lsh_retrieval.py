@@ -1,4 +1,4 @@
-"""What LSH retrieves: the union of the query's buckets under cap, budget and a limit of hits, and a tail outside it."""
+"""LSH retrieves the union of the query's buckets, limited by cap, budget and max_retrieved, and a tail outside it."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def test_lsh_label_retrieves_the_target_itself(layer: OutputLayer, query: Query)
 def test_retrieved_set_is_the_union_of_the_query_buckets(
     mode: str, case: str, center: bool, layer: OutputLayer, query: Query
 ) -> None:
-    """Brute force over codes: i is retrieved if and only if it agrees with a query in some table's code."""
+    """Class i is retrieved if and only if it has a query's code in some table, by brute force over codes."""
     sampler: Any = build(mode, case, layer, center=center)
     weights = layer.table.weights - layer.table.weights.mean(0) if center else layer.table.weights
     code_LN = sampler.index.family.hash(weights, np.arange(N, dtype=np.int32))
@@ -58,7 +58,7 @@ def test_retrieved_set_is_the_union_of_the_query_buckets(
 
 
 def test_caps_and_budgets_hold(layer: OutputLayer, query: Query) -> None:
-    """|S| is at most the budget plus one capped bucket for each query of the row."""
+    """The size |S| is at most the budget plus one capped bucket for each query of the row."""
     settings = {"num_tail": 0, "min_candidates": 1, "K": 1, "L": 40}
     sampler = build("lsh_label", "simhash_capped", layer, **settings)
     queries_B = np.diff(query.target_indptr_B1)
@@ -74,7 +74,7 @@ def test_caps_and_budgets_hold(layer: OutputLayer, query: Query) -> None:
 def test_max_hits_keeps_the_classes_met_most(
     mode: str, tail: int, shared: bool, max_retrieved: int, layer: OutputLayer, query: Query
 ) -> None:
-    """Every class above the least count kept, none below it; ties at it fill up, at random."""
+    """Every class above the least kept count is kept and none below it; ties fill up at random."""
     sampler = build(mode, "max_retrieved", layer, max_retrieved=max_retrieved, shared=shared, num_tail=tail)
     met_BN = collisions(sampler, layer, query)
     least_B1 = np.maximum(np.sort(met_BN, axis=1)[:, [-max_retrieved]], 1)
@@ -140,7 +140,7 @@ def test_shared_is_the_union_of_what_rows_retrieve(mode: str, tail: int, layer: 
 @pytest.mark.parametrize("mode", LNS_NAMES)
 @pytest.mark.parametrize("case", ["shared", "shared_topped_up"])
 def test_shared_tail_is_uniform_outside_the_union(mode: str, case: str, layer: OutputLayer, query: Query) -> None:
-    """Chi-square of draws without replacement, corrected for what a draw excludes; false alarm 1e-6 of seeds."""
+    """The chi-square is corrected for draws without replacement; it is a false alarm for 1e-6 of seeds."""
     from scipy.stats import chi2
 
     sampler = build(mode, case, layer, max_per_bucket=N, sparsity_budget=1.0)
@@ -171,10 +171,10 @@ def test_asking_for_more_candidates_than_classes_gives_every_class_once(
 
 @pytest.mark.parametrize("hash_case", ["simhash_capped", "dwta_folded"])
 def test_a_bucket_above_the_cap_favours_no_class(hash_case: str, layer: OutputLayer, query: Query) -> None:
-    """All classes in one bucket: over steps each is retrieved with probability about cap / n.
+    """All classes are in one bucket of one table, so over steps each is retrieved with probability about cap / n.
 
-    Windows of a bucket overlap, so a class's indicators are independent only between steps and rows:
-    z < 5 in 120 comparisons, false alarm 7e-5. One table only.
+    Windows of a bucket overlap, so a class's indicators are independent only between steps and rows. z < 5 in 120
+    comparisons is a false alarm for 7e-5 of seeds.
     """
     layer.table.weights[:] = layer.table.weights[0]
     sampler = build("lsh_label", hash_case, layer, L=1, max_per_bucket=6, sparsity_budget=1.0, num_tail=1,

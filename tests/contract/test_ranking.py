@@ -1,4 +1,4 @@
-"""Samplers that rank take the largest logits of what they rank."""
+"""Samplers that rank take the largest logits among the classes that they rank."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def test_lsh_topk_takes_the_largest_logits_it_retrieves(case: str, layer: Output
 
 @pytest.mark.parametrize(("name", "case"), [("topk", "few"), ("lsh_topk", "all_ranked")])
 def test_a_normalised_layer_is_ranked_by_its_cosines(name: str, case: str, query: Query) -> None:
-    """What is certain are classes with larger cosines than most, whatever the lengths of the vectors."""
+    """Classes that are certain to be candidates have larger cosines than most, whatever the lengths of the vectors."""
     layer = OutputLayer(random_layer().table, 4.0)
     layer.table.weights *= np.geomspace(0.2, 5, N, dtype=np.float32)[:, None]
     certain_BN = stated_counts(build(name, case, layer), query, 1) == 1

@@ -1,4 +1,4 @@
-"""More classes than a float can count, and more draws than classes."""
+"""Samplers work with more classes than a float can count, and with more draws than classes."""
 
 import numpy as np
 import pytest
@@ -13,10 +13,10 @@ N = NUM_CLASSES
 
 
 def test_more_classes_than_a_float_can_count() -> None:
-    """2^24 and more classes: no sampler rounds ids through float32 or stops at torch.multinomial's limit.
+    """With over 2^24 classes, no sampler rounds ids through float32 or stops at torch.multinomial's limit.
 
-    Of draws that are about uniform (class vectors are short), a tenth lies in the last tenth of the classes, and some
-    60 of 8,000 above 2^24, where a float32 has no odd numbers: all even would be one in 2^60.
+    Class vectors are short, so draws are about uniform. A tenth of them lies in the last tenth of the classes, and some
+    60 of 8,000 above 2^24, where float32 has no odd numbers; all of them are even with a chance of one in 2^60.
     """
     n = 2**24 + 2**17
     layer = random_layer(n, 4, norm=1.0)

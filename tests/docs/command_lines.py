@@ -1,4 +1,4 @@
-"""The command lines that the documents hold: lines of ```sh blocks, and commands within the text."""
+"""Collect the command lines of the documents: lines of ```sh blocks, and commands within the text."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ _CODE = re.compile(r"`([^`]+)`")
 
 
 class CommandLine(NamedTuple):
-    """A command and the page where it stands first."""
+    """A command and the first page that has it."""
 
     page: str
     words: tuple[str, ...]
@@ -23,7 +23,7 @@ class CommandLine(NamedTuple):
 
 
 def command_lines() -> list[CommandLine]:
-    """Every command line once, comments dropped."""
+    """Return every command line once, without comments."""
     found: dict[tuple[str, ...], CommandLine] = {}
     for page in PAGES:
         text = page.read_text()
@@ -37,7 +37,7 @@ def command_lines() -> list[CommandLine]:
 
 
 def is_command(code: str) -> bool:
-    """Tell a command within the text from names, formulas and paths."""
+    """Tell whether code within the text is a command, not a name, formula or path."""
     first, *rest = code.split()
     if first == "make" or first.rpartition("/")[2].startswith("python"):
         return bool(rest)

@@ -1,7 +1,7 @@
 """Every command line of README.md, CONTRIBUTING.md and docs/ works, on tiny settings where it would take long.
 
-Each has a rule here, and a line without one fails. What ``make --dry-run`` prints of a ``make`` line is checked by the
-same rules. Bench lines are only parsed: every subcommand runs in tests/smoke.
+Each line has a rule here, and a line without one fails. The output of ``make --dry-run`` for a ``make`` line is checked
+by the same rules. Bench lines are only parsed, because every subcommand runs in tests/smoke.
 """
 
 import importlib.util
@@ -37,14 +37,14 @@ Rule = Callable[["Workplace", list[str]], None]
 
 
 class Workplace:
-    """Tiny data and finished runs in the place of those that the documents speak of."""
+    """A workplace has tiny data and finished runs in place of those that the documents mention."""
 
     def __init__(self, folder: Path, rows: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.monkeypatch = folder, monkeypatch
         self.data = {"rows": ["dataset=xmc", f"dataset.path={rows}"], "text": ["dataset=text", f"dataset.path={text}"]}
 
     def run(self, *overrides: str) -> RunFolder:
-        """Two steps of what the overrides say, on a small network and data set of the same family."""
+        """Run two steps with the overrides, on a small network and data set of the same family."""
         asked = compose(overrides)
         check_model_reads_dataset(asked)
         kept = [word for word in overrides if not word.startswith(("dataset", "epochs="))]
@@ -109,7 +109,7 @@ def generates(at: Workplace, words: list[str]) -> None:
 
 
 def renders(at: Workplace, words: list[str]) -> None:
-    """Of ``--sweep results``: two runs that differ in K and in L stand in the place of ``results``."""
+    """Render ``--sweep results``, where two runs that differ in K and in L stand in for ``results``."""
     assert words[:2] == ["--sweep", "results"]
     for K, L in ((3, 4), (4, 5)):
         at.run("sampler=lsh_embedding", "dataset=wordnet_hypernym", f"sampler.K={K}", f"sampler.L={L}")
@@ -119,14 +119,14 @@ def renders(at: Workplace, words: list[str]) -> None:
 
 
 def reproduces(at: Workplace, words: list[str]) -> None:
-    """The plan is made for real; profiles and names are checked by it."""
+    """Make the real plan, which checks profiles and names."""
     words = ["lns_table2" if word == "<name>" else word for word in words]
     dry = [] if "--dry-run" in words else ["--dry-run"]
     at.main(script_named("reproduce"), *words, *dry, "--results-dir", at.folder)
 
 
 def prepares(at: Workplace, words: list[str]) -> None:
-    """Every word is understood and every name has a card; nothing is downloaded."""
+    """Check that every word is understood and every name has a card, without downloading."""
     script, asked = script_named("prepare_dataset"), []
     words = ["ptb" if word == "<name>" else word for word in words]
 
@@ -161,7 +161,7 @@ def measures(at: Workplace, words: list[str]) -> None:
 
 
 def makes(at: Workplace, words: list[str]) -> None:
-    """The target is listed by ``make help``, and what it would run has rules of its own."""
+    """Check that ``make help`` lists the target, and check what it would run by its own rules."""
     target = next(word for word in words if "=" not in word)
     assert re.search(rf"^{target}:.*## ", (ROOT / "Makefile").read_text(), flags=re.M)
     # The environment is there already: this test runs in it.
@@ -181,13 +181,13 @@ def finds_its_tests(at: Workplace, words: list[str]) -> None:
 
 
 def is_installed(at: Workplace, words: list[str]) -> None:
-    """The program comes with the development dependencies."""
+    """Check that the program comes with the development dependencies."""
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["dev"]
     assert words[0] in {re.split(r"\W*>=", requirement)[0] for requirement in wanted}
 
 
 def knows_its_options(at: Workplace, words: list[str]) -> None:
-    """``--help`` of any other script (by path) or module of the runner (by name) lists every option used."""
+    """Check that ``--help`` of any other script (by path) or module of the runner (by name) lists every option used."""
     program, *rest = words
     how = [program] if program.endswith(".py") else ["-m", program]
     helped = subprocess.run([sys.executable, *how, "--help"], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -202,7 +202,7 @@ SCRIPTS: dict[str, Rule] = {"render_tables": renders, "reproduce": reproduces, "
 
 
 def rule_for(words: Sequence[str]) -> tuple[Rule, list[str]] | None:
-    """The rule and what of the line it is given; None where there is none."""
+    """Return the rule for a line and the words that it takes, or None if there is no rule."""
     program, *rest = words
     if program == "make":
         return makes, rest
@@ -240,7 +240,7 @@ def test_a_command_line_of_the_documents(line: CommandLine, workplace: Workplace
 
 
 def test_lines_are_found() -> None:
-    """In blocks, within the text, over line ends; names and formulas are no commands."""
+    """Lines are found in blocks, within the text and across line ends; names and formulas are not commands."""
     found = {line.words for line in LINES}
     assert ("make", "test") in found
     assert len([line for line in LINES if line.words[:3] == (".venv/bin/python", "-m", "runner")]) >= 8

@@ -1,4 +1,4 @@
-"""The README's first command runs as it stands; pages' links lead somewhere; the list of contract checks is true."""
+"""The README's first command runs, the pages' links lead to files, and the list of contract checks is complete."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ from runner.training.run_folder import read_json
 
 
 def test_the_first_command_really_runs(tmp_path: Path) -> None:
-    """``python -m runner`` as the README has it, made small by the smoke preset."""
+    """``python -m runner`` runs as the README has it, made small by the smoke preset."""
     command = [sys.executable, "-m", "runner", "preset=smoke", f"results_dir={tmp_path}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     summary = read_json(Path(done.stdout.splitlines()[-1]) / "summary.json")

@@ -1,4 +1,4 @@
-"""Table files of the tests' own, and run folders as a run would write them, without running."""
+"""Fixtures write small table files, and run folders like those of real runs, without running anything."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ notes: [A note.]
 
 @pytest.fixture(autouse=True)
 def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test sees the data that happen to be prepared on this machine."""
+    """Hide the data that happen to be prepared on this machine."""
     folder = tmp_path / "prepared"
     monkeypatch.setenv("DATASETS_DIR", str(folder))
     monkeypatch.delenv("DATA_MIRROR", raising=False)
@@ -72,7 +72,7 @@ def write_tables(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def toy(write_tables: Callable[..., Path]) -> dict[str, TableSpec]:
-    """The toy grid as a table of every kind."""
+    """Load the toy grid as a table of every kind."""
     figure = "title: Toy\ngrid: toy\nkind: {}\n"
     table3 = TABLE2.replace(CONVERGENCE, SPEED).replace("table: table2", "table: table3")
     files = {"distribution": "toyd", "curves": "toyc", "frequency": "toyf"}
@@ -92,7 +92,7 @@ def planned(results_dir: Path) -> Callable[..., list[PlannedRun]]:
 
 @pytest.fixture
 def pick() -> Callable[..., PlannedRun]:
-    """One of the planned runs, by method and seed."""
+    """Return one of the planned runs, by method and seed."""
 
     def choose(runs: Sequence[PlannedRun], method: str, seed: int = 0) -> PlannedRun:
         return next(run for run in runs if run.method == method and run.seed == seed)
@@ -107,7 +107,7 @@ def grid_text() -> str:
 
 @pytest.fixture
 def write_run() -> Callable[..., Path]:
-    """Write the folder of a planned run: ``curve`` is P@1 on the test subset, a fraction an epoch."""
+    """Write the folder of a planned run; ``curve`` is P@1 on the test subset as a fraction, one value per epoch."""
 
     def write(
         run: PlannedRun,

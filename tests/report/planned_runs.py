@@ -1,7 +1,7 @@
-"""The runs that every grid plans, as recorded in planned_runs.json: their number and a digest of their ids.
+"""planned_runs.json records the runs that every grid plans: their number and a digest of their ids.
 
-A change of a grid or of the catalogue of methods that means to change no run must leave them as they are.
-``python tests/report/planned_runs.py`` records them anew, where the change means to.
+A change of a grid or of the catalogue of methods must not change this record by accident. If a change of runs is
+intended, ``python tests/report/planned_runs.py`` records them anew.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ _FILE = Path(__file__).with_suffix(".json")
 
 
 def digest(grid: Grid, profile: str, results_dir: Path) -> str:
-    """``7 runs, 0123456789abcdef``, whatever their order."""
+    """Return text such as ``7 runs, 0123456789abcdef``, which does not depend on the order of the runs."""
     ids = sorted(run.run_id for run in expand(grid, profile, results_dir))
     return f"{len(ids)} runs, {hashlib.sha256(' '.join(ids).encode()).hexdigest()[:16]}"
 
 
 def read() -> dict[str, str]:
-    """``{"lns/small": "14 runs, ..."}``"""
+    """Read the record, such as ``{"lns/small": "14 runs, ..."}``."""
     recorded: dict[str, str] = json.loads(_FILE.read_text())
     return recorded
 

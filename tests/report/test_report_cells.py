@@ -1,4 +1,4 @@
-"""Cells: what is a number, what is a status, what is compared with what."""
+"""Cells hold a number or a status, and are compared with the right baseline and published number."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ def cell(frame: pd.DataFrame, method: str, metric: str, dataset: str = "wordnet_
 def test_epochs_are_counted_against_full_softmax_on_the_subset(
     toy: Specs, planned: Plan, pick: Callable[..., PlannedRun], write_run: Callable[..., Path]
 ) -> None:
-    """Full ends at .60 on the subset: 50 % is .30, 90 % is .54; its P@1 on all rows does not matter."""
+    """Full softmax ends at .60 on the subset, so 50 % is .30 and 90 % is .54; its P@1 on all rows does not matter."""
     runs = planned(toy["convergence"].grid, "small")
     write_run(pick(runs, "full"), [0.30, 0.50, 0.54, 0.60], p1=0.9)
     write_run(pick(runs, "lsh_label"), [0.10, 0.35, 0.53, 0.54])
@@ -118,7 +118,7 @@ def test_a_non_finite_number_is_refused(
 def test_only_the_papers_data_sets_have_published_numbers(
     toy: Specs, results_dir: Path, pick: Callable[..., PlannedRun], write_run: Callable[..., Path]
 ) -> None:
-    """A small profile shows the paper's columns with their status; a stand-in has no published number."""
+    """A small profile shows the status of the paper's data sets; a stand-in has no published number."""
     runs = runs_shown(toy["convergence"].grid, "small", results_dir)
     assert [run.dataset for run in runs] == ["wordnet_hypernym"] * 3 + ["amazon670k"] * 3
     write_run(pick(runs, "full"), [0.375])

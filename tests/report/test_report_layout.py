@@ -1,4 +1,4 @@
-"""Printed tables and figures: golden Markdown, LaTeX and CSV that read back, a self-contained page."""
+"""Printed tables equal golden Markdown, LaTeX and CSV read back, and the HTML page is self-contained."""
 
 import re
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Specs = dict[str, TableSpec]
 def shown(
     toy: Specs, results_dir: Path, pick: Callable[..., PlannedRun], write_run: Callable[..., Path]
 ) -> list[PlannedRun]:
-    """Full and NCE finished on the stand-in, LSH Label failed; of Amazon-670K only full softmax."""
+    """Full softmax and NCE finished on the stand-in, LSH Label failed; on Amazon-670K only full softmax finished."""
     runs = runs_shown(toy["convergence"].grid, "small", results_dir)
     write_run(pick(runs, "full"), [0.3, 0.5, 0.6], p1=0.61234, seconds=30)
     write_run(pick(runs, "nce"), [0.1, 0.2, 0.25], p1=0.26, seconds=3)

@@ -1,4 +1,4 @@
-"""Reports read measures from summaries: those of tasks that the report has never heard of, too."""
+"""Reports read measures from summaries, so they also work for tasks that they do not know."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -46,7 +46,7 @@ OURS = {"key", "label", "unit", "scale", "decimals", "higher_is_better", "headli
 
 @pytest.fixture
 def write_measured(write_run: Write) -> Write:
-    """Write the folder of a finished run of a task with these measures: ``curve`` is the watched headline by epoch."""
+    """Write the folder of a finished run of a task with these measures; ``curve`` is the watched headline by epoch."""
 
     def write(
         planned: PlannedRun, curve: list[float], *, measures: list[Measure], watched: str, unit: str, **metrics: float
@@ -111,7 +111,7 @@ def test_a_summary_says_what_it_was_measured_by() -> None:
 def test_weights_are_kept_where_a_rising_validation_score_is_best(
     scores: list[float], best: int, results_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task of rows that has a validation set, whose headline is better when high; two epochs of patience."""
+    """The task reads rows and has a validation set, a headline that is better when high, and two epochs of patience."""
 
     class Validated(Classification):
         has_validation = True
@@ -225,7 +225,7 @@ def test_every_tables_columns_are_measured_by_its_task(results_dir: Path) -> Non
 def test_a_summary_without_measures_is_a_status(
     toy: Mapping[str, TableSpec], planned: Plan, pick: Pick, write_run: Write, results_dir: Path, tmp_path: Path
 ) -> None:
-    """It is neither read by guesswork nor run again nor called a failure."""
+    """Such a run is not read by guesswork, not run again and not called a failure."""
     spec = toy["convergence"]
     runs = planned(spec.grid, "small")
     for planned_run in runs:
@@ -247,7 +247,7 @@ def test_a_summary_without_measures_is_a_status(
 
 
 def test_sections_of_other_tasks_are_no_part_of_a_configuration() -> None:
-    """Windows are of texts: they stay out of the run ids of rows, and setting them there is a mistake."""
+    """Windows belong to texts: they are not in the run ids of rows, and setting them there is an error."""
     rows, text = compose([]), compose(["preset=midx_lm"])
     assert "windows" not in rows.as_dict()
     assert "windows" in text.as_dict()

@@ -1,4 +1,4 @@
-"""The catalogue of methods and the grids that take rows from it or extend another grid."""
+"""These tests are about the catalogue of methods, and about grids that take rows from it or extend another grid."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -67,7 +67,7 @@ def load(tmp_path: Path) -> Load:
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance of #RRGGBB (WCAG 2): 0 black, 1 white."""
+    """Return the relative luminance of #RRGGBB (WCAG 2): 0 is black, 1 is white."""
     channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
@@ -86,7 +86,7 @@ def test_labels_colours_and_markers_are_all_different_and_seen_on_white() -> Non
 
 
 def figures() -> Iterator[tuple[str, list[str]]]:
-    """Every figure of conf/table that draws methods, with their names in the catalogue."""
+    """Return every figure of conf/table that draws methods, with the methods' names in the catalogue."""
     for name in table_names():
         spec = load_table(name)
         if spec.kind in ("curves", "effect", "frontier", "distribution"):
@@ -94,7 +94,7 @@ def figures() -> Iterator[tuple[str, list[str]]]:
 
 
 def test_methods_that_meet_in_a_figure_are_told_apart_in_colour_and_in_grey() -> None:
-    """In grey, two methods of like lightness must differ in marker and in line too."""
+    """Two methods of similar lightness in grey must also differ in marker and in line."""
     known = known_methods()
     shown = list(figures())
     assert len(shown) > 8
@@ -110,7 +110,7 @@ def test_methods_that_meet_in_a_figure_are_told_apart_in_colour_and_in_grey() ->
 
 
 def test_a_method_has_one_label_everywhere() -> None:
-    """A grid may add to the catalogue's label (its paper's name, its own setting), and so say the same method."""
+    """A grid may extend the catalogue's label (by its paper's name or its own setting), but must not replace it."""
     known = known_methods()
     for name in grid_names(TABLES):
         for method in load_grid(name, TABLES).methods:

@@ -1,4 +1,4 @@
-"""From a table file to rendered numbers by real, tiny runs: failures, Ctrl-C, resuming, missing data."""
+"""Tiny real runs lead from a table file to rendered numbers, with failures, Ctrl-C, resuming and missing data."""
 
 import csv
 import json
@@ -178,7 +178,7 @@ def test_estimates_come_from_earlier_runs_of_the_same_method(
     results_dir: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A medium run of 4 epochs after a small run at 25 s an epoch: 100 s and the start, no rough guess."""
+    """After a small run at 25 s per epoch, a medium run of 4 epochs takes 100 s and the start; nothing is guessed."""
     monkeypatch.setattr(planning, "_COMPILE_SECONDS", 0.0)
     runs = planned(toy["convergence"].grid, "small")
     write_run(pick(runs, "full"), [0.5], seconds=25)
@@ -213,7 +213,7 @@ def test_without_names_costly_tables_are_left_out_and_named(
     options = ["--tables-dir", folder, "--results-dir", results_dir]
     plain = reproduce(*options, "--dry-run")
     assert "3 runs" in plain.stdout
-    assert "not in this plan, run by name only: big" in plain.stdout
+    assert "not in this plan, because they are run by name only: big" in plain.stdout
     named = reproduce("big", *options, "--dry-run")
     assert "3 runs" in named.stdout
     assert "run by name only" not in named.stdout
@@ -236,7 +236,7 @@ def test_tables_that_no_runs_make_are_measured_by_name(write_tables: Callable[..
     assert not results_dir.exists()
     done = reproduce("times", *options)
     assert done.returncode == 2, "the bench's own exit code"
-    assert done.stderr == "error: --draws must be at least 2: one has no deviation\n"
+    assert done.stderr == "error: --draws must be at least 2, because one has no deviation\n"
     assert "did you mean 'times'" in reproduce("tims", *options).stderr
     (folder / "bench" / "times.yaml").write_text("title: Times\nargument: [kernels]\n")
     assert "bench/times.yaml: unknown key 'argument'" in reproduce("times", *options).stderr

@@ -1,4 +1,4 @@
-"""Table files: all of them expand in every profile, say what the paper says, and complain in one line."""
+"""All table files expand in every profile and have the paper's settings; mistakes in them give one-line errors."""
 
 import importlib.util
 from collections.abc import Callable
@@ -102,7 +102,7 @@ def test_figures_cause_no_run_that_the_tables_do_not_make(tmp_path: Path) -> Non
 
 
 def test_overrides_give_the_planned_run(tmp_path: Path) -> None:
-    """What the child process composes is what was planned: seed and a folder with odd characters included."""
+    """The child process composes exactly what was planned, including the seed and a folder with odd characters."""
     odd = tmp_path / "it's a, folder=\\ (1)"
     for run in expand(lns(), "medium", odd)[::20]:
         composed = compose(run.overrides)
@@ -120,7 +120,7 @@ def test_methods_are_the_ones_named(tmp_path: Path) -> None:
 
 
 def test_paper_profile_is_the_papers_setting(tmp_path: Path, published: pd.DataFrame) -> None:
-    """Section 3.3: batch, K, L, DWTA, learning rate; and enough epochs for all that Table 2 prints."""
+    """The settings are those of section 3.3 (batch, K, L, DWTA, learning rate), with all epochs that Table 2 prints."""
     batch_k_l = {"amazon670k": (1024, 6, 400), "wiki325k": (256, 5, 300), "odp": (128, 5, 150)}
     batch_k_l["amazon_uniform"] = (256, 6, 150)
     epochs = published[published["metric"].str.startswith("epoch_to")].groupby("dataset")["value"].max()
@@ -228,12 +228,12 @@ def test_every_bench_table_is_a_command_of_the_bench(tmp_path: Path) -> None:
     for name in bench_names():
         command = load_bench(name).command(tmp_path)
         assert bench.parser().parse_args(command[2:]).json == tmp_path / "bench" / f"{name}.json"
-        with pytest.raises(ConfigError, match="comes from no runs"):
+        with pytest.raises(ConfigError, match="is not made from runs"):
             load_table(name)
 
 
 def test_only_a_diagnosis_says_what_to_diagnose(write_tables: Callable[..., Path]) -> None:
     for text in ("kind: curves\ndiagnose: [--rows, '3']\n", "kind: diagnosis\n"):
         folder = write_tables(toy=f"title: Toy\ngrid: toy\n{text}")
-        with pytest.raises(ConfigError, match="diagnose: goes with kind: diagnosis, and only with it"):
+        with pytest.raises(ConfigError, match="diagnose: kind: diagnosis needs it, no other kind does"):
             load_table("toy", folder)

@@ -1,4 +1,4 @@
-"""Sweeps: the settings that differ are found, numbers stand where they belong, statuses too."""
+"""Tables of sweeps find the settings that differ, and put numbers and statuses in the right cells."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ P1 = {(4, 10): 0.40, (4, 20): 0.50, (10, 10): 0.55, (10, 20): 0.60}
 
 @pytest.fixture
 def swept(results_dir: Path, write_run: Callable[..., Path]) -> Path:
-    """K x L with two seeds each, made on different thread counts; one run of another method."""
+    """Write runs of K x L with two seeds each and different thread counts, and one run of another method."""
     for (k, tables), p1 in P1.items():
         for seed in (0, 1):
             overrides = [
@@ -96,7 +96,7 @@ def test_the_script_writes_the_table(swept: Path) -> None:
 
 
 def test_frontier_draws_every_finished_run(swept: Path) -> None:
-    """A point for each of the five settings, faint ones for the two seeds of four; texts where settings differ."""
+    """Each of five settings has a point, and four have faint points for two seeds; texts show settings that differ."""
     settings = settings_of_records(all_records(swept))
     assert sorted(s.text for s in settings) == ["", "K=10 L=10", "K=10 L=20", "K=4 L=10", "K=4 L=20"]
     figure = frontier({"toy": settings}, {"nce": "NCE", "lsh_label": "LSH Label"})
@@ -109,7 +109,7 @@ def test_frontier_draws_every_finished_run(swept: Path) -> None:
 
 
 def test_frontier_is_what_nothing_beats_in_both_ways(swept: Path) -> None:
-    """K=4 costs 40 s an epoch and K=10 100 s, NCE 40 s at P@1 50: L=20 beats L=10 of the same K."""
+    """K=4 costs 40 s per epoch, K=10 costs 100 s, and NCE 40 s at P@1 50; L=20 beats L=10 with the same K."""
     best = pareto(settings_of_records(all_records(swept)))
     assert [(setting.method, setting.text) for setting in best] == [
         ("lsh_label", "K=4 L=20"),

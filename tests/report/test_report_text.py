@@ -1,4 +1,4 @@
-"""Tables and figures of language models: perplexity, a model beside the data set, swept settings."""
+"""These tests cover language models' tables and figures: perplexity, a model with the data set, swept settings."""
 
 import json
 import math
@@ -73,7 +73,7 @@ def load(write_tables: Write) -> Callable[..., TableSpec]:
 
 @pytest.fixture
 def write_text_run(write_run: Write) -> Write:
-    """Write the folder of a planned run of a language model: ``curve`` is validation perplexity, a value an epoch."""
+    """Write the folder of a language model's planned run; ``curve`` is validation perplexity, one value per epoch."""
 
     def write(
         run: PlannedRun, curve: list[float | str], *, test: float, train: float = 90.0, stopped: bool = False
@@ -152,7 +152,7 @@ def test_loss_against_the_exact_softmax_and_divergence(
 
 
 def test_curves_and_effects_of_a_sweep(load: Callable[..., TableSpec], tmp_path: Path, write_text_run: Write) -> None:
-    """Perplexities that no float holds are left out of the lines."""
+    """Infinite perplexities are left out of the lines."""
     curves, effect = load("curves", swept=True), load("effect", swept=True)
     runs = expand(curves.grid, "small", tmp_path)
     for run, last in zip(runs, (100.0, 130.0, 120.0), strict=True):

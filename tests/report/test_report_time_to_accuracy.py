@@ -1,4 +1,4 @@
-"""Time to accuracy, the learning rates behind it, swept grids, and tables that run by name only."""
+"""These tests cover time to accuracy, its learning rates, swept grids, and tables that are run by name only."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +36,7 @@ def load(write_tables: Write, kind: str, grid: str) -> Any:
 
 
 def shown(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
-    """Method -> number, or status where there is none."""
+    """Return each method's number, or its status if there is none."""
     rows = frame[(frame["metric"] == metric) & (frame["dataset"] == "wordnet_hypernym")]
     return {row.method: row.status if pd.isna(row.ours) else row.ours for row in rows.itertuples()}
 
@@ -46,7 +46,7 @@ def shown(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
 
 @pytest.fixture
 def two_full(grid_text: str) -> str:
-    """The toy grid with a second full softmax."""
+    """Load the toy grid with a second full softmax."""
     second = "  - {name: full_bf16, label: Other, overrides: [sampler=full, optimizer.lr=0.002]}\n  - {name: lsh_label"
     return grid_text.replace("  - {name: lsh_label", second).replace(
         "baseline: full\n", "baseline: full\nfull_methods: [full, full_bf16]\n"
@@ -56,8 +56,11 @@ def two_full(grid_text: str) -> str:
 def test_seconds_count_to_the_baseline_and_sooner_than_the_fastest_full(
     write_tables: Write, two_full: str, planned: Plan, pick: Pick, write_run: Write
 ) -> None:
-    """The goal is full's last .60 on the subset: 50 % is .30, 90 % is .54. Full is there after 60 s of 80, the other
-    full softmax after 30 of 40, LSH Label after 4 of 4; NCE never."""
+    """The goal is full softmax's last .60 on the subset: 50 % is .30, 90 % is .54.
+
+    Full softmax reaches 90 % after 60 s of 80, the other full softmax after 30 of 40, LSH Label after 4 of 4, and NCE
+    never.
+    """
     spec = load(write_tables, "numbers", two_full)
     runs = planned(spec.grid, "small")
     write_run(pick(runs, "full"), [0.30, 0.50, 0.54, 0.60], seconds=80)

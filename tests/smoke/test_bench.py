@@ -1,4 +1,4 @@
-"""Every subcommand of scripts/bench.py on a few classes, and the arithmetic of its reports. No times asserted."""
+"""Every subcommand of scripts/bench.py runs on a few classes, and reports compute correctly; no time is asserted."""
 
 import importlib.util
 import json
@@ -33,7 +33,7 @@ Bench = Callable[..., tuple[dict[str, Any], str]]
 
 
 def load_front() -> ModuleType:
-    """The script as a module."""
+    """Load the script as a module."""
     spec = importlib.util.spec_from_file_location("bench", CONF.parent / "scripts" / "bench.py")
     assert spec is not None
     assert spec.loader is not None
@@ -49,7 +49,7 @@ def front() -> ModuleType:
 
 @pytest.fixture
 def bench(front: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """Run a subcommand; returns the JSON and the Markdown it left."""
+    """Run a subcommand; return the JSON and the Markdown that it wrote."""
     monkeypatch.setattr(machine, "_last_level_cache", lambda: 0)
     monkeypatch.setattr(machine, "_SMALLEST_ARRAY", 2**16)
     monkeypatch.setattr(machine, "_SQUARE", 64)
@@ -64,7 +64,7 @@ def bench(front: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def cells(text: str, first: str) -> list[list[str]]:
-    """Cells of the Markdown table rows whose first column is ``first``."""
+    """Return the cells of the Markdown table rows whose first column is ``first``."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
     return [row for row in rows if row[0] == first]
 
@@ -338,7 +338,7 @@ def test_distinct_rows(workload: Workload) -> None:
 
 
 def dense_gradient(weight: torch.Tensor, query: Query, ids: np.ndarray, log_count: torch.Tensor) -> torch.Tensor:
-    """Gradient of sampled softmax by torch on dense logits, accidental hits masked."""
+    """Return the gradient of sampled softmax by torch on dense logits, with accidental hits masked."""
     weight = weight.clone().requires_grad_()
     target = torch.from_numpy(query.targets_P).long()
     logits = torch.from_numpy(query.hidden_BD) @ weight.T

@@ -1,4 +1,4 @@
-"""scripts/bench.py language_step on a few classes, and the arithmetic of its reports. No times asserted."""
+"""scripts/bench.py language_step runs on a few classes, and its reports compute correctly; no time is asserted."""
 
 import json
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def front() -> ModuleType:
 
 @pytest.fixture
 def bench(front: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """Run the subcommand; returns the JSON and the Markdown it left."""
+    """Run the subcommand; return the JSON and the Markdown that it wrote."""
     monkeypatch.setattr(machine, "_last_level_cache", lambda: 0)
     monkeypatch.setattr(machine, "_SMALLEST_ARRAY", 2**16)
     monkeypatch.setattr(machine, "_SQUARE", 64)

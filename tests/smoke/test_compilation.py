@@ -1,6 +1,6 @@
-"""Kernels are compiled by a process of their own, once for settings of a kind (see ``runner.machine.compilation``).
+"""Kernels are compiled in a separate process, once for each kind of settings (see ``runner.machine.compilation``).
 
-That the run that compiles has the bits of its repetition is shown by real processes in test_runs.py.
+test_runs.py shows with real processes that a run that compiles has the same bits as its repetition.
 """
 
 import io
@@ -21,7 +21,7 @@ BASE = ["seed=1", "sampler=uniform", "sampler.num_samples=7", "model.hidden=8"]
 
 @pytest.fixture
 def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
-    """What was handed to the compiling process, in the place of which nothing is done."""
+    """Return what was handed to the compiling process, which is replaced by one that does nothing."""
     asked: list[RunConfig] = []
 
     def child(command: list[str], *, input: str, **_: Any) -> "subprocess.CompletedProcess[str]":
@@ -63,7 +63,7 @@ def test_what_could_not_be_compiled_is_tried_again(children: list[RunConfig]) ->
 
 
 def test_the_compiling_process_trains_on_throw_away_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It reads a configuration and leaves nothing but compiled kernels: no data set is opened, no folder made."""
+    """The process reads a configuration and leaves only compiled kernels: it opens no data set and makes no folder."""
     config = compose([*BASE, "dataset=amazon670k", f"results_dir={tmp_path}", "hardware.threads=1"])
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(config.as_dict())))
     assert compilation.main() == 0

@@ -1,4 +1,4 @@
-"""Diagnostics of whole runs: during training, and of finished run folders by the command."""
+"""Whole runs are diagnosed during training, and finished run folders by the command."""
 
 import csv
 import json
@@ -47,7 +47,7 @@ def configure(toy_folder: Path, own_data_dir: Path, tmp_path: Path) -> Configure
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command in this process: exit code, standard output, standard error."""
+    """Run the command in this process; return exit code, standard output and standard error."""
 
     def call(*arguments: str | Path) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -67,7 +67,7 @@ def observed(folder: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def test_observations_at_epoch_ends_change_nothing_else(configure: Configure) -> None:
-    """240 rows in batches of 32 make 8 steps an epoch; three epochs, so the end is measured although 3 is odd."""
+    """240 rows in batches of 32 make 8 steps per epoch; after three epochs the end is measured, although 3 is odd."""
     plain, measured = run(configure(*LSH, "epochs=3")), run(configure(*LSH, "epochs=3", *MEASURED))
     assert plain != measured
     found = observed(measured, "diagnostics")
@@ -91,7 +91,7 @@ def test_observations_at_epoch_ends_change_nothing_else(configure: Configure) ->
 
 
 def test_a_resumed_run_observes_the_same(configure: Configure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Interrupted in the first epoch after a measured one, and by a kill between measuring and the checkpoint."""
+    """The run stops in the first epoch after a measured one, and by a kill between measuring and the checkpoint."""
     chosen = [*LSH, "epochs=4", *MEASURED]
     whole = run(configure(*chosen, f"results_dir={tmp_path / 'whole'}"))
     real_evaluate, real_diagnose = classification.evaluate, loop.divergence_of
@@ -163,7 +163,7 @@ def test_force_forgets_weights_and_diagnostics(configure: Configure, command: Co
 
 @pytest.fixture(scope="module")
 def finished(toy_folder: Path, prepared_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of LSH Label, to be read only."""
+    """Return a finished run of LSH Label, which tests must only read."""
     place = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DATASETS_DIR", str(prepared_root))
@@ -173,12 +173,12 @@ def finished(toy_folder: Path, prepared_root: Path, tmp_path_factory: pytest.Tem
 
 @pytest.fixture
 def folder(finished: Path, tmp_path: Path, own_data_dir: Path) -> Path:
-    """A copy of one's own."""
+    """Return a copy of the finished run that a test may change."""
     return Path(shutil.copytree(finished, tmp_path / finished.name))
 
 
 def test_the_command_by_itself(folder: Path, own_data_dir: Path) -> None:
-    """Every sampler through a process: tables on standard output, the folder as its last line, whole files in it."""
+    """The command measures every sampler in a process: it prints tables and, last, the folder with complete files."""
     done = subprocess.run(
         [sys.executable, "-m", "runner.diagnose", str(folder), "--sampler", "all", "sampler.num_samples=15",
          "sampler.num_nearest=10", "--rows", "10", "--draws", "3"],
@@ -210,7 +210,7 @@ def test_the_command_by_itself(folder: Path, own_data_dir: Path) -> None:
 
 
 def test_by_default_the_runs_own_sampler_with_its_tables(folder: Path, command: Command) -> None:
-    """The same probe, draws and tables as at the end of training: the same numbers."""
+    """The probe, draws and tables are those of the end of training, so the numbers are the same."""
     code, _, err = command(folder, "--rows", "12", "--draws", "3")
     assert code == 0, err
     everything = json.loads((folder / "diagnostics" / "diagnostics.json").read_text())
@@ -260,12 +260,12 @@ def test_a_sampler_that_the_runs_loss_does_not_fit_takes_its_own(folder: Path, c
     (["sampler.K=none"], "sampler.K: expected int, got 'none'"),
     (["sampler.K=0"], "sampler.K must lie in [1, 24]"),
     (["--sampler", "uniform", "sampler.K=3"], "unknown key 'sampler.K'"),
-    (["model.hidden=3"], "'model.hidden' can not be set here"),
-    (["sampler=uniform"], "a sampler is named by --sampler uniform"),
-    (["sampler.name=uniform"], "a sampler is named by --sampler uniform"),
-    (["loss.name=nce"], "a loss is named by loss=nce"),
+    (["model.hidden=3"], "'model.hidden' cannot be set here"),
+    (["sampler=uniform"], "'sampler' cannot be set here: name the sampler by --sampler uniform"),
+    (["sampler.name=uniform"], "'sampler.name' cannot be set here: name the sampler by --sampler uniform"),
+    (["loss.name=nce"], "'loss.name' cannot be set here: name the loss by loss=nce"),
     (["sampler.K=[3"], "cannot read the value of 'sampler.K=[3'"),
-    (["--sampler", "in_batch"], "sampler in_batch: the batch is the draw"),
+    (["--sampler", "in_batch"], "sampler in_batch: its draw is the batch itself"),
     (["uniform"], "cannot read 'uniform': write KEY=VALUE, or --sampler NAME"),
     (["loss=ful"], "unknown option 'loss=ful'; did you mean 'full'?"),
     (["loss=full"], "loss=full does not go with sampler=lsh_label; valid: "),

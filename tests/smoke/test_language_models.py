@@ -1,4 +1,4 @@
-"""Whole runs of language models through the real entry point, on a text of 61 words that can be learnt."""
+"""Whole runs of language models go through the real entry point, on a text of 61 words that can be learnt."""
 
 import itertools
 import json
@@ -92,7 +92,7 @@ def test_a_few_steps(sampler: str, model: str, text_folder: Path, own_data_dir: 
     "model=transformer model.embedding=16 model.heads=2",
 ])  # fmt: skip
 def test_training_learns(choice: str, configure: Configure) -> None:
-    """Unigram has a perplexity near 55; what can be known of the next word, one near 4."""
+    """Unigram frequencies have a perplexity near 55, and the best prediction of the next word one near 4."""
     arguments = ["sampler=full", *choice.split(), "epochs=16", "evaluation.every_epochs=1", "model.dropout=0.1"]
     if "model=transformer" in choice:
         arguments = [*MODEL["transformer"], "sampler=full", "epochs=12", "model.dropout=0.1"]
@@ -112,7 +112,7 @@ def test_training_learns(choice: str, configure: Configure) -> None:
 def test_rows_train_with_sgd_and_clipping_too(
     optimizer: str, toy_folder: Path, own_data_dir: Path, tmp_path: Path
 ) -> None:
-    """Extreme classification, whose encoder and full softmax have their own ways to a step."""
+    """Extreme classification is tested too, because its encoder and full softmax update in their own ways."""
     lr = {"adam": 0.02, "sgd": 5}[optimizer]
     losses = []
     for sampler in ("full", "uniform"):
@@ -131,7 +131,7 @@ def test_rows_train_with_sgd_and_clipping_too(
 
 
 def test_the_best_weights_are_measured_and_training_stops(configure: Configure) -> None:
-    """A rate far too high: perplexity rises after a few epochs."""
+    """The rate is far too high, so perplexity rises after a few epochs."""
     config = configure(
         "sampler=uniform", "sampler.num_samples=20", "epochs=40", "training.patience=2", "training.decay=0.9",
         "optimizer.lr=0.1", "evaluation.every_epochs=1", "diagnostics.every_epochs=50", "diagnostics.rows=8",
@@ -167,7 +167,7 @@ def test_tokens_are_counted_one_by_one(cut: str, configure: Configure) -> None:
 
 
 def test_weights_of_a_checkpoint_are_brought_up_to_date(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that no step touched lately lag; who measures a checkpoint sees them where dense Adam would have them."""
+    """Rows that no step touched lately lag; a checkpoint that is measured has them where dense Adam would have them."""
     config = configure(
         "sampler=uniform", "sampler.num_samples=5", "model.tied=false", "optimizer.rows=catch_up", "max_steps=14",
         "epochs=9", "evaluation.every_epochs=1",
@@ -238,7 +238,7 @@ CALLS = (3, 8)
 def test_resumed_with_the_same_bits(
     call: int, choice: str, configure: Configure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Interrupted at an evaluation within an epoch and at one at its end."""
+    """Runs are interrupted at an evaluation within an epoch and at one at its end."""
     arguments = [*choice.split(), "epochs=6", "model.dropout=0.3", "training.patience=4"]
     whole = numbers(run(configure(*arguments, f"results_dir={tmp_path / 'whole'}")))
     real, calls = LanguageModelling.evaluate_subset, []
@@ -286,7 +286,7 @@ def test_rows_have_no_windows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("split", ["valid", "test"])
 def test_a_text_with_nothing_to_predict(split: str, write_text: WriteText, own_data_dir: Path, tmp_path: Path) -> None:
-    """Said before training, not after it."""
+    """The error comes before training, not after it."""
     write_text(tmp_path, lines={"train": 150, "valid": 30, "test": 30})
     (tmp_path / f"{split}.txt").write_text("\n")
     data = ["dataset=text", f"dataset.path={tmp_path}", f"results_dir={tmp_path / 'results'}"]

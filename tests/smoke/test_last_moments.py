@@ -1,4 +1,4 @@
-"""What may go wrong when everything seems done, and combinations that can not work."""
+"""These tests cover failures at the very end of a run, and combinations that cannot work."""
 
 import json
 from collections.abc import Callable
@@ -68,8 +68,10 @@ CORRECTED = ["loss=sampled_softmax", "loss.correct_target=true"]
     [*LSH, "loss=partition_estimate"],
 ], ids=["topk-nce", "topk-corrected", "lsh-nce", "lsh-corrected", "lsh-partition"])  # fmt: skip
 def test_a_target_that_can_not_be_drawn_is_refused_where_the_loss_needs_its_count(choice: list[str]) -> None:
-    """A target outside the proposal has expected count 0: corrected by it, its logit is +inf and its gradient
-    0 (nce) or not a number (softmax)."""
+    """A target outside the proposal has expected count 0.
+
+    Corrected by it, its logit is +inf, and its gradient is 0 (nce) or not a number (softmax).
+    """
     with pytest.raises(ConfigError, match=r"can not draw them|loss=nce does not go with sampler=topk"):
         compose(["model.hidden=16", *choice])
 
@@ -79,7 +81,7 @@ def test_a_target_that_can_not_be_drawn_is_refused_where_the_loss_needs_its_coun
     [*LSH, "sampler.num_tail=1", "loss=nce"], [*LSH, "sampler.num_tail=1", *CORRECTED],
 ], ids=["topk-uncorrected", "topk-active", "lsh-active", "lsh-tail-nce", "lsh-tail-corrected"])  # fmt: skip
 def test_the_way_out_trains_every_target(choice: list[str]) -> None:
-    """After a step each target's bias has a gradient that pulls it up, whether it was among the candidates or not."""
+    """After a step each target's bias has a gradient that pulls it up, whether or not it was a candidate."""
     rows, classes = 20, 200
     targets = np.arange(rows, dtype=np.int32) * 9
     indptr = np.arange(rows + 1, dtype=np.int64)

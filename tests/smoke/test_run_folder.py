@@ -1,4 +1,4 @@
-"""The run folder between a checkpoint and a kill, without waiting for one."""
+"""These tests cover a run folder after a kill that follows a checkpoint, without waiting for a real kill."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from runner.training.run_folder import RunFolder
 
 
 def test_observations_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
-    """They will be made again, and must not stand twice."""
+    """Such observations are made again, and must not be there twice."""
     folder = RunFolder(tmp_path)
     folder.observe({"step": 1})
     folder.save_checkpoint(1, {"a": np.arange(3)}, {"step": 1})

@@ -1,4 +1,4 @@
-"""Whole runs through the real entry points, in one process unless a process is the point."""
+"""Whole runs go through the real entry points, in this process unless the test is about processes."""
 
 import json
 import math
@@ -58,7 +58,7 @@ def observations(folder: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def numbers(folder: Path) -> tuple[Any, ...]:
-    """All that a run measured apart from times."""
+    """Return everything that a run measured except times."""
     evaluations = [
         {key: value for key, value in line.items() if "seconds" not in key}
         for line in observations(folder, "evaluation")
@@ -159,14 +159,14 @@ def test_training_learns(sampler: str, configure: Configure) -> None:
     "absolute_softmax", "partition_estimate", "negative_sampling", "gbce", "blackout",
 ])  # fmt: skip
 def test_training_learns_under_every_loss(loss: str, configure: Configure) -> None:
-    """As above, with a bar of twice chance: some of these learn more slowly."""
+    """Training learns under every loss; the bar is twice chance, as some losses learn more slowly."""
     options = ["sampler=uniform", f"loss={loss}", *OPTIONS["uniform"], "epochs=12", "evaluation.every_epochs=1"]
     assert summary_of(run(configure(*options)))["metrics"]["test/p@1"] > 0.5
 
 
 @pytest.mark.parametrize("sampler", ["full", "uniform", "unigram", "topk", "lsh_label"])
 def test_a_normalised_output_layer_learns(sampler: str, configure: Configure) -> None:
-    """Shared and own candidates, ranked by the same logits that were trained."""
+    """Shared and own candidates work, and classes are ranked by the same logits that were trained."""
     choices = [
         f"sampler={sampler}",
         *OPTIONS[sampler],
@@ -188,7 +188,7 @@ def test_synthetic_data_through_the_entry_point(own_data_dir: Path, tmp_path: Pa
 
 
 def test_fewer_classes_than_ranks(own_data_dir: Path, tmp_path: Path) -> None:
-    """Two classes: P@1 only, and every sampler falls back on what there is."""
+    """With two classes there is only P@1, and every sampler takes the classes that there are."""
     for split in ("train", "test"):
         (tmp_path / f"{split}.txt").write_text("4 3 2\n0 0:1\n1 1:1\n0 0:1 2:1\n0,1 2:1\n")
     for sampler in sorted(OPTIONS):
@@ -263,7 +263,8 @@ def test_a_run_that_blows_up_is_never_finished(sampler: str, lr: str, configure:
 
 # ---------------------------------------------------------------- the command, killed and continued
 
-# Sums of a thousand candidates: in so few steps already, code just compiled and code loaded differ in last bits.
+# With sums over a thousand candidates, code just compiled and code loaded from the cache differ in last bits even in so
+# few steps.
 MANY_CANDIDATES = [
     "dataset=synthetic_xc", "dataset.num_classes=5000", "dataset.num_features=2000", "dataset.num_train=4000",
     "dataset.num_test=100", "evaluation.every_epochs=1", "evaluation.rows=50", "sampler=uniform",
@@ -309,7 +310,7 @@ def start(arguments: list[str], environment: dict[str, str], cwd: Path) -> "subp
 
 
 def wait_for_checkpoint(folder: Path, process: "subprocess.Popen[str]", after: str = "") -> str:
-    """Name of the first whole checkpoint later than ``after``."""
+    """Return the name of the first complete checkpoint later than ``after``."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         names = sorted(path.parent.name for path in folder.glob("checkpoint/step-*/state.json"))
@@ -333,7 +334,7 @@ def test_killed_twice_ends_with_the_same_bits(
     configure: Configure, arguments: list[str], environment: dict[str, str], tmp_path: Path,
     uninterrupted: tuple[Any, ...],
 ) -> None:  # fmt: skip
-    """kill -9 during a run and again after it resumed; then in this process to the end."""
+    """The run is killed by kill -9 twice, the second time after it resumed; then this process runs it to the end."""
     fast = [*LONG, "checkpoint_every_seconds=0.01"]
     folder = configure(*fast).run_dir
     latest = ""
@@ -373,7 +374,7 @@ def test_interrupted_run_leaves_a_checkpoint_and_exits_with_130(
 def test_a_failing_job_does_not_hide_the_others(
     arguments: list[str], environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """A sweep with one bad value: one error line, both good runs done, each run's folder printed."""
+    """A sweep with one bad value prints one error line, finishes both good runs and prints each run's folder."""
     sweep = ["-m", "sampler=uniform", "sampler.num_samples=5,-1,7", "max_steps=2"]
     process = start([*sweep, *arguments], environment, tmp_path)
     out, err = process.communicate(timeout=120)

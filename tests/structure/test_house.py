@@ -1,4 +1,4 @@
-"""The house: no file imports in a circle, none is too long, few lie on the top floor."""
+"""The package keeps its structure: no imports in a circle, no file too long, few files at its top level."""
 
 import ast
 from pathlib import Path
@@ -17,7 +17,7 @@ MODULES = {module_of(path): path for path in FILES}
 
 
 def imports_of(path: Path) -> set[str]:
-    """Modules of the runner that a file names in any import, also in functions and for type checkers."""
+    """Return the runner's modules that a file imports anywhere, also in functions and for type checkers."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         names: list[str] = []
