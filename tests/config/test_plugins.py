@@ -139,6 +139,7 @@ def test_the_example_keeps_its_contract(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out.endswith("17 passed, 0 failed\n")
 
 
+@pytest.mark.slow
 def test_the_example_trains_is_killed_and_resumes(tmp_path: Path) -> None:
     """A run that is killed and resumed ends with the same bits as an uninterrupted run.
 

@@ -12,6 +12,7 @@ from runner.samplers.static import StaticConfig
 N = NUM_CLASSES
 
 
+@pytest.mark.slow
 def test_more_classes_than_a_float_can_count() -> None:
     """With over 2^24 classes, no sampler rounds ids through float32 or stops at torch.multinomial's limit.
 

@@ -259,7 +259,7 @@ def test_card_checks_counts_and_checksums(make_text_card: Callable[..., Path], t
     notes = prepare_card("toy", given=mirror).notes
     assert notes == ["train_tokens is 11, the card expects 9", "test_tokens is 5, the card expects 3"]
     write_texts(tmp_path, {"train": TRAIN + "another\n"})
-    with pytest.raises(DataError, match=r"train\.txt: 6 types, but toy has 5; another text\?"):
+    with pytest.raises(DataError, match=r"train\.txt: 6 types, but toy has 5; is this another text\?"):
         prepare_card("toy", given=mirror, force=True)
     assert isinstance(load_card_dataset("toy"), TextDataset), "what was prepared stays"
     # A file with a published checksum is checked wherever it lies, even in an archive of any name.

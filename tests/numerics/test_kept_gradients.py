@@ -43,7 +43,9 @@ def query_of(generator: np.random.Generator) -> Query:
     )
 
 
-@pytest.mark.parametrize("scale", [None, 4.0], ids=["plain", "normalised"])
+@pytest.mark.parametrize(
+    "scale", [pytest.param(None, id="plain"), pytest.param(4.0, id="normalised", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("rows", ["dense", "touched", "catch_up"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_keeping_and_applying_is_the_same_step(kind: str, rows: str, scale: float | None) -> None:

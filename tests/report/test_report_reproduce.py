@@ -203,6 +203,7 @@ def test_record_of_nothing_is_not_run(tmp_path: Path) -> None:
     assert (record.status, record.finished, record.observations) == ("not run", False, [])
 
 
+@pytest.mark.slow
 def test_without_names_costly_tables_are_left_out_and_named(
     write_tables: Callable[..., Path], results_dir: Path
 ) -> None:
@@ -251,6 +252,7 @@ notes: [A note.]
 """
 
 
+@pytest.mark.slow
 def test_diagnosis_of_a_trained_network(write_tables: Callable[..., Path], results_dir: Path) -> None:
     grid = "\n".join(line for line in GRID.splitlines() if "broken" not in line and "other" not in line)
     folder = write_tables(grid=grid, toy=DIAGNOSIS)

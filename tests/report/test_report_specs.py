@@ -69,7 +69,9 @@ def test_p_at_1_agrees_between_tables_2_and_3(published: pd.DataFrame) -> None:
 # ---------------------------------------------------------------- expansion
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(
+    "profile", [PROFILES[0], *(pytest.param(profile, marks=pytest.mark.slow) for profile in PROFILES[1:])]
+)
 def test_every_table_expands_in_every_profile(profile: str, tmp_path: Path) -> None:
     for name, recorded in planned_runs.read().items():
         if name.endswith(f"/{profile}"):

@@ -175,7 +175,7 @@ def test_tuned_learning_rates_are_the_best_of_the_committed_table(profile: str, 
 
 def test_the_note_lists_the_rates() -> None:
     (swept,) = load_table("learning_rates").grid.sweep
-    listed = ", ".join(f"{value:g}" for value in swept.values)
+    listed = " and ".join(f"{value:g}" for value in swept.values)
     assert any(f"chosen from {listed} by" in note for note in load_table("time_to_accuracy").notes)
 
 
@@ -209,8 +209,8 @@ def test_a_sweep_of_some_methods_leaves_the_others_one_run(
     ("kind", "sweep", "hint"),
     [
         ("frontier", "", "needs a grid with a sweep"),
-        ("learning_rates", "", "needs a grid that sweeps optimizer.lr"),
-        ("learning_rates", "sweep: [{key: sampler.K, values: [4]}]\n", "needs a grid that sweeps optimizer.lr"),
+        ("learning_rates", "", "needs a grid that sweeps only optimizer.lr"),
+        ("learning_rates", "sweep: [{key: sampler.K, values: [4]}]\n", "needs a grid that sweeps only optimizer.lr"),
         ("numbers", "sweep: [{key: optimizer.lr, values: [0.1]}]\n", "name a grid without a sweep"),
         ("frontier", "sweep: [{key: sampler.K, values: [4], methods: [lsh]}]\n", "sweep[0].methods: unknown 'lsh'"),
         ("frontier", "sweep: [{key: sampler.K, values: []}]\n", "at least one"),

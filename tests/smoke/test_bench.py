@@ -72,6 +72,7 @@ def cells(text: str, first: str) -> list[list[str]]:
 # ---------------------------------------------------------------- subcommands
 
 
+@pytest.mark.slow
 def test_output_layer(bench: Bench) -> None:
     expected = {} if is_installed() else {"tensorflow_full": "skipped: not installed"}
     if not HAS_BF16:

@@ -177,6 +177,7 @@ def folder(finished: Path, tmp_path: Path, own_data_dir: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / finished.name))
 
 
+@pytest.mark.slow
 def test_the_command_by_itself(folder: Path, own_data_dir: Path) -> None:
     """The command measures every sampler in a process: it prints tables and, last, the folder with complete files."""
     done = subprocess.run(
