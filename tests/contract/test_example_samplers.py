@@ -3,16 +3,25 @@
 Bounds are 5 standard deviations over fixed seeds: each comparison is a false alarm for 6e-7 of seeds.
 """
 
+import json
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
-from runner.batch_samplers import BATCH_SAMPLERS, ExampleSampler
-from runner.config import CONF, compose
-from runner.contracts import Examples
+from runner.batch_samplers import BATCH_SAMPLERS, ExampleSampler, ExampleSamplerConfig
+from runner.config import CONF, compose, prepare_plugins
+from runner.contracts import ExampleDraw, Examples
 from runner.errors import ConfigError
+from runner.network import Network
+from runner.registry import register_batch_sampler
+from runner.training import loop
+from runner.training.run import run
 
 COUNT, BATCH, STEPS = 37, 8, 4_000
 NAMES = sorted(BATCH_SAMPLERS)
@@ -95,8 +104,6 @@ def test_examples_in_order_come_in_order() -> None:
 
 
 def test_a_sampler_that_shuffles_refuses_a_carried_state(tmp_path: Path) -> None:
-    from runner.training.run import run
-
     words = "the cat sat on the mat and the dog sat on the cat\n" * 30
     for split in ("train", "valid", "test"):
         (tmp_path / f"{split}.txt").write_text(words)
@@ -108,3 +115,73 @@ def test_a_sampler_that_shuffles_refuses_a_carried_state(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match=r"batch_sampler=uniform .* set windows\.cut=chunked"):
         run(compose(overrides))
     assert not list(tmp_path.rglob("summary.json"))
+
+
+# ---------------------------------------------------------------- whole runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeastSeenConfig(ExampleSamplerConfig):
+    """Draw the examples that were drawn least often: a sampler whose table decides what comes next."""
+
+    name: str = "least_seen"
+
+    def build(self, *, examples: Examples, batch_size: int, seed: int) -> "LeastSeen":
+        return LeastSeen(examples.count, batch_size)
+
+
+class LeastSeen(ExampleSampler):
+    def __init__(self, count: int, batch_size: int) -> None:
+        self.batch_size = batch_size
+        self.seen_X = np.arange(count) % 3
+
+    def draw(self, step: int, view: object = None) -> ExampleDraw:
+        return ExampleDraw(rows_B=np.argsort(self.seen_X, kind="stable")[: self.batch_size])
+
+    def refresh(self, step: int, view: object = None) -> bool:
+        self.seen_X[self.draw(step).rows_B] += 1 + step % 2
+        return True
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        return {"seen": self.seen_X}
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        self.seen_X[...] = state["seen"]
+
+
+def metrics_of(folder: Path) -> dict[str, float]:
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "finished"
+    return summary["metrics"]
+
+
+@pytest.mark.usefixtures("registrations_stay_here")
+@pytest.mark.parametrize("name", ["least_seen", "uniform"])
+def test_an_interrupted_run_draws_what_an_undisturbed_one_draws(
+    name: str, toy_folder: Path, own_data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register_batch_sampler("least_seen", LeastSeenConfig)
+    overrides = [
+        "dataset=xmc", f"dataset.path={toy_folder}", "model.hidden=16", "batch_size=32", "optimizer.lr=0.02",
+        "evaluation.every_epochs=1", "epochs=3", "sampler=uniform", "sampler.num_samples=20", "hardware.threads=1",
+        f"batch_sampler={name}",
+    ]  # fmt: skip
+    prepare_plugins([])  # so that Hydra knows the option
+    whole = run(compose([*overrides, f"results_dir={tmp_path / 'whole'}"]))
+    config = compose([*overrides, f"results_dir={tmp_path / 'stopped'}"])
+    assert config.as_dict()["batch_sampler"] == {"name": name}
+    real = Network.train_step
+
+    def interrupted(self: Any, batch: Any, step: int, clock: Any) -> Any:
+        if step == 11:
+            signal.raise_signal(signal.SIGINT)
+        return real(self, batch, step, clock)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "warm_up", lambda config: None)
+        patch.setattr(Network, "train_step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(config)
+    assert metrics_of(run(config)) == metrics_of(whole)
+    plain = run(compose([*overrides[:-1], f"results_dir={tmp_path / 'plain'}"]))
+    assert metrics_of(plain) != metrics_of(whole), "the sampler of examples makes a difference"

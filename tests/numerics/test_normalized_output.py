@@ -22,7 +22,7 @@ from runner.losses import LOSSES
 B, D, N = 40, 12, 1300
 SCALE = 0.3**-2
 KINDS = ["full", "shared", "per_row"]
-BF16 = pytest.param("bf16", marks=pytest.mark.skipif(not HAS_BF16, reason="needs AVX512_BF16"))
+BF16 = pytest.param("bf16", marks=[pytest.mark.skipif(not HAS_BF16, reason="needs AVX512_BF16"), pytest.mark.slow])
 
 
 @pytest.fixture
