@@ -202,9 +202,9 @@ def test_kernels_are_compiled_by_another_process_first(tmp_path: Path) -> None:
         said.append("compiling kernels" in err)
     assert said == [True, False], "what has been compiled for the first is there for the second"
     config = compose([f"plugins=[{module}]", *words])
-    before = compilation._marker(config)
+    before = compilation.marker_of(config)
     module.write_text("# changed")
-    assert compilation._marker(config) != before
+    assert compilation.marker_of(config) != before
 
 
 # ---------------------------------------------------------------- everything that can be registered

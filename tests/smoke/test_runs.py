@@ -282,8 +282,11 @@ def test_the_run_that_compiles_has_the_bits_of_its_repetition(environment: dict[
             cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300,
         )  # fmt: skip
         assert ("compiling kernels" in done.stderr) == (place == "first")
-        weights.append(RunFolder(Path(done.stdout.splitlines()[-1])).load_weights())
-    (one, _), (two, _) = weights
+        kept = RunFolder(Path(done.stdout.splitlines()[-1])).load_weights()
+        assert kept is not None
+        weights.append(kept.arrays)
+    one, two = weights
+    assert one.keys() == two.keys()
     for name, value in one.items():
         np.testing.assert_array_equal(value, two[name], err_msg=name)
 
