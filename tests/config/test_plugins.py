@@ -132,6 +132,7 @@ def test_commands_of_the_page_compose() -> None:
             assert config.sampler.name == "poisson"
 
 
+@pytest.mark.slow
 def test_the_example_keeps_its_contract(capsys: pytest.CaptureFixture[str]) -> None:
     from runner.check.__main__ import main
 
@@ -182,6 +183,7 @@ def test_the_example_trains_is_killed_and_resumes(tmp_path: Path) -> None:
     assert "poisson" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_sweep_over_an_option_from_outside(tmp_path: Path) -> None:
     words = ["-m", f"plugins=[{POISSON}]", "sampler=poisson", "sampler.size=20,30", *SMALL, "max_steps=2"]
     code, out, err = run(*words, cwd=tmp_path)
@@ -242,6 +244,7 @@ def test_a_loss_from_outside_goes_with_what_its_like_goes_with(tmp_path: Path) -
         compose([plugin, "sampler=full", "loss=half"])
 
 
+@pytest.mark.slow
 def test_an_installed_package_is_loaded_without_being_named(tmp_path: Path) -> None:
     site = tmp_path / "site"
     (site / "poisson-1.0.dist-info").mkdir(parents=True)

@@ -103,6 +103,7 @@ def test_page_is_self_contained_and_shows_every_section(toy: Specs, shown: list[
     assert page.count("<td>61.23</td>") == 2, "P@1 of full softmax in both tables"
 
 
+@pytest.mark.slow
 def test_figures_are_png_and_svg_and_reproducible(toy: Specs, shown: list[PlannedRun], tmp_path: Path) -> None:
     for kind in ("distribution", "curves", "frequency"):
         first = plots.draw(toy[kind], shown, tmp_path / "a")

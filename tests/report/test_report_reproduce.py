@@ -49,6 +49,7 @@ def summaries(results_dir: Path) -> dict[str, dict]:
     return {path.parent.name: json.loads(path.read_text()) for path in results_dir.glob("runs/*/summary.json")}
 
 
+@pytest.mark.slow
 def test_a_failing_run_is_a_status_and_finished_ones_are_not_repeated(
     write_tables: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_failing_run_is_a_status_and_finished_ones_are_not_repeated(
     assert times == {path: path.stat().st_mtime_ns for path in results_dir.glob("runs/*/summary.json")}
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_checkpoint_and_renders_what_is_there(
     write_tables: Callable[..., Path], results_dir: Path
 ) -> None:
