@@ -114,7 +114,7 @@ def grad_hidden(grad_BM, rows_MD, grad_BD):
 
 @njit(cache=True, parallel=True)
 def clear_padding(grad_BM, batch, candidates, end):
-    """Set the padding of a gradient matrix to zero: rows from ``batch`` on, and columns from ``candidates`` to ``end``."""
+    """Set the padding of a gradient matrix to zero: rows from ``batch`` on, columns from ``candidates`` to ``end``."""
     for row in prange(grad_BM.shape[0]):
         for m in range(candidates if row < batch else 0, end):
             grad_BM[row, m] = np.float32(0.0)

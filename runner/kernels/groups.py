@@ -88,8 +88,8 @@ def group_by_id(ids: np.ndarray, num_ids: int) -> tuple[np.ndarray, np.ndarray, 
 
     ``ids`` is (N,) int32 in [0, num_ids). Returns ``order`` (N,) int32, the positions sorted by id; ``unique`` (U,)
     int32, the distinct ids in ascending order; and ``start`` (U+1,) int64: group u is
-    ``order[start[u]:start[u+1]]``. The time is O(N + num_ids / cache line), or O(N log N) where that is less. Nothing is
-    hashed, and the result is the same for any number of threads.
+    ``order[start[u]:start[u+1]]``. The time is O(N + num_ids / cache line), or O(N log N) where that is less. Nothing
+    is hashed, and the result is the same for any number of threads.
     """
     if len(ids) * _SPARSE < num_ids:
         order = np.argsort(ids, kind="stable").astype(np.int32)
