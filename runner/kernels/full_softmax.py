@@ -296,7 +296,7 @@ def _recall_class(stored_B, offset_B, scale, grad_X):
 
 @njit(cache=True, fastmath=FAST)
 def sum_of(values):
-    """Return the float32 sum of a contiguous slice."""
+    """Return the float32 sum of a vector."""
     total = np.float32(0.0)
     for i in range(values.shape[0]):
         total += values[i]

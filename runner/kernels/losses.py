@@ -36,7 +36,7 @@ def _largest(values, begin, end):
     return top
 
 
-# These loops over contiguous slices stand outside the parallel loop; only then are they compiled to vector instructions.
+# These loops over contiguous slices are functions outside the parallel loop; only then are they vectorised.
 
 
 @njit(cache=True, fastmath=FAST)
@@ -190,8 +190,8 @@ def blackout_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B
     p is the softmax over {targets} + {candidates}. Let r_c = p_c / (1 - p_c), and R their sum over candidates. The
     gradient of logit i is p_i (1 - R), plus r_i for a candidate, or minus the target's share for a target.
 
-    Only the best candidate can have p above a half, where 1 - p and r lose all their digits. Therefore it is left out of
-    the softmax (p' below is the softmax over all others) and compared with their sum: p* = sigmoid(its logit -
+    Only the best candidate can have p above a half, where 1 - p and r lose all their digits. Therefore it is left out
+    of the softmax (p' below is the softmax over all others) and compared with their sum: p* = sigmoid(its logit -
     logsumexp of the others), p_i = (1 - p*) p'_i. With R' the sum of r without r*, the gradients are
 
         for the best candidate   p* (2 - R')

@@ -1,4 +1,4 @@
-"""These kernels work on the rows of a large matrix: catch-up, scores, gradient and Adam, in one pass over each row used.
+"""These kernels work on rows of a large matrix: catch-up, scores, gradient and Adam, one pass over each touched row.
 
 Legend: R rows of the matrix, D columns, N (row, source) pairs, U distinct rows, B sources (batch rows),
 G gaps (missed steps), S last steps, X any number of values. In ``sources_SD`` of ``update_groups``, S counts sources,
@@ -10,9 +10,9 @@ rows of a later group while it works on the current one.
 
 A bias is a one-column matrix with its own moments; its arrays have 0 rows where a table has no bias.
 
-Where a kernel takes ``least_norm``, None means that rows are used as they are. A number means that each row w stands for
-its direction w / max(|w|, least_norm): scores use the direction, gradients with respect to the direction are carried
-back to the row, and biases do not change. None and a number are two types, so each case is compiled separately and
+Where a kernel takes ``least_norm``, None means that rows are used as they are. A number means that each row w stands
+for its direction w / max(|w|, least_norm): scores use the direction, gradients with respect to it are carried back to
+the row, and biases do not change. None and a number are two types, so each case is compiled separately and
 plain rows have no extra cost.
 """
 
