@@ -1,8 +1,8 @@
-"""Nearest pairs of codewords for every row of a large matrix.
+"""This module finds the nearest pair of codewords for every row of a large matrix.
 
-Legend: N rows (classes), D columns, C codewords of a codebook, I rows of a block, K columns of a block of products:
+Legend: N rows (classes), D columns, C codewords of a codebook, 2 the two codebooks, K columns of a block of products:
 those of the first codebook, padded to whole tiles, then those of the second.
-Rows are independent of each other: same bits for any number of threads.
+Each row is computed independently, so results have the same bits for any number of threads.
 """
 
 import numpy as np
@@ -13,11 +13,14 @@ from runner.kernels.groups import CHUNKS
 from runner.kernels.products import COLUMNS, ROWS, round_up, tile_float32
 from runner.kernels.rows import FAST
 
-_BLOCK = round_up(64, ROWS)  # rows at a time: they and their products stay in the first- and second-level caches
+_BLOCK = round_up(64, ROWS)  # rows at a time: these and their products fit in the first- and second-level caches
 
 
 def panels_of(codebooks_2CD: np.ndarray) -> np.ndarray:
-    """Both codebooks as panels of columns (2 P, D, W), W the tile's width, each codebook padded to P panels."""
+    """Return both codebooks as panels of columns, (2 P, D, W) float32.
+
+    W is the width of a tile; each codebook is padded with zeros to P panels.
+    """
     codewords, dim = codebooks_2CD.shape[1:]
     padded = np.zeros((2, round_up(codewords, COLUMNS), dim), dtype=np.float32)
     padded[:, :codewords] = codebooks_2CD
@@ -26,7 +29,7 @@ def panels_of(codebooks_2CD: np.ndarray) -> np.ndarray:
 
 @njit(cache=True, parallel=True, fastmath=FAST)
 def squared_norms(values_ND):
-    """(N,) float32 sum of squares of each row."""
+    """Return the sum of squares of each row, (N,) float32."""
     rows = values_ND.shape[0]
     norm_N = np.empty(rows, dtype=np.float32)
     for part in prange(CHUNKS):
@@ -40,14 +43,14 @@ def squared_norms(values_ND):
 
 @njit(cache=True, fastmath=FAST)
 def _distances(product_K, offset, norm_C, out_C):
-    """out[c] = |codeword|^2 - 2 row . codeword: the squared distance less the row's own square."""
+    """Write out[c] = |codeword|^2 - 2 row . codeword: the squared distance minus the row's squared norm."""
     for c in range(out_C.shape[0]):
         out_C[c] = norm_C[c] - np.float32(2.0) * product_K[offset + c]
 
 
 @njit(cache=True)
 def _argmin(values_C):
-    """Place of the least value, the first of equal ones."""
+    """Return the index of the smallest value; of equal values, the first index."""
     best, place = values_C[0], 0
     for c in range(1, values_C.shape[0]):
         if values_C[c] < best:
@@ -63,11 +66,14 @@ def _add_twice(a_C, b_C, out_C):
 
 @njit(cache=True, parallel=True)
 def nearest_pairs(values_ND, norm_N, panels, norm_2C, cross_CC, beam, codes_2N, error_N):
-    """For each row the codewords (k1, k2) with the least |row - first[k1] - second[k2]|^2, and that error.
+    """Find for each row the codewords (k1, k2) with the smallest |row - first[k1] - second[k2]|^2.
 
-    The ``beam`` first codewords nearest to the row are tried, each with all second ones; what a pair adds to the two
-    distances is twice the product of its codewords, ``cross_CC`` (first, second). beam = 1 is greedy, which is exact
-    where all cross products are 0 (product quantisation); beam = C is exact always.
+    Writes the codewords to ``codes_2N`` and the squared error to ``error_N``. ``norm_N`` and ``norm_2C`` are the
+    squared norms of rows and codewords, ``panels`` comes from ``panels_of``.
+
+    The kernel tries the ``beam`` first codewords nearest to the row, each with all second codewords. The error of a
+    pair is the sum of its two distances plus twice the inner product of its codewords, ``cross_CC`` (first, second).
+    beam = 1 is greedy, which is exact where all inner products are 0 (product quantisation); beam = C is always exact.
     """
     num_panels, dim, width = panels.shape
     codewords = cross_CC.shape[0]

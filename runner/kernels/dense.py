@@ -1,8 +1,8 @@
-"""The three products of candidates that the whole batch shares, from register tiles.
+"""This module computes the three products with candidates that the whole batch shares, from register tiles.
 
-Legend: B rows of the batch, D hidden size, M shared candidates, W columns of a tile. Capital letters with a prime in
-comments are padded to whole tiles with zeros. Every element is summed in one fixed order: same bits for any number of
-threads.
+Legend: B rows of the batch, D hidden size, M shared candidates, W columns of a tile, N classes, X rows of any matrix or
+parts of a sum. In docstrings, a prime means padded to whole tiles with zeros: B', M', D', X'. Every element is summed
+in one fixed order, so results have the same bits for any number of threads.
 """
 
 import numpy as np
@@ -12,27 +12,27 @@ from runner.kernels.groups import CHUNKS
 from runner.kernels.products import COLUMNS, ROWS, WHOLE, round_up, tile_float32
 from runner.kernels.rows import FAST, inverse_norm, scale_row
 
-_DEPTH = 128  # summed at a time, so that one factor stays in the cache while the other passes by
-_SLACK = COLUMNS  # keeps rows from lying a power of two apart, where they share a few sets of the cache
+_DEPTH = 128  # terms summed at a time, so that one factor stays in the cache while the other is read
+_SLACK = COLUMNS  # rows a power of two apart would share a few sets of the cache
 
 
 def padded_size(size: int) -> int:
-    """A number of rows or candidates in whole tiles, which meet them as rows and as columns."""
+    """Round a number of rows or candidates up to whole tiles, of which they are both rows and columns."""
     return round_up(size, WHOLE)
 
 
 def padded_dim(dim: int) -> int:
-    """A hidden size in whole tiles, which meet it as columns only."""
+    """Round a hidden size up to whole tiles, of which it is only columns."""
     return round_up(dim, COLUMNS)
 
 
 def pitch(num_candidates: int) -> int:
-    """Distance between rows of a (B', M') matrix of logits or gradients."""
+    """Return the distance between rows of a (B', M') matrix of logits or gradients, in elements."""
     return padded_size(num_candidates) + _SLACK
 
 
 def padded_rows(values_XD: np.ndarray) -> np.ndarray:
-    """The matrix padded with zeros to (X', D')."""
+    """Return a copy of the matrix padded with zeros to (X', D') float32."""
     out = np.zeros((padded_size(values_XD.shape[0]), padded_dim(values_XD.shape[1])), dtype=np.float32)
     out[: values_XD.shape[0], : values_XD.shape[1]] = values_XD
     return out
@@ -40,9 +40,9 @@ def padded_rows(values_XD: np.ndarray) -> np.ndarray:
 
 @njit(cache=True, parallel=True, fastmath=FAST)
 def gather_candidates(weights_ND, ids_M, rows_MD, panels, least_norm=None):
-    """Class vectors of the candidates as rows (M', D') and as panels of columns (M' / W, D', W), zeros where padded.
+    """Write the candidates' class vectors to ``rows_MD``, (M', D'), and as columns to ``panels``, (M' / W, D', W).
 
-    ``least_norm``: see ``kernels.rows``.
+    Padding is zero. For ``least_norm`` see ``kernels.rows``.
     """
     num_panels, dim, width = panels.shape
     for panel in prange(num_panels):
@@ -61,7 +61,7 @@ def gather_candidates(weights_ND, ids_M, rows_MD, panels, least_norm=None):
 
 @njit(cache=True, parallel=True)
 def logits(hidden_BD, panels, bias_M, logits_BM):
-    """logits[b, m] = hidden[b] . candidate[m] + bias[m], for (B', M')."""
+    """Write logits[b, m] = hidden[b] . candidate[m] + bias[m], (B', M')."""
     batch, dim = hidden_BD.shape
     num_panels, _, width = panels.shape
     pitch = logits_BM.shape[1]
@@ -82,7 +82,7 @@ def logits(hidden_BD, panels, bias_M, logits_BM):
 
 @njit(cache=True, parallel=True)
 def grad_candidates(grad_BM, hidden_BD, grad_MD):
-    """grad[m] = sum_b grad[b, m] hidden[b], for (M', D')."""
+    """Write the candidates' gradients, grad[m] = sum_b grad[b, m] hidden[b], (M', D')."""
     candidates, dim = grad_MD.shape
     batch, pitch = hidden_BD.shape[0], grad_BM.shape[1]
     at_grad, at_hidden, at_out = grad_BM.ctypes.data, hidden_BD.ctypes.data, grad_MD.ctypes.data
@@ -98,7 +98,7 @@ def grad_candidates(grad_BM, hidden_BD, grad_MD):
 
 @njit(cache=True, parallel=True)
 def grad_hidden(grad_BM, rows_MD, grad_BD):
-    """grad[b] = sum_m grad[b, m] candidate[m], for (B', D')."""
+    """Write the hidden states' gradients, grad[b] = sum_m grad[b, m] candidate[m], (B', D')."""
     batch, dim = grad_BD.shape
     candidates, pitch = rows_MD.shape[0], grad_BM.shape[1]
     at_grad, at_rows, at_out = grad_BM.ctypes.data, rows_MD.ctypes.data, grad_BD.ctypes.data
@@ -114,7 +114,7 @@ def grad_hidden(grad_BM, rows_MD, grad_BD):
 
 @njit(cache=True, parallel=True)
 def clear_padding(grad_BM, batch, candidates, end):
-    """Zeros in rows from ``batch`` on and in columns ``candidates`` to ``end`` of a matrix of gradients."""
+    """Set the padding of a gradient matrix to zero: rows from ``batch`` on, columns from ``candidates`` to ``end``."""
     for row in prange(grad_BM.shape[0]):
         for m in range(candidates if row < batch else 0, end):
             grad_BM[row, m] = np.float32(0.0)
@@ -128,7 +128,7 @@ def _add(values, sums):
 
 @njit(cache=True, parallel=True)
 def column_sums(grad_BM, sums_M):
-    """sums[m] = sum_b grad[b, m] over the first columns, in a fixed order."""
+    """Write sums[m] = sum_b grad[b, m] of the first M columns, summed in a fixed order."""
     batch = grad_BM.shape[0]
     partial_XM = np.zeros((CHUNKS, sums_M.shape[0]), dtype=np.float32)
     for part in prange(CHUNKS):

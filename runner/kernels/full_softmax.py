@@ -1,17 +1,20 @@
-"""Softmax over all classes without a matrix of logits: two passes over blocks of classes, each block in cache.
+"""This module computes softmax over all classes without storing a matrix of logits.
 
-Pass 1 (``log_partition``): logits of a block, folded into running maxima and sums. Pass 2 (``gradients_and_adam``): the
-logits again, probabilities, both gradients, and Adam on the block's rows while they are at hand. Four products of
-2 B N D operations instead of the three of a stored logit matrix, in exchange for B N floats of memory.
+It makes two passes over blocks of classes, and each block stays in cache. Pass 1 (``log_partition``) computes the
+logits of a block and folds them into running maxima and sums. Pass 2 (``gradients_and_adam``) computes the logits
+again, then probabilities, both gradients, and Adam on the block's rows while these are in cache. This takes four
+products of 2 B N D operations, where a stored logit matrix takes three, but it saves B N floats of memory.
 
-Where ``stored_NB`` and ``shift_SB`` are given, pass 1 leaves the logits there as bfloat16 and pass 2 makes none. What
-is stored is the distance to the highest logit of the row so far, the ``shift``: likely classes are near it, where
-bfloat16 is finest, so that p changes by at most 2^-9 p log(1 / p), about. The partition is that of the rounded logits,
-so that a row's probabilities sum to 1.
+Where ``stored_NB`` and ``shift_SB`` are given, pass 1 stores the logits there as bfloat16 and pass 2 computes none. The
+stored number is the logit's distance to the row's highest logit so far, the ``shift``. Likely classes are near the
+shift, where bfloat16 is finest, so p changes by at most about 2^-9 p log(1 / p). The partition is that of the rounded
+logits, so that a row's probabilities sum to 1.
 
 Legend: B rows of the batch (padded to whole tiles), D hidden size (padded), N classes, C classes of a block, S blocks,
-W columns of a tile, P (row, target) pairs sorted by class. ``least_norm``: see ``kernels.rows``.
-Work is split into a fixed number of parts whose results are added in order: same bits for any number of threads.
+W columns of a tile, P (row, target) pairs sorted by class, X parts of the work, or a dimension of B plus padding
+(``logits_CX``, ``grad_X``). For ``least_norm`` see ``kernels.rows``.
+The work is split into a fixed number of parts, whose results are added in order, so results have the same bits for any
+number of threads.
 """
 
 import numpy as np
@@ -22,13 +25,13 @@ from runner.kernels.math import fast_exp
 from runner.kernels.products import COLUMNS, ROWS, from_bf16, round_up, tile_float32, to_bf16
 from runner.kernels.rows import FAST, adam_row, carry_to_row, inverse_norm, scale_row
 
-# Classes at a time: their probabilities (256 KB for 1,024 rows) stay in the second-level cache.
+# Classes at a time. Their probabilities (256 KB for 1,024 rows) fit in the second-level cache.
 BLOCK = round_up(64, ROWS)
 DEPTH = 256  # rows of the batch summed at a time, for the same reason
 
 
 def padded(hidden_BD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Hidden states padded with zeros to whole tiles, (B, D), and the same as panels of columns (B / W, D, W)."""
+    """Return hidden states padded with zeros to whole tiles, (B, D), and as panels of columns, (B / W, D, W)."""
     rows, dim = hidden_BD.shape
     out = np.zeros((round_up(rows, COLUMNS), round_up(dim, COLUMNS)), dtype=np.float32)
     out[:rows, :dim] = hidden_BD
@@ -37,20 +40,22 @@ def padded(hidden_BD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def num_shifts(num_classes: int) -> int:
-    """Rows of ``shift_SB``: of every block one, by ``shift_of``, and a few that are not used."""
+    """Return the number of rows of ``shift_SB``: one for each block (see ``shift_of``), and a few unused ones."""
     return num_classes // BLOCK + CHUNKS
 
 
 @njit(cache=True, inline="always")
 def shift_of(part, lo):
-    """The row of ``shift_SB`` of a part's block that begins with class ``lo``: parts begin anywhere, so each has one
-    row more than whole blocks before it."""
+    """Return the row of ``shift_SB`` for the block of a part that begins with class ``lo``.
+
+    A part may begin anywhere in a block of BLOCK classes, so each part before it needs one more row.
+    """
     return lo // BLOCK + part
 
 
 @njit(cache=True, inline="always")
 def load_block(weights_ND, lo, hi, block_CD):
-    """Copy rows lo..hi into a block padded with zeros."""
+    """Copy rows lo to hi - 1 into a block and pad it with zeros."""
     for i in range(hi - lo):
         for k in range(weights_ND.shape[1]):
             block_CD[i, k] = weights_ND[lo + i, k]
@@ -59,7 +64,7 @@ def load_block(weights_ND, lo, hi, block_CD):
 
 @njit(cache=True, inline="always")
 def take_directions(block_CD, count, least_norm, inverse_C):
-    """Divide the first rows of a block by their norms; keep what they were multiplied with."""
+    """Divide the first ``count`` rows of a block by their norms; write the factors used to ``inverse_C``."""
     for i in range(count):
         inverse_C[i] = inverse_norm(block_CD, i, least_norm)
         scale_row(block_CD, i, inverse_C[i])
@@ -67,7 +72,7 @@ def take_directions(block_CD, count, least_norm, inverse_C):
 
 @njit(cache=True, parallel=True, fastmath=FAST)
 def log_partition(weights_ND, bias_N1, panels, least_norm=None, stored_NB=None, shift_SB=None):
-    """log sum_c exp(w_c . h_b + bias_c) for every (padded) row of the batch."""
+    """Return log sum_c exp(w_c . h_b + bias_c) for every (padded) row of the batch, (B,) float32."""
     num_panels, dim, width = panels.shape
     batch = num_panels * width
     classes = weights_ND.shape[0]
@@ -102,7 +107,7 @@ def log_partition(weights_ND, bias_N1, panels, least_norm=None, stored_NB=None, 
 
 @njit(cache=True)
 def combine(top_XB, total_XB):
-    """log partitions from the maxima and sums of X parts, added in order."""
+    """Return the log partitions, (B,) float32, from the maxima and sums of X parts, added in order."""
     log_partition_B = np.empty(top_XB.shape[1], dtype=np.float32)
     for b in range(log_partition_B.shape[0]):
         top = top_XB[:, b].max()
@@ -116,7 +121,10 @@ def combine(top_XB, total_XB):
 
 @njit(cache=True, fastmath=FAST)
 def fold(logits_CX, bias_N1, lo, hi, top_B, total_B):
-    """Fold a block's logits (without biases, in the first B columns) into maxima and sums of exp(logit - maximum)."""
+    """Fold a block's logits into the rows' maxima and sums of exp(logit - maximum).
+
+    The logits are in the first B columns and do not include the biases, which are added here.
+    """
     _raise_all(logits_CX, bias_N1, lo, hi, top_B, total_B)
     for i in range(hi - lo):
         _add_exponentials(logits_CX[i], bias_N1[lo + i, 0], top_B, total_B)
@@ -124,7 +132,7 @@ def fold(logits_CX, bias_N1, lo, hi, top_B, total_B):
 
 @njit(cache=True, fastmath=FAST)
 def fold_and_store(logits_CX, bias_N1, lo, hi, top_B, total_B, stored_NB, shift_B):
-    """``fold``, with rounded logits that are left in stored[lo:hi] as their distances to ``shift``."""
+    """Do what ``fold`` does, but with rounded logits; store their distances to ``shift`` in stored[lo:hi]."""
     _raise_all(logits_CX, bias_N1, lo, hi, top_B, total_B)
     shift_B[:] = top_B
     for i in range(hi - lo):
@@ -133,11 +141,11 @@ def fold_and_store(logits_CX, bias_N1, lo, hi, top_B, total_B, stored_NB, shift_
 
 @njit(cache=True, fastmath=FAST)
 def _raise_all(logits_CX, bias_N1, lo, hi, top_B, total_B):
-    """Maxima with a block's logits, and the sums so far relative to them."""
+    """Raise the maxima to a block's logits and rescale the sums so far to the new maxima."""
     count = hi - lo
     before_B, higher_B = top_B.copy(), np.empty_like(top_B)
     for i in range(0, count, 2):
-        j = min(i + 1, count - 1)  # a class twice does not change a maximum
+        j = min(i + 1, count - 1)  # counting a class twice does not change a maximum
         _raise(logits_CX[i], bias_N1[lo + i, 0], logits_CX[j], bias_N1[lo + j, 0], before_B, higher_B)
         before_B, higher_B = higher_B, before_B
     for b in range(top_B.shape[0]):
@@ -145,12 +153,15 @@ def _raise_all(logits_CX, bias_N1, lo, hi, top_B, total_B):
         top_B[b] = before_B[b]
 
 
-# Loops over whole rows, apart from others: only so are they compiled to vector instructions.
+# The loops over whole rows stand in functions of their own; only then are they compiled to vector instructions.
 
 
 @njit(cache=True, fastmath=FAST)
 def _raise(logits_X, bias, others_X, others_bias, top_B, higher_B):
-    """higher = max(top, logits, others). In place it would be compiled to masked stores, ten times as slow on AVX2."""
+    """Write higher = max(top, logits, others).
+
+    In place, it would be compiled to masked stores, which are slow on AVX2.
+    """
     for b in range(top_B.shape[0]):
         higher_B[b] = max(max(logits_X[b] + bias, others_X[b] + others_bias), top_B[b])
 
@@ -176,28 +187,29 @@ def gradients_and_adam(
     hidden_BD, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD, least_norm=None,
     stored_NB=None, shift_SB=None, grad_ND=None, bias_grad_N=None,
 ):  # fmt: skip
-    """Adam on every class, and the gradient of the hidden states (as they met the weights before the step).
+    """Apply Adam to every class, and add the gradient of the hidden states to ``grad_hidden_BD``.
 
-    Where ``grad_ND`` and ``bias_grad_N`` are given, the classes' gradients go there and no class moves.
+    The hidden states' gradient uses the weights before the step. Where ``grad_ND`` and ``bias_grad_N`` are given, the
+    classes' gradients are written there and no class changes.
 
-    The gradient of logit (b, c) is scale * exp(logit - log_partition[b]), less share[p] where pair p is (b, c).
-    ``class_P`` ascends. Rows that only pad the batch have log_partition +inf, so their gradient is 0.
+    The gradient of logit (b, c) is scale * exp(logit - log_partition[b]), minus share[p] where pair p is (b, c).
+    ``class_P`` is in ascending order. Padding rows of the batch have log_partition +inf, so their gradient is 0.
     """
     num_panels, dim, width = panels.shape
     batch = num_panels * width
     classes = weights_ND.shape[0]
-    # Here rows of the batch are rows of tiles, which need not divide the panels: the last tile reads zeros.
+    # Here rows of the batch are rows of tiles, whose height may not divide the batch: the last tile reads zeros.
     partial = np.zeros((CHUNKS, (batch + ROWS - 1) // ROWS * ROWS, dim), dtype=np.float32)
     for part in prange(CHUNKS):
         block = np.zeros((BLOCK, dim), dtype=np.float32)
-        # Rows a power of two apart would share a few sets of the first-level cache: one tile of slack.
+        # One tile of slack: rows a power of two apart would share a few sets of the first-level cache.
         pitch = batch + COLUMNS
         grad = np.zeros((BLOCK, pitch), dtype=np.float32)
         grad_block = np.empty((BLOCK, dim), dtype=np.float32)
         bias_grad = np.empty(1, dtype=np.float32)
         if least_norm is not None:
             inverse = np.empty(BLOCK, dtype=np.float32)
-        # Addresses, because slicing an array counts a reference, which all threads would wait for.
+        # Use addresses: slicing an array updates its reference count, on which all threads would wait.
         at_block, at_panels, at_hidden = block.ctypes.data, panels.ctypes.data, hidden_BD.ctypes.data
         at_grad, at_grad_block, at_partial = grad.ctypes.data, grad_block.ctypes.data, partial[part].ctypes.data
         first, last = part * classes // CHUNKS, (part + 1) * classes // CHUNKS
@@ -263,14 +275,14 @@ def gradients_and_adam(
 
 @njit(cache=True, fastmath=FAST)
 def probabilities(logits_B, bias, log_partition_B, scale):
-    """Logits (without bias yet) of one class to scaled probabilities, in place."""
+    """Turn the logits of one class, without bias, into scaled probabilities, in place."""
     for b in range(logits_B.shape[0]):
         logits_B[b] = scale * fast_exp(logits_B[b] + bias - log_partition_B[b])
 
 
 @njit(cache=True, fastmath=FAST)
 def recall(stored_NB, lo, hi, shift_B, log_partition_B, scale, grad_CX):
-    """Scaled probabilities of a block, in its first B columns, from the logits that ``fold_and_store`` left."""
+    """Write a block's scaled probabilities to its first B columns, from the logits that ``fold_and_store`` stored."""
     offset_B = shift_B - log_partition_B
     for i in range(hi - lo):
         _recall_class(stored_NB[lo + i], offset_B, scale, grad_CX[i])
@@ -284,6 +296,7 @@ def _recall_class(stored_B, offset_B, scale, grad_X):
 
 @njit(cache=True, fastmath=FAST)
 def sum_of(values):
+    """Return the float32 sum of a vector."""
     total = np.float32(0.0)
     for i in range(values.shape[0]):
         total += values[i]

@@ -1,7 +1,8 @@
-"""``full_softmax`` with bfloat16 products: operands rounded to 8 bits, sums, exponentials and Adam in float32.
+"""This module is ``full_softmax`` with bfloat16 products.
 
-Pairs along the summed dimension stand in one 32-bit word, as the processor's dot product wants them, so each product
-has its own packing of the same block. Legend as in ``full_softmax``.
+Operands are rounded to significands of 8 bits; sums, exponentials and Adam are in float32. The processor's dot product
+takes pairs along the summed dimension in one 32-bit word, so each product needs its own packing of the same block.
+Legend: as in ``full_softmax``; X, Y are the rows and columns of a matrix to pack, Z pairs of either.
 """
 
 import numpy as np
@@ -27,7 +28,7 @@ from runner.kernels.rows import FAST, adam_row, carry_to_row
 
 @njit(cache=True, fastmath=FAST)
 def _pack_rows(values_XY, words_XZ):
-    """Words of neighbours along the second dimension: words[x, z] = (values[x, 2 z], values[x, 2 z + 1])."""
+    """Pack neighbours along the second dimension: words[x, z] = (values[x, 2 z], values[x, 2 z + 1])."""
     for x in range(words_XZ.shape[0]):
         for z in range(words_XZ.shape[1]):
             words_XZ[x, z] = to_bf16(values_XY[x, 2 * z]) | (to_bf16(values_XY[x, 2 * z + 1]) << np.uint32(16))
@@ -35,21 +36,21 @@ def _pack_rows(values_XY, words_XZ):
 
 @njit(cache=True, fastmath=FAST)
 def _pack_columns(values_XY, words_ZY):
-    """Words of neighbours along the first dimension: words[z, y] = (values[2 z, y], values[2 z + 1, y])."""
+    """Pack neighbours along the first dimension: words[z, y] = (values[2 z, y], values[2 z + 1, y])."""
     for z in range(words_ZY.shape[0]):
         for y in range(words_ZY.shape[1]):
             words_ZY[z, y] = to_bf16(values_XY[2 * z, y]) | (to_bf16(values_XY[2 * z + 1, y]) << np.uint32(16))
 
 
 def _hidden_words(hidden_BD: np.ndarray) -> np.ndarray:
-    """Padded hidden states in words along b, (B / 2, D)."""
+    """Return padded hidden states packed along b, (B / 2, D) uint32."""
     words = np.empty((hidden_BD.shape[0] // 2, hidden_BD.shape[1]), dtype=np.uint32)
     _pack_columns(hidden_BD, words)
     return words
 
 
 def _panel_words(panels: np.ndarray) -> np.ndarray:
-    """Panels in words along d, (B / W, D / 2, W)."""
+    """Return panels packed along d, (B / W, D / 2, W) uint32."""
     num_panels, dim, width = panels.shape
     words = np.empty((num_panels, dim // 2, width), dtype=np.uint32)
     _pack_columns(panels.reshape(-1, width), words.reshape(-1, width))
@@ -64,7 +65,7 @@ def log_partition(
     stored_NB: np.ndarray | None = None,
     shift_SB: np.ndarray | None = None,
 ) -> np.ndarray:
-    """As ``full_softmax.log_partition``."""
+    """Return what ``full_softmax.log_partition`` returns, from bfloat16 products."""
     return _log_partition(weights_ND, bias_N1, _panel_words(panels), least_norm, stored_NB, shift_SB)
 
 
@@ -110,7 +111,7 @@ def gradients_and_adam(
     hidden_BD, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD, least_norm=None,
     stored_NB=None, shift_SB=None, grad_ND=None, bias_grad_N=None,
 ):  # fmt: skip
-    """As ``full_softmax.gradients_and_adam``."""
+    """Do what ``full_softmax.gradients_and_adam`` does, with bfloat16 products."""
     _gradients_and_adam(
         weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
         step_size, beta1, beta2, root, epsilon,

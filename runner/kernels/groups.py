@@ -1,19 +1,20 @@
-"""Group (row, id) pairs by id: the step that makes sparse updates free of races and of thread-count effects.
+"""This module groups (row, id) pairs by id.
 
+With grouped pairs, sparse updates have no races and do not depend on the number of threads.
 Legend: N pairs, U distinct ids.
 """
 
 import numpy as np
 from numba import njit, prange
 
-CHUNKS = 16  # fixed, so that the work split (and with it every sum's order) never depends on the thread count
+CHUNKS = 16  # fixed, so that the split of the work, and thus the order of every sum, never depends on the thread count
 PARTITIONS = 64
-_SPARSE = 64  # ids to a pair from which sorting the pairs beats counting over all ids
+_SPARSE = 64  # above this number of ids per pair, sorting the pairs is faster than counting over all ids
 
 
 @njit(cache=True, parallel=True)
 def _partition(ids, shift):
-    """Stable split of pair positions into id ranges of 2**shift."""
+    """Split pair positions into id ranges of 2**shift, keeping their order within each range."""
     num_pairs = ids.shape[0]
     counts = np.zeros((CHUNKS, PARTITIONS), dtype=np.int64)
     for chunk in prange(CHUNKS):
@@ -39,7 +40,7 @@ def _partition(ids, shift):
 
 @njit(cache=True, parallel=True)
 def _sort_partitions(ids, positions, begin, shift):
-    """Counting sort inside each id range; returns the sorted positions and each range's number of distinct ids."""
+    """Sort inside each id range by counting; return the sorted positions and each range's number of distinct ids."""
     order = np.empty(positions.shape[0], dtype=np.int32)
     distinct = np.zeros(PARTITIONS + 1, dtype=np.int64)
     for part in prange(PARTITIONS):
@@ -64,7 +65,7 @@ def _sort_partitions(ids, positions, begin, shift):
 
 @njit(cache=True, parallel=True)
 def _boundaries(ids, order, begin, first_group):
-    """Write each partition's distinct ids and where their runs of pairs begin."""
+    """Return the distinct ids, (U,), and where each one's run of pairs begins, (U+1,)."""
     num_groups = first_group[PARTITIONS]
     unique = np.empty(num_groups, dtype=np.int32)
     start = np.empty(num_groups + 1, dtype=np.int64)
@@ -83,12 +84,12 @@ def _boundaries(ids, order, begin, first_group):
 
 
 def group_by_id(ids: np.ndarray, num_ids: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Stable grouping of pairs by id.
+    """Group pairs by id; pairs of equal ids keep their order.
 
-    ids: (N,) int32 in [0, num_ids). Returns ``order`` (N,) int32, positions sorted by id, equal ids in their
-    original order; ``unique`` (U,) int32 ascending; ``start`` (U+1,) int64, so that group u is
-    ``order[start[u]:start[u+1]]``. Time O(N + num_ids / cache line), or O(N log N) where that is less; no hashing, same
-    bits for any thread count.
+    ``ids`` is (N,) int32 in [0, num_ids). Returns ``order`` (N,) int32, the positions sorted by id; ``unique`` (U,)
+    int32, the distinct ids in ascending order; and ``start`` (U+1,) int64: group u is
+    ``order[start[u]:start[u+1]]``. The time is O(N + num_ids / cache line), or O(N log N) where that is less. Nothing
+    is hashed, and the result is the same for any number of threads.
     """
     if len(ids) * _SPARSE < num_ids:
         order = np.argsort(ids, kind="stable").astype(np.int32)

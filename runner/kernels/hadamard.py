@@ -1,8 +1,8 @@
-"""Walsh-Hadamard transforms of several vectors at a time, one to a lane, so that every butterfly is one instruction.
+"""This module computes Walsh-Hadamard transforms of several vectors at a time.
 
-A group of ``LANES`` vectors of W coordinates (W a power of two) is one flat array (W * LANES,), coordinate by
-coordinate. Loops run over contiguous slices: indexed as lane + LANES k they would not be compiled to vector
-instructions.
+Each vector has its own lane, so that every butterfly is one instruction. A group of ``LANES`` vectors of W coordinates
+(W a power of two) is one flat array (W * LANES,), coordinate by coordinate. Loops run over contiguous slices, because
+loops indexed by lane + LANES * k would not be compiled to vector instructions.
 """
 
 from numba import njit
@@ -13,7 +13,7 @@ _FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 @njit(cache=True, inline="always", fastmath=_FAST)
 def hadamard(x):
-    """In-place transform (unnormalised) along W of a flattened (W, lanes) array."""
+    """Transform a flattened (W, LANES) array along W, in place and without normalisation."""
     half = LANES
     while half < x.shape[0]:
         for base in range(0, x.shape[0], 2 * half):
@@ -27,11 +27,11 @@ def hadamard(x):
 
 @njit(cache=True, inline="always", fastmath=_FAST)
 def multiply(x, factors):
-    """x *= factors, elementwise."""
+    """Multiply ``x`` by ``factors`` elementwise, in place."""
     for i in range(x.shape[0]):
         x[i] *= factors[i]
 
 
 def width_for(dim: int) -> int:
-    """Coordinates W of a transform that holds vectors of ``dim``: a power of two, at least 8."""
+    """Return the number W of coordinates for vectors of size ``dim``: a power of two, at least 8."""
     return 1 << max(3, (dim - 1).bit_length())

@@ -1,9 +1,11 @@
-"""Loss kernels over targets and candidates of each row: logits in, gradients out, in place.
+"""These loss kernels replace the logits of each row's targets and candidates by their gradients, in place.
 
-Legend: B rows, P targets of all rows, N candidates of all rows. Logits come corrected by the caller; a masked
-candidate has logit -inf and gets gradient 0. A row without targets has loss 0 and no gradient. The loss of a row is
-averaged over its targets (uniform target distribution); gradients carry the row's factor ``weight_B`` (float32, 1 / B
-for a batch mean). Returned: (B,) float32 losses, without that factor.
+Legend: B rows, P targets of all rows, N candidates of all rows, M candidates that all rows share, W lanes.
+Row b has the targets target_indptr[b] to target_indptr[b + 1] - 1, and the candidates begin[b] to end[b] - 1.
+The caller has already corrected the logits; a masked candidate has logit -inf and gets gradient 0. A row without
+targets has loss 0 and no gradient. The loss of a row is averaged over its targets (uniform target distribution).
+Gradients are multiplied by the row's factor ``weight_B`` (float32, 1 / B for a batch mean). Each loss kernel returns
+the losses, (B,) float32, without that factor.
 """
 
 import numpy as np
@@ -17,7 +19,10 @@ _LANES = 32
 
 @njit(cache=True)
 def _largest(values, begin, end):
-    """Maximum of values[begin:end], lane by lane so that the compiler needs no licence to ignore NaN."""
+    """Return the maximum of values[begin:end].
+
+    It is taken lane by lane, so that the compiler can vectorise it without permission to ignore NaN.
+    """
     top_W = np.full(_LANES, -np.inf, dtype=np.float32)
     whole = begin + (end - begin) // _LANES * _LANES
     for i in range(begin, whole, _LANES):
@@ -31,12 +36,12 @@ def _largest(values, begin, end):
     return top
 
 
-# Loops over contiguous slices, apart from the parallel loop: only so are they compiled to vector instructions.
+# These loops over contiguous slices are functions outside the parallel loop; only then are they vectorised.
 
 
 @njit(cache=True, fastmath=FAST)
 def _exponentials(values, top):
-    """In place: exp(value - top); returns their sum."""
+    """Replace each value by exp(value - top), in place, and return the sum."""
     total = np.float32(0.0)
     for i in range(values.shape[0]):
         values[i] = fast_exp(values[i] - top)
@@ -52,7 +57,7 @@ def _scale(values, factor):
 
 @njit(cache=True, parallel=True, fastmath=FAST)
 def softmax_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B):
-    """-mean over targets of log softmax, over the row's active set {targets} + {candidates}."""
+    """Return -mean over targets of log softmax, over the row's active set {targets} + {candidates}."""
     rows = target_indptr.shape[0] - 1
     losses = np.zeros(rows, dtype=np.float32)
     for row in prange(rows):
@@ -85,9 +90,9 @@ def softmax_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B)
 
 @njit(cache=True, parallel=True, fastmath=FAST)
 def partition_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B):
-    """-mean over targets of the logit + log of sum over candidates of exp(logit): targets are not in the sum.
+    """Return log(sum over candidates of exp(logit)) - (mean over targets of the logit); targets are not in the sum.
 
-    A row whose sum is empty has loss 0 and no gradient, as has a row without targets.
+    A row whose sum is empty has loss 0 and no gradient, like a row without targets.
     """
     rows = target_indptr.shape[0] - 1
     losses = np.zeros(rows, dtype=np.float32)
@@ -113,7 +118,10 @@ def partition_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_
 
 @njit(cache=True, parallel=True, fastmath=FAST)
 def logistic_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B, power_B):
-    """mean over targets of power * softplus(-logit) + sum over candidates of softplus(logit): binary problems."""
+    """Return mean over targets of power * softplus(-logit) + sum over candidates of softplus(logit).
+
+    This is the loss of one binary problem per class; ``power_B`` is the factor of a row's targets.
+    """
     rows = target_indptr.shape[0] - 1
     losses = np.zeros(rows, dtype=np.float32)
     one = np.float32(1.0)
@@ -143,7 +151,7 @@ def logistic_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B
 
 @njit(cache=True, parallel=True)
 def count_unmasked(begin_B, end_B, candidate_N):
-    """(B,) int64: candidates of each row whose logit is not -inf."""
+    """Return the number of candidates of each row whose logit is not -inf, (B,) int64."""
     count_B = np.zeros(begin_B.shape[0], dtype=np.int64)
     for row in prange(begin_B.shape[0]):
         count = 0
@@ -155,7 +163,7 @@ def count_unmasked(begin_B, end_B, candidate_N):
 
 @njit(cache=True, fastmath=FAST)
 def _odds(values, factor):
-    """Sums of -log(1 - p) and of p / (1 - p) for p = factor * value, none of them above a half."""
+    """Return the sums of -log(1 - p) and of p / (1 - p) for p = factor * value; no p may be above a half."""
     loss, odds = np.float32(0.0), np.float32(0.0)
     one = np.float32(1.0)
     for i in range(values.shape[0]):
@@ -167,7 +175,7 @@ def _odds(values, factor):
 
 @njit(cache=True, fastmath=FAST)
 def _blackout_gradients(values, of_others, left, common, scale):
-    """In place: scale * (p' common + p / (1 - p)) for p' = of_others * value and p = left * p'."""
+    """Replace values by scale * (p' common + p / (1 - p)), in place, for p' = of_others * value and p = left * p'."""
     one = np.float32(1.0)
     for i in range(values.shape[0]):
         among_others = of_others * values[i]
@@ -177,15 +185,17 @@ def _blackout_gradients(values, of_others, left, common, scale):
 
 @njit(cache=True, parallel=True, fastmath=FAST)
 def blackout_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B):
-    """-mean over targets of log p - sum over candidates of log(1 - p), p the softmax over {targets} + {candidates}.
+    """Return -mean over targets of log p - sum over candidates of log(1 - p).
 
-    With r_c = p_c / (1 - p_c) and R their sum over candidates, the gradient of logit i is p_i (1 - R), plus r_i of a
-    candidate, less a target's share. Only one candidate, the best, can have p above a half, where 1 - p and r lose all
-    their digits. So it is kept out of the softmax (p' below, over all others) and weighed against their sum: with
-    p* = sigmoid(its logit - logsumexp of the others), p_i = (1 - p*) p'_i, and R' the sum of r without r*,
+    p is the softmax over {targets} + {candidates}. Let r_c = p_c / (1 - p_c), and R their sum over candidates. The
+    gradient of logit i is p_i (1 - R), plus r_i for a candidate, or minus the target's share for a target.
 
-        gradient of the best candidate   p* (2 - R')
-        of another i                     p'_i ((1 - p*)(1 - R') - p*), plus r_i or less its share.
+    Only the best candidate can have p above a half, where 1 - p and r lose all their digits. Therefore it is left out
+    of the softmax (p' below is the softmax over all others) and compared with their sum: p* = sigmoid(its logit -
+    logsumexp of the others), p_i = (1 - p*) p'_i. With R' the sum of r without r*, the gradients are
+
+        for the best candidate   p* (2 - R')
+        for any other i          p'_i ((1 - p*)(1 - R') - p*), plus r_i (candidate) or minus its share (target).
     """
     rows = target_indptr.shape[0] - 1
     losses = np.zeros(rows, dtype=np.float32)
@@ -236,7 +246,7 @@ def blackout_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B
 
 @njit(cache=True, parallel=True)
 def magnitudes(values_N):
-    """In place: |value|; returns which were negative."""
+    """Replace each value by its absolute value, in place; return which were negative, (N,) bool."""
     negative_N = np.empty(values_N.shape[0], dtype=np.bool_)
     for i in prange(values_N.shape[0]):
         negative_N[i] = values_N[i] < 0
@@ -246,16 +256,16 @@ def magnitudes(values_N):
 
 @njit(cache=True, parallel=True)
 def restore_signs(grad_N, negative_N):
-    """In place: from gradients of magnitudes to those of what ``magnitudes`` was given."""
+    """Turn gradients of magnitudes into gradients of the values that ``magnitudes`` was given, in place."""
     for i in prange(grad_N.shape[0]):
         grad_N[i] = -grad_N[i] if negative_N[i] else grad_N[i]
 
 
 @njit(cache=True, parallel=True)
 def correct_and_mask_shared(logits_BM, log_count_M, ids_M, target_indptr, targets_P):
-    """In place, for shared ascending ids: subtract log counts (None: do not) and mask accidental hits with -inf.
+    """Subtract log counts and mask accidental hits with -inf, in place, for shared ids in ascending order.
 
-    Rows of ``logits_BM`` may be longer than the ids.
+    ``log_count_M`` None subtracts nothing. Rows of ``logits_BM`` may be longer than the ids.
     """
     for row in prange(logits_BM.shape[0]):
         if log_count_M is not None:
@@ -270,7 +280,7 @@ def correct_and_mask_shared(logits_BM, log_count_M, ids_M, target_indptr, target
 
 @njit(cache=True, parallel=True)
 def mask_pairs(logits_N, ids_N, begin_B, end_B, target_indptr, targets_P):
-    """In place, for each row's own candidates: mask accidental hits with -inf."""
+    """Mask accidental hits with -inf, in place, where each row has candidates of its own."""
     for row in prange(begin_B.shape[0]):
         for t in range(target_indptr[row], target_indptr[row + 1]):
             target = targets_P[t]

@@ -1,4 +1,4 @@
-"""Elementary functions that the compiler can vectorise."""
+"""This module provides elementary functions that the compiler can vectorise."""
 
 import numpy as np
 from numba import njit
@@ -19,14 +19,15 @@ _P0, _P1, _P2, _P3, _P4, _P5 = (
         5.0000001201e-1,
     )
 )
-_LOWEST = np.float32(-87.0)  # exp(-87) is about the least normal float32; below it the result is 0
+_LOWEST = np.float32(-87.0)  # exp(-87) is close to the smallest normal float32; smaller arguments give 0
 
 
 @njit(inline="always", fastmath={"reassoc", "contract", "arcp", "nsz"})
 def fast_exp(x):
-    """exp of a float32 <= 88 to 2 ulp, ten times as fast as libm in a loop (Cephes' expf polynomial).
+    """Return exp(x) of a float32 x <= 88 with an error of at most 2 ulp (the polynomial of Cephes' expf).
 
-    Everything under -87, -inf included, gives exactly 0, so that masked logits get no gradient at all.
+    Unlike libm's exp, a loop of it is compiled to vector instructions. Arguments below -87, including -inf, give
+    exactly 0, so that masked logits get no gradient.
     """
     nonzero = x >= _LOWEST
     x = max(x, _LOWEST)
@@ -45,14 +46,15 @@ def fast_exp(x):
 
 _S1, _S3, _S5, _S7, _S9, _S11 = (
     np.float32(c) for c in (6.283185307, -41.34170224, 81.60524928, -76.70585975, 42.05869394, -15.09464258)
-)  # sin(2 pi y) by its series, y in [-1/4, 1/4]
+)  # odd coefficients of the series of sin(2 pi y), y in [-1/4, 1/4]
 
 
 @njit(cache=True)
 def cos_of_turns(t):
-    """cos(2 pi t) of a float32 to 1e-6, in instructions that the compiler can vectorise; sine: cos_of_turns(t - 1/4).
+    """Return cos(2 pi t) of a float32 t, in turns, with an error of at most 1e-6.
 
-    An angle in turns is reduced to one period without error. Large t are known to their last bit only: 2^-24 |t| turns.
+    The compiler can vectorise it. The sine is cos_of_turns(t - 1/4). An angle in turns is reduced to one period without
+    error, but a large t is itself only precise to its last bit, 2^-24 |t| turns.
     """
     y = np.float32(0.25) - abs(t - np.floor(t + np.float32(0.5)))
     z = y * y

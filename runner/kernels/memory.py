@@ -1,4 +1,4 @@
-"""Hints to the memory system."""
+"""This module asks the processor to load memory before it is used."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _CACHE_LINE = 64
 
 @intrinsic
 def _prefetch(typing_context: Any, address: Any) -> Any:
-    """LLVM's prefetch of the cache line at an address: for reading, into the first level."""
+    """Emit LLVM's prefetch of the cache line at an address, for reading, into the first-level cache."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
@@ -26,7 +26,10 @@ def _prefetch(typing_context: Any, address: Any) -> Any:
 
 @njit(cache=True, inline="always")
 def prefetch_row(matrix, row):
-    """Ask for a row of a C-contiguous matrix. A hint only: never faults, changes no result."""
+    """Ask for a row of a C-contiguous matrix.
+
+    This is only a hint: it never faults and changes no result.
+    """
     size = matrix.shape[1] * matrix.itemsize
     address = matrix.ctypes.data + row * size
     for offset in range(0, size, _CACHE_LINE):
@@ -35,5 +38,5 @@ def prefetch_row(matrix, row):
 
 @njit(cache=True, inline="always")
 def prefetch_element(matrix, row, column):
-    """Ask for the cache line of one element of a C-contiguous matrix of 4-byte elements."""
+    """Ask for the cache line of one element of a C-contiguous matrix of 4-byte elements. This is only a hint."""
     _prefetch(matrix.ctypes.data + 4 * (row * matrix.shape[1] + column))

@@ -1,11 +1,11 @@
-"""A register tile of a matrix product, the inner loop of full softmax, in float32 and bfloat16.
+"""This module provides one register tile of a matrix product, in float32 and bfloat16: the inner loop of full softmax.
 
-Libraries multiply whole matrices; full softmax wants products of cache-sized blocks with exponentials and Adam
-between them, on the same threads, in a fixed order. The tile is written in LLVM's vector types, which any processor
-can run; only its size follows the host: as many accumulators as hide the latency of multiply-add and still fit the
-vector registers.
+Libraries multiply whole matrices. Full softmax needs products of cache-sized blocks, with exponentials and Adam
+between them, on the same threads and in a fixed order. The tile is written in LLVM's vector types, which any processor
+can run. Only its size depends on the target processor: it has enough accumulators to hide the latency of multiply-add,
+and few enough to fit the vector registers.
 
-Legend: ROWS x COLUMNS the tile, K the summed dimension.
+Legend: ROWS x COLUMNS is the size of the tile, K the summed dimension.
 """
 
 from collections.abc import Callable
@@ -19,15 +19,15 @@ from numba.extending import intrinsic
 
 from runner.kernels.target import target
 
-# Rows of a tile by lanes of a vector: as many sums as stay in registers, beside two vectors of B and one element of A.
-# AVX-512 has 32 registers (16 sums hide the latency; more were no faster), AVX2 16 (12 + 2 + 1), SSE 16 too, but
-# without fused multiply-add it needs some for products.
+# Rows of a tile, by lanes of a vector. The sums must stay in registers, beside two vectors of B and one element of A.
+# AVX-512 has 32 registers, and 16 sums hide the latency. AVX2 has 16 registers (12 + 2 + 1 are used). SSE has 16 too,
+# but needs some of them for products, because it has no fused multiply-add.
 _ROWS = {16: 8, 8: 6, 4: 4}
 _VECTORS = 2
 _LANES = target().lanes
 ROWS = _ROWS[_LANES]
 COLUMNS = _LANES * _VECTORS
-WHOLE = lcm(ROWS, COLUMNS)  # a size that tiles divide either way
+WHOLE = lcm(ROWS, COLUMNS)  # a multiple of the tile's height and width
 HAS_BF16 = target().has_bf16
 
 _FLOAT, _INDEX = ir.FloatType(), ir.IntType(64)
@@ -37,7 +37,7 @@ _WORDS = ir.VectorType(_WORD, _LANES)
 
 
 def _multiply_add(builder: Any, a: Any, b: Any, accumulator: Any) -> Any:
-    """accumulator + a * b, fused where the processor can."""
+    """Emit accumulator + a * b, fused where the processor can do that."""
     name = f"llvm.fmuladd.v{_LANES}f32"
     kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
     function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
@@ -45,7 +45,7 @@ def _multiply_add(builder: Any, a: Any, b: Any, accumulator: Any) -> Any:
 
 
 class _BFloat(ir.Type):
-    """LLVM's bfloat, which llvmlite has no name for."""
+    """LLVM's type ``bfloat``, for which llvmlite has no class."""
 
     def _to_string(self) -> str:
         return "bfloat"
@@ -58,7 +58,7 @@ class _BFloat(ir.Type):
 
 
 def _dot_pairs(builder: Any, a: Any, b: Any, accumulator: Any) -> Any:
-    """accumulator + a[0] * b[0] + a[1] * b[1] for pairs of bfloat16 (AVX512_BF16)."""
+    """Emit accumulator + a[0] * b[0] + a[1] * b[1] for pairs of bfloat16 (AVX512_BF16)."""
     name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * _LANES}"
     pairs = ir.VectorType(_BFloat(), 2 * _LANES)
     kind = ir.FunctionType(_VECTOR, [_VECTOR, pairs, pairs])
@@ -67,10 +67,10 @@ def _dot_pairs(builder: Any, a: Any, b: Any, accumulator: Any) -> Any:
 
 
 def _tile(element: ir.Type, vector: ir.Type, combine: Callable[..., Any]) -> Any:
-    """An intrinsic C[m, :COLUMNS] (+)= sum_k A[m * a_row + k * a_step] * B[k * b_step + :COLUMNS] for m < ROWS.
+    """Return the intrinsic C[m, :COLUMNS] (+)= sum_k A[m * a_row + k * a_step] * B[k * b_step + :COLUMNS], m < ROWS.
 
-    Arguments: address of A, a_row, a_step, address of B, b_step, K >= 1, address of C, c_row, whether C is added to.
-    Strides count elements.
+    Its arguments are: address of A, a_row, a_step, address of B, b_step, K >= 1, address of C, c_row, and a boolean:
+    true adds to C, false overwrites it. Strides count elements.
     """
 
     @intrinsic
@@ -148,19 +148,19 @@ tile_bf16 = _tile(_WORD, _WORDS, _dot_pairs)  # an element is a pair of bfloat16
 
 @njit(cache=True, inline="always")
 def to_bf16(value):
-    """The nearest bfloat16 of a finite float32 as the low 16 bits of a uint32 (ties to even)."""
+    """Return the nearest bfloat16 of a finite float32, in the low 16 bits of a uint32 (ties to even)."""
     bits = np.float32(value).view(np.uint32)
-    # Numba adds and shifts in 64 bits; cut back to 32 at once, or vectors hold half as many.
+    # Numba adds and shifts in 64 bits. Cut back to 32 at once, otherwise a vector holds half as many elements.
     odd = np.uint32(np.uint32(bits >> np.uint32(16)) & np.uint32(1))
     return np.uint32(np.uint32(bits + np.uint32(odd + np.uint32(0x7FFF))) >> np.uint32(16))
 
 
 @njit(cache=True, inline="always")
 def from_bf16(bits):
-    """The float32 that a bfloat16 in the low 16 bits stands for."""
+    """Return the float32 value of a bfloat16 given in the low 16 bits of an integer."""
     return np.uint32(np.uint32(bits) << np.uint32(16)).view(np.float32)
 
 
 def round_up(size: int, multiple: int) -> int:
-    """The least multiple that is not below ``size``."""
+    """Return the smallest multiple of ``multiple`` that is at least ``size``."""
     return -(-size // multiple) * multiple

@@ -1,18 +1,19 @@
-"""Kernels over the rows of a large matrix: catch-up, scores, gradient and Adam, one pass over each touched row.
+"""These kernels work on rows of a large matrix: catch-up, scores, gradient and Adam, one pass over each touched row.
 
 Legend: R rows of the matrix, D columns, N (row, source) pairs, U distinct rows, B sources (batch rows),
-G gaps (missed steps), S last steps.
+G gaps (missed steps), S last steps, X any number of values. In ``sources_SD`` of ``update_groups``, S counts sources,
+of which the first B get a gradient.
 All loops are split into a fixed number of parts, so results have the same bits for any number of threads.
 
-Rows come in ascending order but with gaps, which hardware prefetchers do not follow: each kernel asks for the rows
-of a later group while it works on the present one.
+Rows come in ascending order but with gaps, which hardware prefetchers do not follow. Therefore each kernel asks for the
+rows of a later group while it works on the current one.
 
-A bias is a one-column matrix with moments of its own; its arrays have no rows where a table has no bias.
+A bias is a one-column matrix with its own moments; its arrays have 0 rows where a table has no bias.
 
-Where a kernel takes ``least_norm``, None means rows as they are; a number, that each row w stands for its direction
-w / max(|w|, least_norm): scores are the direction's, gradients given are with respect to it and are carried back to the
-row, and biases stand still. None and a number are two types, so each case is compiled by itself and plain rows pay
-nothing.
+Where a kernel takes ``least_norm``, None means that rows are used as they are. A number means that each row w stands
+for its direction w / max(|w|, least_norm): scores use the direction, gradients with respect to it are carried back to
+the row, and biases do not change. None and a number are two types, so each case is compiled separately and
+plain rows have no extra cost.
 """
 
 import numpy as np
@@ -21,17 +22,17 @@ from numba import njit, prange
 from runner.kernels.groups import CHUNKS
 from runner.kernels.memory import prefetch_row
 
-# Sums may be reordered by the compiler (it does so the same way each time); infinities keep their meaning.
+# The compiler may reorder sums (it does so the same way each time), but must respect infinities.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
-_AHEAD = 2  # groups between asking for a row and using it
-LEAST_NORM = np.float32(1e-12)  # below it a row counts as zero and has no direction
+_AHEAD = 2  # number of groups between asking for a row and using it
+LEAST_NORM = np.float32(1e-12)  # a row with a smaller norm counts as zero and has no direction
 
 
 @njit(cache=True, inline="always")
 def _part(start, part):
-    """First group of a part, when groups are split so that parts hold about equally many pairs and rows."""
+    """Return the first group of a part; the parts have about equal numbers of pairs and rows."""
     num_groups = start.shape[0] - 1
-    # A group costs its pairs plus one row of memory traffic, weighed as four pairs.
+    # A group costs its pairs plus one row of memory traffic, which counts as four pairs.
     target = (start[num_groups] + 4 * num_groups) * part // CHUNKS
     lo, hi = 0, num_groups
     while lo < hi:
@@ -48,13 +49,13 @@ def _part(start, part):
 
 @njit(cache=True, inline="always")
 def _power(powers_G, base, gap):
-    """base ** gap as float32, from a table for the gaps it covers."""
+    """Return base ** gap as float32, from a table where that covers the gap."""
     return powers_G[gap] if gap < powers_G.shape[0] else np.float32(base ** np.float64(gap))
 
 
 @njit(cache=True, inline="always", fastmath=FAST)
 def _drift_row(weights_RD, first_RD, second_RD, row, drift, damping):
-    """Move a row by its momentum of the missed steps; see ``optimizers.Drift``."""
+    """Move a row by the momentum of the steps it missed; see ``optimizers.Drift``."""
     for k in range(weights_RD.shape[1]):
         weights_RD[row, k] -= drift * first_RD[row, k] / (np.sqrt(second_RD[row, k]) + damping)
 
@@ -63,9 +64,9 @@ def _drift_row(weights_RD, first_RD, second_RD, row, drift, damping):
 def _catch_up_weights(
     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, row, last, upto, drift_S, damping_S
 ):  # fmt: skip
-    """Weights and bias of a row as of the end of step ``upto``; its moments stay as of its last step.
+    """Bring weights and bias of a row to the end of step ``upto``; its moments stay at its last step.
 
-    A row never updated (last = 0) has no momentum.
+    A row that was never updated (last = 0) has no momentum.
     """
     if 0 < last < upto:
         drift, damping = drift_S[last], damping_S[last]
@@ -79,9 +80,10 @@ def catch_up_weights(
     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, rows_U, last_step_R, upto,
     drift_S, damping_S,
 ):  # fmt: skip
-    """Bring weights (not moments) of the listed rows up to step ``upto``, for rows that this step will update.
+    """Bring weights and biases (not moments) of the listed rows up to step ``upto``.
 
-    ``update_groups`` makes up for the moments, which saves writing them twice.
+    Use it for rows that this step will update: ``update_groups`` brings their moments up to date, which saves writing
+    them twice.
     """
     for part in prange(CHUNKS):
         hi = (part + 1) * rows_U.shape[0] // CHUNKS
@@ -108,7 +110,7 @@ def catch_up_rows(
     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, rows_U, last_step_R, upto,
     drift_S, damping_S, beta1, beta2, powers1_G, powers2_G,
 ):  # fmt: skip
-    """Bring the listed rows, moments included, up to step ``upto``."""
+    """Bring the listed rows, with biases and moments, up to step ``upto``."""
     for part in prange(CHUNKS):
         for i in range(part * rows_U.shape[0] // CHUNKS, (part + 1) * rows_U.shape[0] // CHUNKS):
             row = rows_U[i]
@@ -131,7 +133,7 @@ def catch_up_rows(
 
 @njit(cache=True, inline="always", fastmath=FAST)
 def inverse_norm(matrix_RD, row, least_norm):
-    """1 / max(|row|, least_norm)."""
+    """Return 1 / max(|row|, least_norm)."""
     total = np.float32(0.0)
     for k in range(matrix_RD.shape[1]):
         total += matrix_RD[row, k] * matrix_RD[row, k]
@@ -140,13 +142,14 @@ def inverse_norm(matrix_RD, row, least_norm):
 
 @njit(cache=True, inline="always", fastmath=FAST)
 def scale_row(matrix_RD, row, factor):
+    """Multiply a row by ``factor``, in place."""
     for k in range(matrix_RD.shape[1]):
         matrix_RD[row, k] *= factor
 
 
 @njit(cache=True, inline="always", fastmath=FAST)
 def carry_to_row(grad_D, weights_RD, row, inverse):
-    """In place: the gradient G of a row's direction u becomes the row's own, (G - u (u . G)) / norm."""
+    """Turn the gradient G of a row's direction u into that of the row, (G - u (u . G)) / norm, in place."""
     along = np.float32(0.0)
     for k in range(grad_D.shape[0]):
         along += grad_D[k] * weights_RD[row, k]
@@ -163,9 +166,9 @@ def score_pairs(
     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, last_step_R, upto, drift_S, damping_S,
     sources_BD, order_N, unique_U, start_U1, pair_source_N, logits_N, least_norm=None,
 ):  # fmt: skip
-    """logits[i] = weights[row of pair i] . sources[pair_source[i]] + bias[row of pair i], for grouped pairs.
+    """Write logits[i] = weights[row of pair i] . sources[pair_source[i]] + bias[row of pair i], for grouped pairs.
 
-    Weights are brought up to step ``upto`` on the way, as by ``catch_up_weights``; upto = 0 leaves them alone.
+    Weights are first brought up to step ``upto``, as ``catch_up_weights`` does; upto = 0 leaves them unchanged.
     """
     columns = weights_RD.shape[1]
     for part in prange(CHUNKS):
@@ -200,7 +203,11 @@ def score_pairs(
 
 @njit(cache=True, inline="always", fastmath=FAST)
 def adam_row(weights_RD, first_RD, second_RD, row, grad_D, step_size, keep1, keep2, beta1, beta2, root, epsilon):
-    """keep1, keep2: the betas times the decay of the steps that the row's moments missed."""
+    """Apply one Adam step to a row.
+
+    keep1 and keep2 are the betas times the decay of the steps that the row's moments missed. For ``step_size`` and
+    ``root`` see ``update_groups``.
+    """
     for k in range(grad_D.shape[0]):
         grad = grad_D[k]
         first = keep1 * first_RD[row, k] + (np.float32(1.0) - beta1) * grad
@@ -219,18 +226,18 @@ def update_groups(
 ):  # fmt: skip
     """Back-propagate through grouped pairs and apply Adam, touching each row of the matrix once.
 
-    Where ``grad_UD`` and ``bias_grad_U`` are given, gradients go there and no row moves. None and an array are two
-    types, so each case is compiled by itself, as with ``least_norm``.
+    Where ``grad_UD`` and ``bias_grad_U`` are given, gradients are written there and no row changes. None and an array
+    are two types, so each case is compiled separately, as with ``least_norm``.
 
-    A row's gradient is sum_i grad[i] * sources[pair_source[i]] over its pairs, its bias's sum_i bias_grad[i]; each of
-    the first B sources gets grad[i] * (the row before its update) added to source_grad_BD, which has 0 rows if nobody
-    asks. Weights must be current (``score_pairs`` or ``catch_up_weights`` at this step); moments are brought up to
-    step ``upto`` here (0: left as they are).
+    A row's gradient is sum_i grad[i] * sources[pair_source[i]] over its pairs; its bias's gradient is sum_i
+    bias_grad[i]. For each of the first B sources, grad[i] * (the row before its update) is added to source_grad_BD,
+    which has 0 rows if the caller does not need it. Weights must be current (``score_pairs`` or ``catch_up_weights`` at
+    this step). Moments are brought up to step ``upto`` here; 0 leaves them as they are.
     step_size = lr / (1 - beta1^t); root = 1 / sqrt(1 - beta2^t) (Kingma & Ba 2015, as torch.optim.Adam).
     """
     columns = weights_RD.shape[1]
     num_sources = source_grad_BD.shape[0]
-    # One copy of the source gradient a part, added in order at the end: no races, rounding fixed.
+    # Each part has its own copy of the source gradient; adding them in order avoids races and fixes the rounding.
     partial = np.zeros((CHUNKS, num_sources, columns), dtype=np.float32)
     for part in prange(CHUNKS):
         grad_D = np.empty(columns, dtype=np.float32)
@@ -293,7 +300,10 @@ def adam_rows(
     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, last_step_R, step, upto,
     step_size, beta1, beta2, root, epsilon, powers1_G, powers2_G, rows_U, grad_UD, bias_grad_U, factor,
 ):  # fmt: skip
-    """Adam on distinct rows by gradients times ``factor``; otherwise as ``update_groups``, which this completes."""
+    """Apply Adam to distinct rows with their gradients times ``factor``.
+
+    The gradients are those that ``update_groups`` wrote to ``grad_UD``; other arguments are as there.
+    """
     for part in prange(CHUNKS):
         grad_D = np.empty(weights_RD.shape[1], dtype=np.float32)
         bias_grad = np.empty(1, dtype=np.float32)
@@ -316,7 +326,7 @@ def adam_rows(
 
 @njit(cache=True, parallel=True, fastmath=FAST)
 def descend_rows(weights_RD, bias_R1, rows_U, grad_UD, bias_grad_U, rate):
-    """weights[row] -= rate * gradient for distinct rows, and their biases where there are any."""
+    """Subtract rate * gradient from distinct rows, and from their biases where there are any."""
     for part in prange(CHUNKS):
         for i in range(part * rows_U.shape[0] // CHUNKS, (part + 1) * rows_U.shape[0] // CHUNKS):
             row = rows_U[i]
@@ -336,7 +346,7 @@ def _sum_of_squares(values):
 
 @njit(cache=True, parallel=True)
 def squared_norm(values_X):
-    """Sum of squares in float64, in a fixed order."""
+    """Return the sum of squares of a vector in float64, summed in a fixed order."""
     partial = np.zeros(CHUNKS, dtype=np.float64)
     for part in prange(CHUNKS):
         first, last = part * values_X.shape[0] // CHUNKS, (part + 1) * values_X.shape[0] // CHUNKS

@@ -1,7 +1,7 @@
-"""The processor that Numba compiles for: what its vector registers hold, and whether it multiplies bfloat16.
+"""This module finds out the vector width and bfloat16 support of the processor that Numba compiles for.
 
-NUMBA_CPU_NAME and NUMBA_CPU_FEATURES may name another processor than the host, so the host is not asked: LLVM is, by
-compiling a few instructions for the same target and looking at what became of them.
+NUMBA_CPU_NAME and NUMBA_CPU_FEATURES may name another processor than the host. Therefore the module does not ask the
+host: LLVM compiles a few instructions for the same target, and the module inspects the assembly.
 """
 
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
-# A multiply-add of 16 floats stays one instruction only where registers hold 16; a conversion to bfloat16 stays one
-# only where the processor has AVX512_BF16 (or, with registers of 8, AVX_NE_CONVERT, which has no products).
+# A multiply-add of 16 floats stays one instruction only where registers hold 16 floats. A conversion to bfloat16 stays
+# one only where the processor has AVX512_BF16, or, with registers of 8 floats, AVX_NE_CONVERT, which has no products.
 _PROBE = """
 define <16 x float> @multiply_add(<16 x float> %a, <16 x float> %b, <16 x float> %c) {
   %r = call <16 x float> @llvm.fmuladd.v16f32(<16 x float> %a, <16 x float> %b, <16 x float> %c)
@@ -26,7 +26,11 @@ define <16 x bfloat> @to_bf16(<16 x float> %a) {
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """``lanes``: floats in a vector register; ``has_bf16``: AVX512_BF16; ``cpu``: LLVM's name of the processor."""
+    """What kernels need to know of a processor.
+
+    ``cpu`` is LLVM's name of the processor, ``lanes`` the number of float32 in a vector register; ``has_bf16`` is true
+    if the processor has AVX512_BF16.
+    """
 
     cpu: str
     lanes: int
@@ -34,21 +38,24 @@ class Target:
 
     @property
     def description(self) -> str:
-        """As reports print it: ``znver4, 16 lanes, AVX512_BF16``."""
+        """The processor as reports print it, for example ``znver4, 16 lanes, AVX512_BF16``."""
         return f"{self.cpu}, {self.lanes} lanes{', AVX512_BF16' if self.has_bf16 else ''}"
 
 
 @cache
 def target() -> Target:
-    """The processor that kernels of this process are compiled for."""
+    """Return the processor that the kernels of this process are compiled for."""
     from numba.core.registry import cpu_target
 
-    triple, cpu, features = cpu_target.target_context.codegen().magic_tuple()  # by which Numba tells its caches apart
+    triple, cpu, features = cpu_target.target_context.codegen().magic_tuple()  # Numba keys its kernel cache by these
     return target_of(triple, cpu, features)
 
 
 def target_of(triple: str, cpu: str, features: str) -> Target:
-    """What a target of LLVM can do. ``features``: as ``+avx2,-fma``, empty for those that come with the ``cpu``."""
+    """Return the capabilities of an LLVM target.
+
+    ``features`` is a list such as ``+avx2,-fma``; empty means those that come with ``cpu``.
+    """
     machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features)
     assembly = machine.emit_assembly(llvm.parse_assembly(_PROBE))
     lanes = 16 if "%zmm" in assembly else 8 if "%ymm" in assembly else 4

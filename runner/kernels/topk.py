@@ -1,6 +1,6 @@
-"""Largest logits of each row over all classes, found block by block.
+"""This module finds the largest logits of each row over all classes, block by block.
 
-Legend: B rows, C classes of a block, K kept, W slots of a row's buffer (at least K + 1).
+Legend: B rows, C classes of a block, K kept classes of a row, W slots of a row's buffer (at least K + 1).
 """
 
 import numpy as np
@@ -9,14 +9,17 @@ from numba import njit, prange
 
 @njit(cache=True)
 def _shrink(values_W, ids_W, count, keep):
-    """Keep the ``keep`` largest of the first ``count`` entries, equal values by lower id; returns the least kept."""
+    """Keep the ``keep`` largest of the first ``count`` entries and return the smallest kept value.
+
+    Of equal values the lower id is kept.
+    """
     least = np.partition(values_W[:count], count - keep)[count - keep]
     above = 0
     for i in range(count):
         above += 1 if values_W[i] > least else 0
     ties = keep - above
     kept = 0
-    for i in range(count):  # entries stand in ascending id order, so the first ties are those with lower ids
+    for i in range(count):  # entries are in ascending id order, so the first ties have the lower ids
         if values_W[i] > least or (values_W[i] == least and ties > 0):
             ties -= 1 if values_W[i] == least else 0
             values_W[kept] = values_W[i]
@@ -27,7 +30,10 @@ def _shrink(values_W, ids_W, count, keep):
 
 @njit(cache=True, parallel=True)
 def fold_block(logits_BC, first_class, keep, values_BW, ids_BW, count_B, bar_B):
-    """Fold a block's logits into the rows' buffers. Start: count 0, bar -inf. Classes must come in order."""
+    """Add the logits of a block, (B, C) float32, to the rows' buffers.
+
+    Start with ``count_B`` 0 and ``bar_B`` -inf. Blocks must come in ascending order of classes.
+    """
     width = values_BW.shape[1]
     for row in prange(logits_BC.shape[0]):
         count, bar = count_B[row], bar_B[row]
@@ -47,7 +53,10 @@ def fold_block(logits_BC, first_class, keep, values_BW, ids_BW, count_B, bar_B):
 
 @njit(cache=True, parallel=True)
 def finish(values_BW, ids_BW, count_B, keep, ranked, out_BK):
-    """ids of the ``keep`` largest, equal values by lower id; best first if ``ranked``, else by ascending id."""
+    """Write the ids of the ``keep`` largest logits of each row to ``out_BK``.
+
+    Of equal values the lower id comes first. The order is best first if ``ranked``, otherwise by ascending id.
+    """
     for row in prange(values_BW.shape[0]):
         if count_B[row] > keep:
             _shrink(values_BW[row], ids_BW[row], count_B[row], keep)

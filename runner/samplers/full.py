@@ -1,4 +1,4 @@
-"""Every class, expected count 1: the sampler whose loss is the full softmax."""
+"""This sampler takes every class with expected count 1; its loss is the full softmax."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FullConfig(SamplerConfig):
-    """Precision of full softmax's products, and whether its logits are stored.
+    """Options of full softmax: the precision of its products, and whether its logits are stored.
 
-    ``products``: of float32 operands, or of bf16 ones (significands of 8 bits) where the processor has AVX512_BF16;
-    ``auto`` takes bf16 where it can. ``stored_logits``: ``none`` makes them twice, once for their sum and once for
-    their gradients; ``bf16`` makes them once, for rows x classes x 2 bytes of memory.
+    ``products`` is the type of the operands: ``float32``, ``bf16`` (significands of 8 bits; the processor needs
+    AVX512_BF16), or ``auto``, which takes bf16 where the processor has it. ``stored_logits=none`` computes the logits
+    twice, once for their sum and once for their gradients; ``bf16`` computes them once and stores them, in
+    rows x classes x 2 bytes of memory.
     """
 
     losses: ClassVar[tuple[str, ...]] = ("full",)
@@ -30,15 +31,17 @@ class FullConfig(SamplerConfig):
 
     @property
     def takes_bf16(self) -> bool:
-        """Whether products here are of bf16 operands."""
+        """True if products on this processor take bf16 operands."""
         return self.products == "bf16" or (self.products == "auto" and _has_bf16())
 
     def check_processor(self) -> None:
+        """Raise ``ProcessorLacks`` if the products are bf16 and the processor has no AVX512_BF16."""
         if self.products == "bf16" and not _has_bf16():
             message = "sampler.products=bf16 needs a processor with AVX512_BF16; take auto or float32"
             raise ProcessorLacks("AVX512_BF16", message)
 
     def check_memory(self, num_rows: int, num_classes: int) -> str | None:
+        """Return a line on the memory of stored logits, None without them; refuse more than is free."""
         if self.stored_logits == "none":
             return None
         needed, free = stored_bytes(num_rows, num_classes), available_bytes()
@@ -61,11 +64,13 @@ def _has_bf16() -> bool:
 
 
 def stored_bytes(num_rows: int, num_classes: int) -> float:
-    """Memory of the logits of a batch as bfloat16."""
+    """Return the memory that the logits of a batch take as bfloat16, in bytes."""
     return 2.0 * num_rows * num_classes
 
 
 class Full(Sampler):
+    """The sampler that returns every class; ``chosen`` reports the products that ``auto`` stands for."""
+
     def __init__(self, config: FullConfig, num_classes: int) -> None:
         self._is_auto = config.products == "auto"
         products: Literal["float32", "bf16"] = "bf16" if config.takes_bf16 else "float32"
