@@ -53,7 +53,7 @@ class Least:
     flops: float
 
     def shares(self, seconds: float, *, bytes_per_second: float, flops_per_second: float) -> dict[str, float]:
-        """Return the per cent of the stage's ``seconds`` that traffic and products would each take at the given rates."""
+        """Return the per cent of ``seconds`` that the traffic and the products would each take at the given rates."""
         seconds = max(seconds, 1e-12)
         return {
             "memory_percent": 100 * self.bytes / bytes_per_second / seconds,
