@@ -4,8 +4,8 @@ Legend: R images, H their dimension, P pairs of images, D features as the table 
 features (2 D for random Fourier features).
 
 scikit-learn's digits (1,797 images of 8 x 8), l2-normalised as in the paper, replace the table's USPS digits. Errors
-are those of exp(tau (h . c - 1)), which is at most 1. The errors of exp(tau h . c) are exp(2 tau) times as large. The paper
-does not print its tau.
+are those of exp(tau (h . c - 1)), which is at most 1. The errors of exp(tau h . c) are exp(2 tau) times as large. The
+paper does not print its tau.
 
 @inproceedings{kar2012random, title={Random Feature Maps for Dot Product Kernels}, author={Kar, Purushottam and Karnick,
 Harish}, booktitle={AISTATS}, year={2012}}

@@ -1,8 +1,8 @@
 """Time whole training steps of a language model, sampler by sampler, to see what drawing costs in a real step.
 
 Each method trains a network of its own (``runner.network.Network``) from the same weights on the same batches. The
-default is the MIDX paper's language model and samplers at 20 draws a token. LSH Softmax Table 2 (speed-up of the softmax
-layer, CPU, batch 1) is the same measurement at that paper's sizes.
+default is the MIDX paper's language model and samplers at 20 draws a token. LSH Softmax Table 2 (speed-up of the
+softmax layer, CPU, batch 1) is the same measurement at that paper's sizes.
 
 A text is either the name of a prepared text data set or a number of classes. Tokens of the latter follow Zipf's law and
 need no data.
@@ -220,7 +220,7 @@ def building_bytes(config: RunConfig, num_classes: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Repetition:
-    """Hold the seconds of a repetition: of its steps in total and by stage (``clock``), and of each refresh (``due``)."""
+    """Hold a repetition's seconds: of its steps in total and by stage (``clock``), of each refresh (``due``)."""
 
     steps: int
     clock: StageClock
@@ -229,8 +229,8 @@ class Repetition:
     def stages_ms(self, refreshes_a_step: float, usual_refresh: float) -> dict[str, float]:
         """Return the milliseconds per step of each stage, with refreshes at their scheduled rate.
 
-    ``usual_refresh``: seconds of one refresh, used where none was due in this repetition.
-    """
+        ``usual_refresh``: seconds of one refresh, used where none was due in this repetition.
+        """
         seconds = {stage: total / self.steps for stage, total in self.clock.seconds.items()}
         notes = seconds["refresh"] - sum(self.due) / self.steps
         one = statistics.median(self.due) if self.due else usual_refresh
