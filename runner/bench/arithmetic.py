@@ -42,6 +42,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
+        """Summarise ``values``, which must not be empty."""
         return cls(median=statistics.median(values), lowest=min(values), highest=max(values))
 
 

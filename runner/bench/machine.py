@@ -125,6 +125,7 @@ class Limits:
 
     @classmethod
     def measure(cls) -> "Limits":
+        """Measure all three rates, one after the other."""
         return cls(
             bytes_per_second=stream_bandwidth(),
             row_bytes_per_second=row_bandwidth(),

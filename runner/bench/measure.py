@@ -38,6 +38,7 @@ class Plan:
             require(value >= 1, f"--{key.replace('_', '-')} must be at least 1")
 
     def steps_of(self, contender: Contender) -> int:
+        """Return the steps that the contender takes per repetition, at least 1."""
         return max(1, self.steps // _WHOLE_MATRIX_SHARE) if contender.whole_matrix else self.steps
 
 

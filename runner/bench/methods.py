@@ -64,7 +64,7 @@ LANGUAGE_METHODS: dict[str, list[str]] = {
     "rff": ["sampler=rff", "sampler.D=32", "sampler.nu=4", "sampler.refresh_every_steps=10", *_EACH_TOKEN],
     "midx_pq": ["sampler=midx_pq", "sampler.codewords=32", *_EACH_TOKEN],
     "midx_rq": ["sampler=midx_rq", "sampler.codewords=32", *_EACH_TOKEN],
-    "exact": ["sampler=exact", *_EACH],  # draws never hit a row's targets, so the targets' expected count is 0
+    "exact": ["sampler=exact", *_EACH],  # draws avoid a row's targets, whose expected count is 0
     "ns": ["sampler=uniform", "sampler.num_samples={nearest_and_tail}", "sampler.shared=false", "sampler.unique=false"],
     "lsh_topk": ["sampler=lsh_topk", "sampler.refresh_every_steps=1", "sampler.refresh_growth=1.0"],
     "lsh_topk_lazy": ["sampler=lsh_topk"],

@@ -31,9 +31,10 @@ def block_rows(num_classes: int) -> int:
 
 
 def bytes_needed(name: str, num_classes: int, dim: int, batch: int) -> float:
-    """Estimate the bytes of parameters and moments; for full softmax also of the dense gradient and the logits held at once.
+    """Return the bytes that a library's method takes in memory.
 
-    TensorFlow holds all logits of the batch, and their gradients.
+    These are parameters and moments; full softmax adds the dense gradient and the logits held at once. TensorFlow holds
+    all logits of the batch, and their gradients.
     """
     parameters = matrix_bytes(num_classes, dim)
     if name == "torch_sampled":

@@ -38,9 +38,10 @@ class Workload:
         self._distinct_N = np.zeros(num_classes, dtype=bool)
 
     def queries(self, count: int, batch: int, seed: int) -> list[Query]:
-        """Draw ``count`` batches of ``batch`` rows; the same ``seed`` gives all methods of a repetition the same batches.
+        """Draw ``count`` batches of ``batch`` rows.
 
-        Hidden states lie near their class's vector, as in a trained network, so that lookups hit buckets as there.
+        The same ``seed`` gives all methods of a repetition the same batches. Hidden states lie near their class's vector, as in
+        a trained network, so that lookups hit buckets as they would there.
         """
         generator = np.random.default_rng([seed, self.num_classes])
         made = []
@@ -58,7 +59,7 @@ class Workload:
         self.step += 1
 
     def distinct_rows(self, query: Query, ids_N: np.ndarray | None) -> int:
-        """Return the number of distinct class rows among the targets and the candidates ``ids_N`` (None: all classes)."""
+        """Return the number of distinct class rows among targets and candidates ``ids_N`` (None: all classes)."""
         if ids_N is None:
             return self.num_classes
         self._distinct_N.fill(False)
