@@ -40,8 +40,8 @@ class Workload:
     def queries(self, count: int, batch: int, seed: int) -> list[Query]:
         """Draw ``count`` batches of ``batch`` rows.
 
-        The same ``seed`` gives all methods of a repetition the same batches. Hidden states lie near their class's vector, as in
-        a trained network, so that lookups hit buckets as they would there.
+        The same ``seed`` gives all methods of a repetition the same batches. Hidden states lie near their class's
+        vector, as in a trained network, so that lookups hit buckets as they would there.
         """
         generator = np.random.default_rng([seed, self.num_classes])
         made = []
