@@ -1,5 +1,6 @@
-"""Timing the output layer: the step of every method, row policies of the optimizer, refreshes of hash tables.
+"""Time the output layer: every method's step, the optimizer's row policies, and refreshes of hash tables.
 
-``scripts/bench.py`` is the front. One module each: methods by name, contenders, PyTorch baselines, workload,
-measurement, the machine's own limits, arithmetic, reports (``output_layer``, ``rows``, ``refresh``), Markdown.
+``scripts/bench.py`` is the command. The methods' names, the contenders, the PyTorch and TensorFlow baselines, the
+workload, the measurement, the machine's limits, the arithmetic, each report (``output_layer``, ``rows``, ``refresh``,
+``sampling``, ``language_step``, ``kernel_error``) and the Markdown have a module each.
 """

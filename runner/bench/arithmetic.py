@@ -1,6 +1,6 @@
-"""What follows from measured seconds by counting: amortised refreshes, least traffic, least products.
+"""Derive figures by counting: amortised refreshes, the least memory traffic, and the least floating-point operations.
 
-Legend: n classes, D hidden size, B rows of a batch; a class row is its vector and its bias, (D + 1) float32.
+Legend: n classes, D hidden size. A class row is the class's vector and its bias, (D + 1) float32.
 """
 
 import statistics
@@ -12,7 +12,10 @@ _STATES = 3  # weights, first moment, second moment
 
 
 def refreshes_in_schedule(period: int, growth: float, steps: int) -> int:
-    """Refreshes that fall due in ``steps`` training steps when each interval is ``growth`` times the one before."""
+    """Return how many refreshes fall due in ``steps`` training steps.
+
+    The first interval has ``period`` steps, and each later one is ``growth`` times as long as the one before.
+    """
     done, due = 0, float(period)
     for step in range(1, steps + 1):
         if step >= due:
@@ -22,13 +25,16 @@ def refreshes_in_schedule(period: int, growth: float, steps: int) -> int:
 
 
 def amortised_refresh(seconds: float, refreshes: int, *, steps: int, batch: int) -> float:
-    """Seconds of refreshing per 1,000 training rows, when ``refreshes`` of ``seconds`` each fall in ``steps`` steps."""
+    """Return the seconds of refreshing per 1,000 training rows.
+
+    ``refreshes`` refreshes of ``seconds`` each fall in ``steps`` steps of ``batch`` rows.
+    """
     return seconds * refreshes / (steps * batch) * 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """Median, lowest and highest of the repetitions."""
+    """Hold the median, the lowest and the highest value of the repetitions."""
 
     median: float
     lowest: float
@@ -36,18 +42,19 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
+        """Summarise ``values``, which must not be empty."""
         return cls(median=statistics.median(values), lowest=min(values), highest=max(values))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Least:
-    """What a stage cannot do without: bytes to and from memory, floating-point operations of its products."""
+    """Hold the least work of a stage: bytes to and from memory, and floating-point operations of its products."""
 
     bytes: float
     flops: float
 
     def shares(self, seconds: float, *, bytes_per_second: float, flops_per_second: float) -> dict[str, float]:
-        """Per cent of the stage's ``seconds`` that the traffic, and the products, would take at the machine's best."""
+        """Return the per cent of ``seconds`` that the traffic and the products would each take at the given rates."""
         seconds = max(seconds, 1e-12)
         return {
             "memory_percent": 100 * self.bytes / bytes_per_second / seconds,
@@ -58,15 +65,15 @@ class Least:
 def least_work(
     *, touched_rows: float, pairs: float, num_classes: int, dim: int, rows: str, everything: bool
 ) -> dict[str, Least]:
-    """Least work of the score and of the update of one step.
+    """Return the least work of one step's score and update.
 
     ``touched_rows``: distinct class rows of the step; ``pairs``: (batch row, class) pairs scored, targets included;
     ``rows``: the optimizer's policy; ``everything``: full softmax, whose rows never lag.
 
-    - score reads each row's weights once; where rows may lag (``catch_up``) both moments too; under ``dense`` all n
-      rows take the step they missed, a read and a write of all three;
-    - update reads and writes weights and both moments of each touched row;
-    - products: logits 2 D operations a pair; gradients of hidden states and of class rows 2 D each.
+    - The score reads each row's weights once. Where rows may lag (``catch_up``) it reads both moments too. Under
+      ``dense`` all n rows take the step they missed, which reads and writes weights and both moments.
+    - The update reads and writes the weights and both moments of each touched row.
+    - Products: each pair's logit takes 2 D operations; the gradients of hidden states and of class rows take 2 D each.
     """
     row_bytes = (dim + 1) * _FLOAT
     score_bytes: float

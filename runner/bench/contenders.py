@@ -1,4 +1,7 @@
-"""What takes part in a comparison: one training step, stage by stage, and the refresh apart."""
+"""Define the contenders of a comparison: each takes a training step stage by stage, and refreshes separately.
+
+Legend: N drawn candidates of all rows (classes in ``label_counts_N``), P targets, U distinct class rows.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -21,22 +24,22 @@ from runner.samplers.rff import RffConfig
 from runner.settings import RunConfig
 
 # The matrix stays as drawn (a step of Adam takes as long at any rate), so that every repetition of every method
-# meets the same classes, near which hidden states are drawn.
+# meets the same classes. Hidden states are drawn near the vectors of these classes.
 _STANDING_STILL = ["optimizer.lr=1e-6"]
 
 
 def configuration(method: str, overrides: list[str]) -> RunConfig:
-    """The method's configuration; ConfigError (one line) when it does not compose."""
+    """Return the method's configuration. Raises ConfigError (one line) when it does not compose."""
     return compose([*_STANDING_STILL, *METHODS[method], *overrides])
 
 
 def make_layer(table: RowTable, config: RunConfig) -> OutputLayer:
-    """The output layer as the runner would build it from ``config``, over a table that methods share."""
+    """Build the output layer as the runner would from ``config``, but over a table that the methods share."""
     return OutputLayer(table, config.output.scale)
 
 
 def out_of_reach(config: RunConfig) -> str | None:
-    """``skipped: needs AVX512_BF16`` where this processor can not run the method; None where it can."""
+    """Return a status such as ``skipped: needs AVX512_BF16`` when this processor cannot run the method, else None."""
     try:
         config.sampler.check_processor()
     except ProcessorLacks as error:
@@ -46,46 +49,49 @@ def out_of_reach(config: RunConfig) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """What a step scored besides targets: candidates a row, and their ids (None: every class)."""
+    """Say what a step scored besides the targets: candidates per row, and their ids (N,) (None: every class)."""
 
     per_row: float
     ids_N: np.ndarray | None
 
 
 class Contender(ABC):
-    """A method that can take a training step. Subclasses say what they are; nothing here is timed."""
+    """A method that can take a training step. Subclasses set the attributes below; this class times nothing."""
 
     name: str
-    everything = False  # scores and updates every class
-    whole_matrix = False  # reads every class in a step, so a tenth of the steps will do
-    stages_compare = True  # its stages are the runner's, so that they can be held against the machine's limits
+    everything = False  # True if it scores and updates every class
+    whole_matrix = False  # True if each step reads every class; a tenth of the steps is then enough
+    stages_compare = True  # True if its stages are the runner's, so that the machine's limits apply
     rows_policy = "touched"
 
     @abstractmethod
     def step(self, query: Query, step: int, clock: StageClock) -> Drawn:
-        """One step without refresh."""
+        """Take training step ``step`` on ``query`` without a refresh, and put each stage's seconds on ``clock``."""
 
     @property
     def refreshes(self) -> LshConfig | None:
-        """The refresh schedule, None for methods without tables that follow the weights."""
+        """Return the refresh schedule, or None for a method without tables that follow the weights."""
         return None
 
     def refresh(self, step: int) -> None:
-        """Follow the class vectors as of the end of ``step``."""
+        """Update the method's tables to the class vectors at the end of ``step``."""
         raise AssertionError(f"{self.name} keeps no tables")
 
     def touch(self, query: Query, step: int) -> None:
-        """Note what a step on ``query`` would have touched, without training."""
+        """Note which classes a step on ``query`` would have touched, without training."""
         raise AssertionError(f"{self.name} keeps no tables")
 
     @property
     def table_bytes(self) -> int:
-        """Memory of what the method keeps beside weights and moments."""
+        """Return the bytes that the method keeps in memory besides weights and moments."""
         return 0
 
 
 class RunnerMethod(Contender):
-    """A sampler and loss of the runner on a (shared) row table."""
+    """A sampler and a loss of the runner on a row table that methods may share.
+
+    Raises ConfigError when ``config.optimizer`` differs from the table's settings.
+    """
 
     def __init__(self, name: str, config: RunConfig, table: RowTable, label_counts_N: np.ndarray) -> None:
         self.name = name
@@ -114,7 +120,7 @@ class RunnerMethod(Contender):
         return self.config.sampler if isinstance(self.config.sampler, LshConfig) else None
 
     def touch(self, query: Query, step: int) -> None:
-        """Let the sampler believe that a step trained on ``query``: its classes will be due at the next refresh."""
+        """Tell the sampler that a step trained on ``query``, so that the next refresh includes the step's classes."""
         proposal = self.sampler.sample(query, step)
         self.sampler.note_touched(np.union1d(query.targets_P, proposal.ids_N), step)
 
@@ -131,8 +137,11 @@ class RunnerMethod(Contender):
 
 
 def sampler_bytes(config: Any, num_classes: int, batch: int) -> float:
-    """About how much a sampler takes: a hash table's members, codes and codes before they are narrowed; a sum tree's
-    features in bytes and sums; stored logits."""
+    """Estimate the bytes that a sampler takes in memory.
+
+    For hash tables: members, codes, and codes before they are narrowed. For a sum tree: features, one byte each, and
+    sums. For full softmax that stores logits: the logits.
+    """
     if isinstance(config, FullConfig) and config.stored_logits != "none":
         return stored_bytes(batch, num_classes)
     if isinstance(config, HashedConfig):

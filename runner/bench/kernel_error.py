@@ -1,10 +1,11 @@
-"""How well feature maps approximate the softmax's kernel of directions: RF-softmax Table 1.
+"""Measure how well feature maps approximate the softmax's kernel of directions: RF-softmax Table 1.
 
-Legend: R images, H their dimension, P pairs of images, F features, T values of tau.
+Legend: R images, H their dimension, P pairs of images, D features as the table counts them, F computed columns of
+features (2 D for random Fourier features).
 
-The table's USPS digits are replaced by scikit-learn's (1,797 images of 8 x 8), l2-normalised as there. Errors are of
-exp(tau (h . c - 1)), which is at most 1: of exp(tau h . c) they are exp(2 tau) times as large. The paper does not print
-its tau.
+scikit-learn's digits (1,797 images of 8 x 8), l2-normalised as in the paper, replace the table's USPS digits. Errors
+are those of exp(tau (h . c - 1)), which is at most 1. The errors of exp(tau h . c) are exp(2 tau) times as large. The
+paper does not print its tau.
 
 @inproceedings{kar2012random, title={Random Feature Maps for Dot Product Kernels}, author={Kar, Purushottam and Karnick,
 Harish}, booktitle={AISTATS}, year={2012}}
@@ -27,9 +28,9 @@ from runner.training.run_folder import write_atomically
 
 NUM_PAIRS = 20_000
 FEATURES = (256**2, 1000, 100)
-TAUS = (1.0, 4.0, 1 / 0.3**2)  # and the inverse square temperatures of the paper's other tables
-SAMPLER_ALPHA = 100.0  # of 100 o^2 + 1, as it is used
-_BLOCK = 2048  # features at a time
+TAUS = (1.0, 4.0, 1 / 0.3**2)  # the last one is the inverse square temperature of the paper's other tables
+SAMPLER_ALPHA = 100.0  # alpha of the quadratic kernel as used, 100 o^2 + 1
+_BLOCK = 2048  # feature columns computed at a time
 
 NOTES = (
     "Mean squared error of exp(tau (h . c - 1)) over {pairs:,} pairs of different images, mean ± standard deviation "
@@ -45,7 +46,7 @@ NOTES = (
 
 
 def digits() -> np.ndarray:
-    """(1797, 64) float32 images of unit length."""
+    """Return scikit-learn's digits as images of unit length, (1797, 64) float32."""
     from sklearn.datasets import load_digits
 
     images = load_digits().data.astype(np.float64)
@@ -53,7 +54,7 @@ def digits() -> np.ndarray:
 
 
 def pairs_of(num_vectors: int, num_pairs: int, seed: int = 0) -> np.ndarray:
-    """(P, 2) indices of two different vectors."""
+    """Draw ``num_pairs`` pairs of different vectors and return their indices, (P, 2) int64."""
     generator = rng.generator(seed, rng.EVALUATE)
     first = generator.integers(0, num_vectors, num_pairs)
     return np.stack([first, (first + generator.integers(1, num_vectors, num_pairs)) % num_vectors], axis=1)
@@ -62,16 +63,20 @@ def pairs_of(num_vectors: int, num_pairs: int, seed: int = 0) -> np.ndarray:
 def random_fourier(
     vectors_RH: np.ndarray, pairs_P2: np.ndarray, tau: float, D: int, kind: Any, seed: int
 ) -> np.ndarray:
-    """(P,) estimates of exp(tau (x . y - 1))."""
+    """Estimate exp(tau (x . y - 1)) of each pair by D random Fourier features, (P,) float64.
+
+    ``kind``: "plain" or "orthogonal" frequencies.
+    """
     fourier = RandomFourier(dim=vectors_RH.shape[1], D=D, nu=tau, kind=kind, seed=seed)
     features_RF = fourier.features(vectors_RH, np.arange(len(vectors_RH), dtype=np.int32))
     return _products(pairs_P2, lambda begin, end: features_RF[:, begin:end], 2 * D) / (ONE * D)
 
 
 def random_maclaurin(vectors_RH: np.ndarray, pairs_P2: np.ndarray, tau: float, D: int, seed: int) -> np.ndarray:
-    """(P,) estimates of exp(tau (x . y - 1)) by D features, each a product of N random projections (Kar and Karnick).
+    """Estimate exp(tau (x . y - 1)) of each pair by D random Maclaurin features (Kar and Karnick), (P,) float64.
 
-    P(N) = 2^-(N + 1), and a_N = tau^N / N! of the kernel's series is divided by it, which makes the mean right.
+    Each feature is a product of k random projections, where k has probability 2^-(k + 1). Dividing the series'
+    coefficient tau^k / k! by this probability makes the estimate unbiased.
     """
     generator = rng.generator(seed, rng.HASH, 3)
     degree_D = generator.geometric(0.5, D) - 1
@@ -88,7 +93,10 @@ def random_maclaurin(vectors_RH: np.ndarray, pairs_P2: np.ndarray, tau: float, D
 
 
 def _products(pairs_P2: np.ndarray, features: Callable[[int, int], np.ndarray], num_features: int) -> np.ndarray:
-    """(P,) inner products of the features of each pair: of all pairs, a block of features at a time, is the fastest."""
+    """Return the inner product of each pair's features, (P,) float64.
+
+    Multiplying all images with all others, a block of features at a time, is the fastest way.
+    """
     total_P = np.zeros(len(pairs_P2))
     for begin in range(0, num_features, _BLOCK):
         block_RF = features(begin, min(begin + _BLOCK, num_features)).astype(np.float32)
@@ -97,19 +105,22 @@ def _products(pairs_P2: np.ndarray, features: Callable[[int, int], np.ndarray], 
 
 
 def quadratic(cosine_P: np.ndarray, kernel_P: np.ndarray) -> np.ndarray:
-    """(P,) alpha cos^2 + beta with the least squared error."""
+    """Return alpha cos^2 + beta of each pair, (P,), with the alpha and beta of least squared error."""
     design = np.stack([cosine_P**2, np.ones_like(cosine_P)], axis=1)
     return design @ np.linalg.lstsq(design, kernel_P, rcond=None)[0]
 
 
 def quadratic_as_used(cosine_P: np.ndarray, kernel_P: np.ndarray, tau: float) -> np.ndarray:
-    """(P,) the best multiple of 100 o^2 + 1, o = tau cos."""
+    """Return the best multiple of 100 o^2 + 1 for each pair, (P,), where o = tau cos."""
     shape = SAMPLER_ALPHA * (tau * cosine_P) ** 2 + 1
     return shape * (shape @ kernel_P) / (shape @ shape)
 
 
 def errors(vectors_RH: np.ndarray, *, num_pairs: int, draws: int, tick: Callable[[], Any]) -> list[dict[str, Any]]:
-    """A record for each method, D and tau: ``mse`` of every draw. ``tick`` is called after each."""
+    """Return a record for each method, D and tau; its ``mse`` lists the mean squared error of every draw.
+
+    ``vectors_RH``: float32 of unit length. ``tick`` is called after each draw.
+    """
     pairs_P2 = pairs_of(len(vectors_RH), num_pairs)
     left, right = (vectors_RH[pairs_P2[:, side]].astype(np.float64) for side in (0, 1))
     cosine_P = np.einsum("ph,ph->p", left, right)
@@ -135,13 +146,13 @@ def errors(vectors_RH: np.ndarray, *, num_pairs: int, draws: int, tick: Callable
 
 
 def methods() -> list[tuple[str, int]]:
-    """Rows of the table, as printed, with the number of features; 0: the square of the dimension."""
+    """Return the table's rows in printed order: method and number of features (0: the square of the dimension)."""
     fourier = [(f"random fourier{kind}", D) for kind in ("", ", orthogonal") for D in FEATURES]
     return [("quadratic, best", 0), ("quadratic, as used", 0), *fourier, ("random maclaurin", FEATURES[0])]
 
 
 def published() -> dict[tuple[str, str], float]:
-    """(method, D as printed) -> mean squared error on USPS."""
+    """Return the printed mean squared errors on USPS, by method and D as printed."""
     from runner.report.tables import PUBLISHED
 
     frame = pd.read_csv(PUBLISHED / "rf_softmax.csv")
@@ -158,7 +169,7 @@ def _printed(D: int) -> str:
 
 
 def as_frame(records: Sequence[dict[str, Any]], dim: int) -> pd.DataFrame:
-    """The table as printed, text only: a row for each method and D, a column for each tau."""
+    """Return the table in its printed layout, as text: a row for each method and D, a column for each tau."""
     printed = published()
     rows = []
     for method, D in methods():
@@ -174,7 +185,7 @@ def as_frame(records: Sequence[dict[str, Any]], dim: int) -> pd.DataFrame:
 
 
 def write_report(path: Path, config: RunConfig, threads: int, *, draws: int) -> str:
-    """Measure and write ``path`` (JSON) and its Markdown; returns the latter."""
+    """Measure, write ``path`` (JSON) and its Markdown beside it, and return the Markdown."""
     from tqdm import tqdm
 
     from runner.bench.measure import BAR

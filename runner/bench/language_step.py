@@ -1,13 +1,13 @@
-"""Whole training steps of a language model, sampler by sampler: what drawing costs inside a real step.
+"""Time whole training steps of a language model, sampler by sampler, to see what drawing costs in a real step.
 
-Each method trains a network of its own (``runner.network.Network``) from the same weights on the same batches. By
-default those are the MIDX paper's language model and its samplers at 20 draws a token; LSH Softmax Table 2 (speed-up of
-the softmax layer, CPU, batch 1) is this measurement at its sizes.
+Each method trains a network of its own (``runner.network.Network``) from the same weights on the same batches. The
+default is the MIDX paper's language model and samplers at 20 draws a token. LSH Softmax Table 2 (speed-up of the
+softmax layer, CPU, batch 1) is the same measurement at that paper's sizes.
 
-A text is a prepared text data set, by its name, or a number of classes whose tokens follow Zipf's law, which needs no
-data.
+A text is either the name of a prepared text data set or a number of classes. Tokens of the latter follow Zipf's law and
+need no data.
 
-Legend: n classes, T tokens of a text.
+Legend: N classes (n in formulas), T tokens of a text.
 """
 
 import gc
@@ -65,20 +65,23 @@ LSH_SOFTMAX_NOTES = (
     "l = sqrt(n), and tables of the number and bits that the settings say (the paper has log2(n) bits). Tokens follow "
     "Zipf's law over as many classes as the text has. The learning rate is one that needs no clipping.",
 )
-_SETTLING = 20  # steps at least, unless they take too long
-_LONGEST = 10.0  # seconds of a repetition
-_FEWEST = 3  # steps of one, however long they take
+_SETTLING = 20  # least number of steps, unless they take too long
+_LONGEST = 10.0  # most seconds of a repetition
+_FEWEST = 3  # least number of steps of a repetition, however long they take
 _ZIPF_TOKENS = 1_000_000  # about as many as PTB has
 
-# LSH Softmax Table 2: numbers of classes and the printed name of the text.
+# LSH Softmax Table 2: number of classes -> printed name of the text.
 LSH_SOFTMAX_TEXTS = {"10000": "ptb", "33278": "wikitext2", "44000": "text8", "793471": "billion_word"}
 LSH_SOFTMAX_OVERRIDES = ["batch_size=1", "windows.length=1", "training.clip=null", "optimizer.lr=0.1"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanguagePlan:
-    """How much is measured, of what. ``draws``: of each token; ``steps``: of a repetition, at most; ``schedule_steps``:
-    training steps that growing intervals between refreshes are counted in; ``overrides``: of every method."""
+    """Say what is measured and how often. Raises ConfigError when a count is below 1.
+
+    ``draws``: draws of each token. ``steps``: most steps of a repetition. ``schedule_steps``: training steps over which
+    refreshes are counted when their intervals grow. ``overrides``: Hydra overrides for every method.
+    """
 
     preset: str
     draws: int
@@ -93,7 +96,7 @@ class LanguagePlan:
 
 
 def notes(plan: LanguagePlan, *, published: bool) -> list[str]:
-    """What a reader of the report has to know; ``published``: of one beside LSH Softmax Table 2."""
+    """Return the notes that the report's reader needs; ``published``: with those on LSH Softmax Table 2."""
     chosen = NOTES + LSH_SOFTMAX_NOTES if published else NOTES
     return [note.format(longest=_LONGEST, schedule_steps=plan.schedule_steps) for note in chosen]
 
@@ -103,7 +106,7 @@ def notes(plan: LanguagePlan, *, published: bool) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """A text to train on and the setting that names it, if it is a prepared one."""
+    """A text to train on; ``chosen`` holds the setting that names it if it is a prepared one."""
 
     name: str
     data: TextDataset
@@ -111,7 +114,10 @@ class Text:
 
 
 def open_text(name: str, plan: LanguagePlan) -> Text:
-    """A prepared text or, of a number, one by Zipf's law. Raises ConfigError, DataNotPrepared."""
+    """Open the prepared text called ``name`` or, if it is a number of classes, draw one by Zipf's law.
+
+    Raises ConfigError, DataNotPrepared.
+    """
     is_number = name.isdecimal()
     chosen = [] if is_number else [f"dataset={name}"]
     config = compose([f"preset={plan.preset}", *chosen, *plan.overrides])
@@ -124,7 +130,7 @@ def open_text(name: str, plan: LanguagePlan) -> Text:
 
 
 def zipf_text(num_classes: int, num_tokens: int = _ZIPF_TOKENS) -> TextDataset:
-    """Independent tokens, class i with probability proportional to 1 / (i + 1)."""
+    """Draw independent tokens, where class i has probability proportional to 1 / (i + 1)."""
     cumulative_N = np.cumsum(1 / np.arange(1, num_classes + 1))
     unit_T = np.random.default_rng(num_classes).random(num_tokens)
     tokens_T = np.searchsorted(cumulative_N, unit_T * cumulative_N[-1]).astype(np.int32)
@@ -136,7 +142,7 @@ def zipf_text(num_classes: int, num_tokens: int = _ZIPF_TOKENS) -> TextDataset:
 
 
 def configuration(method: str, text: Text, plan: LanguagePlan) -> RunConfig:
-    """The method's configuration on the text; ConfigError (one line) when it does not compose."""
+    """Return the method's configuration on the text. Raises ConfigError (one line) when it does not compose."""
     nearest_and_tail = min(text.data.num_classes, sum(usual_sizes(text.data.num_classes)))
     settings = [
         setting.format(draws=plan.draws, nearest_and_tail=nearest_and_tail) for setting in LANGUAGE_METHODS[method]
@@ -145,7 +151,7 @@ def configuration(method: str, text: Text, plan: LanguagePlan) -> RunConfig:
 
 
 def batches_of(task: LanguageModelling, count: int) -> list[TextBatch]:
-    """The first ``count`` training batches, epoch after epoch."""
+    """Return the first ``count`` training batches, epoch after epoch."""
     config = task.config
     sampler = config.batch_sampler.build(examples=task.examples, batch_size=config.batch_size, seed=config.seed)
     return [task.batch(sampler.draw(step)) for step in range(1, count + 1)]
@@ -155,14 +161,17 @@ def batches_of(task: LanguageModelling, count: int) -> list[TextBatch]:
 
 
 def refresh_schedule(sampler: Any, training: TrainingFacts) -> tuple[int, float] | None:
-    """Steps of the first interval and by what each next one is longer; None for samplers without tables to refresh."""
+    """Return the steps of the first interval and the factor by which each next one grows.
+
+    None for samplers without tables to refresh.
+    """
     if not hasattr(sampler, "refresh_every_steps"):
         return None
     return sampler.refresh_every_steps or max(1, training.steps_per_epoch), getattr(sampler, "refresh_growth", 1.0)
 
 
 def refreshed_within(sampler: Any, training: TrainingFacts, steps: int) -> Any:
-    """The sampler's configuration, with a refresh in any ``steps`` steps at least."""
+    """Return the sampler's configuration, changed so that any ``steps`` steps hold at least one refresh."""
     schedule = refresh_schedule(sampler, training)
     if schedule is None:
         return sampler
@@ -171,7 +180,7 @@ def refreshed_within(sampler: Any, training: TrainingFacts, steps: int) -> Any:
 
 
 def refreshes_a_step(schedule: tuple[int, float] | None, schedule_steps: int) -> float:
-    """How many refreshes there are for each step of training."""
+    """Return the mean number of refreshes per training step."""
     if schedule is None:
         return 0.0
     period, growth = schedule
@@ -179,19 +188,19 @@ def refreshes_a_step(schedule: tuple[int, float] | None, schedule_steps: int) ->
 
 
 def updates_together(config: RunConfig) -> bool:
-    """Whether all weights take their step at once, encoder included, as ``Network.train_step`` has it."""
+    """Return True if ``Network.train_step`` updates all weights at once, the encoder's included."""
     return config.model.tied or config.training.clip is not None
 
 
 def table_bytes(config: RunConfig, num_classes: int) -> float:
-    """Rows of classes and of words with what the optimizer keeps of them."""
+    """Return the bytes of the class and word vectors with what the optimizer keeps for them."""
     copies = 3 if isinstance(config.optimizer, AdamConfig) else 1
     columns = config.model.dim + (0 if config.model.tied else config.model.embedding)
     return 4.0 * copies * num_classes * columns
 
 
 def network_bytes(config: RunConfig, num_classes: int) -> float:
-    """About how much a network in training takes: its tables, gradients that are kept of every class, the sampler."""
+    """Estimate the bytes of a network in training: its tables, gradients kept for every class, and the sampler."""
     keeps_gradients = updates_together(config) or not isinstance(config.optimizer, AdamConfig)
     kept = 4.0 * num_classes * config.model.dim if config.sampler.name == "full" and keeps_gradients else 0.0
     return (
@@ -202,7 +211,7 @@ def network_bytes(config: RunConfig, num_classes: int) -> float:
 
 
 def building_bytes(config: RunConfig, num_classes: int) -> float:
-    """What drawing first weights takes beside the network."""
+    """Return the bytes that drawing the first weights takes besides the network."""
     return 4.0 * num_classes * max(config.model.dim, config.model.embedding)
 
 
@@ -211,27 +220,30 @@ def building_bytes(config: RunConfig, num_classes: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Repetition:
-    """Seconds of a repetition's steps, in all and by stage, and of each refresh that was due in it."""
+    """Hold a repetition's seconds: of its steps in total and by stage (``clock``), of each refresh (``due``)."""
 
     steps: int
     clock: StageClock
     due: list[float]
 
     def stages_ms(self, refreshes_a_step: float, usual_refresh: float) -> dict[str, float]:
-        """Milliseconds a step by stage. ``usual_refresh``: seconds of one, where none was due here."""
+        """Return the milliseconds per step of each stage, with refreshes at their scheduled rate.
+
+        ``usual_refresh``: seconds of one refresh, used where none was due in this repetition.
+        """
         seconds = {stage: total / self.steps for stage, total in self.clock.seconds.items()}
         notes = seconds["refresh"] - sum(self.due) / self.steps
         one = statistics.median(self.due) if self.due else usual_refresh
         return {stage: 1000 * each for stage, each in (seconds | {"refresh": notes + one * refreshes_a_step}).items()}
 
     def step_ms(self, refreshes_a_step: float, usual_refresh: float) -> float:
-        """Milliseconds of a whole step, with its share of refreshes instead of those that were due."""
+        """Return the milliseconds of a whole step, with refreshes at their scheduled rate, not those that were due."""
         without = 1000 * (self.clock.total - self.clock.seconds["refresh"]) / self.steps
         return without + self.stages_ms(refreshes_a_step, usual_refresh)["refresh"]
 
 
 class _Entrant:
-    """A method's network in training, and what was observed; one list item a repetition."""
+    """A method's network in training and its timings; ``repetitions`` has an item for each repetition."""
 
     def __init__(self, name: str, config: RunConfig, task: LanguageModelling, plan: LanguagePlan) -> None:
         self.name, self.config = name, config
@@ -241,13 +253,13 @@ class _Entrant:
         often = replace(config, sampler=refreshed_within(config.sampler, task.training, plan.steps))
         head = (torch_full_head if name == "torch_full" else ClassesHead.of)(often, task.training)
         self.network = Network.of(often, head, num_features=task.num_features)
-        self.steps = plan.steps  # of a repetition
+        self.steps = plan.steps  # steps of a repetition
         self.step = 0
-        self.candidates = 0.0  # of the latest step
+        self.candidates = 0.0  # the latest step's candidates per row
         self.repetitions: list[Repetition] = []
 
     def settle(self, batches: Sequence[TextBatch]) -> None:
-        """Steps off the clock, until memory is touched and everything compiled; says how many a repetition can have."""
+        """Take untimed steps until memory is touched and all code compiled, then set the steps of a repetition."""
         begin, latest = time.perf_counter(), []
         for batch in batches:
             before = time.perf_counter()
@@ -282,7 +294,7 @@ class _Entrant:
         return self.network.head.sampler.statistics.get("refreshes", 0)
 
     def summary(self) -> dict[str, Any]:
-        """The method's row of the report. Milliseconds are of a step unless the key says otherwise."""
+        """Return the method's row of the report. Milliseconds are per step unless the key says otherwise."""
         due = [seconds for repetition in self.repetitions for seconds in repetition.due]
         share = (self.refreshes_a_step, statistics.median(due) if due else 0.0)
         stages = [repetition.stages_ms(*share) for repetition in self.repetitions]
@@ -307,7 +319,10 @@ class _Entrant:
 
 
 def one_text(text: Text, methods: Sequence[str], plan: LanguagePlan, printed: str | None = None) -> dict[str, Any]:
-    """The report's part for one text. ``printed``: name of the text in LSH Softmax Table 2, to stand beside that."""
+    """Measure all methods on one text and return its part of the report.
+
+    ``printed``: the text's name in LSH Softmax Table 2, whose speed-ups are then reported too.
+    """
     every = {name: configuration(name, text, plan) for name in methods}
     some = next(iter(every.values()))
     skipped = {name: status for name, config in every.items() if (status := out_of_reach(config))}
@@ -326,7 +341,7 @@ def one_text(text: Text, methods: Sequence[str], plan: LanguagePlan, printed: st
                 rows |= {name: {"method": name, "status": status} for name in group}
                 continue
             rows |= _measure({name: configs[name] for name in group}, task, plan, title_of(shown))
-            gc.collect()  # networks refer to themselves, and the next one needs their memory
+            gc.collect()  # networks are in reference cycles, and the next one needs their memory
         return rows
 
     shown = {
@@ -354,7 +369,7 @@ def one_text(text: Text, methods: Sequence[str], plan: LanguagePlan, printed: st
 def _measure(
     configs: dict[str, RunConfig], task: LanguageModelling, plan: LanguagePlan, label: str
 ) -> dict[str, dict[str, Any]]:
-    """Method -> its row, of methods whose networks are in memory together."""
+    """Measure methods whose networks are in memory together; return each method's row of the report."""
     settling = max(_SETTLING, plan.steps)
     batches = batches_of(task, settling + plan.repetitions * plan.steps)
     entrants: dict[str, _Entrant] = {}
@@ -375,7 +390,7 @@ def _measure(
 
 
 def published_speedups(text: str) -> dict[str, float]:
-    """Method -> printed speed-up of the softmax layer, LSH Softmax Table 2."""
+    """Return each method's printed speed-up of the softmax layer, from LSH Softmax Table 2."""
     import pandas as pd
 
     from runner.report.tables import PUBLISHED
@@ -398,9 +413,9 @@ STAGE_COLOURS = {
 
 
 def draw_figure(report: dict[str, Any], stem: Path) -> Path | None:
-    """Milliseconds of a step by stage, a bar for each method and a part for each text, as STEM.png and STEM.svg.
+    """Draw the milliseconds of a step by stage, with a bar per method and a panel per text.
 
-    None where no method was measured.
+    Saves STEM.png and STEM.svg. Returns None where no method was measured.
     """
     import matplotlib
 

@@ -1,4 +1,4 @@
-"""The machine's own limits and state, measured in the run that is compared with them."""
+"""Measure the machine's limits and state, in the same run whose timings are compared with them."""
 
 import contextlib
 import ctypes
@@ -18,9 +18,9 @@ from runner.machine.memory import available_bytes
 
 _CACHE_SIZE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 _CLEAR_PEAK = Path("/proc/self/clear_refs")
-_SMALLEST_ARRAY = 2**26  # bytes, where the cache's size is not to be had
+_SMALLEST_ARRAY = 2**26  # bytes, where the system does not tell the cache's size
 _BEST_OF = 5
-_SQUARE = 1536  # side of the matrices whose product is timed
+_SQUARE = 1536  # rows and columns of the matrices whose product is timed
 
 
 @njit(cache=True, parallel=True)
@@ -30,7 +30,7 @@ def _triad(a, b, c, scale):
 
 
 def _last_level_cache() -> int:
-    """Bytes of the last-level cache; 0 where the system does not say."""
+    """Return the bytes of the last-level cache, or 0 where the system does not say."""
     try:
         found = re.fullmatch(r"(\d+)([KM])", _CACHE_SIZE.read_text().strip())
     except OSError:
@@ -39,10 +39,10 @@ def _last_level_cache() -> int:
 
 
 def stream_bandwidth() -> float:
-    """Bytes a second of a[i] = b[i] + s c[i] with the threads now set: 12 counted an element, best of several.
+    """Measure the bytes per second of a[i] = b[i] + s c[i] with the threads now set: the best of several passes.
 
-    Each array is four last-level caches long. The line of ``a`` that the processor reads before it writes is not
-    counted, as is customary, so kernels that only read can exceed this.
+    Each element counts 12 bytes, and each array is four last-level caches long. The processor also reads each line of
+    ``a`` before it writes it. By custom this read is not counted, so kernels that only read can exceed this figure.
     """
     length = max(_SMALLEST_ARRAY, 4 * _last_level_cache()) // 4
     a, b, c = (np.full(length, value, dtype=np.float32) for value in (0, 1, 2))
@@ -62,9 +62,10 @@ def _visit_rows(a, b, c, rows):
 
 
 def row_bandwidth() -> float:
-    """Bytes a second when a random half of the rows of three matrices of 128 columns is read and written, in order.
+    """Measure the bytes per second of reading and writing a random half of the rows of three matrices, in order.
 
-    What an update of scattered rows could reach at best: less than a stream, which prefetchers follow.
+    The matrices have 128 columns. This is the best that an update of scattered rows could reach. It is less than the
+    bandwidth of a stream, which prefetchers follow.
     """
     columns = 128
     length = max(_SMALLEST_ARRAY, 4 * _last_level_cache()) // (4 * columns)
@@ -76,7 +77,7 @@ def row_bandwidth() -> float:
 
 
 def product_rate() -> float:
-    """Floating-point operations a second of a square float32 matrix product in torch, best of several."""
+    """Measure the floating-point operations per second of torch's square float32 matrix product, best of several."""
     import torch
 
     left, right = torch.rand(_SQUARE, _SQUARE), torch.rand(_SQUARE, _SQUARE)
@@ -92,9 +93,9 @@ def _seconds(call, *arguments):
 
 
 def growth_bytes(work: Callable[[], Any]) -> float | None:
-    """By how much the resident set grows at most while ``work`` runs; None where the peak can not be reset."""
+    """Run ``work`` and return the peak growth of the resident set in bytes; None where the peak cannot be reset."""
     with contextlib.suppress(OSError, AttributeError):
-        # Freed memory that the allocator keeps would hide what the work takes from it.
+        # Freed memory that the allocator keeps would hide what ``work`` takes, so it goes back to the system first.
         ctypes.CDLL(None).malloc_trim(0)
     memory.reset_peak()
     before = memory.peak_mb()
@@ -103,9 +104,10 @@ def growth_bytes(work: Callable[[], Any]) -> float | None:
 
 
 def shortage(needed_bytes: float, promised_bytes: float = 0.0) -> str | None:
-    """``skipped: needs 8.1 GB, 3.0 GB free`` when so much, a twentieth and half a gigabyte are not there.
+    """Return a status such as ``skipped: needs 8.1 GB, 3.0 GB free`` when memory is short, else None.
 
-    ``promised_bytes`` are not yet taken but others will take them.
+    Free memory must hold ``needed_bytes``, a twentieth more and half a gigabyte. ``promised_bytes`` are still free, but
+    others will take them.
     """
     free = available_bytes() - promised_bytes
     if needed_bytes * 1.05 + 5e8 <= free:
@@ -115,7 +117,7 @@ def shortage(needed_bytes: float, promised_bytes: float = 0.0) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Best rates of this machine with the threads in use."""
+    """Hold the best rates of this machine with the threads in use."""
 
     bytes_per_second: float
     row_bytes_per_second: float
@@ -123,6 +125,7 @@ class Limits:
 
     @classmethod
     def measure(cls) -> "Limits":
+        """Measure all three rates, one after the other."""
         return cls(
             bytes_per_second=stream_bandwidth(),
             row_bytes_per_second=row_bandwidth(),
@@ -131,7 +134,10 @@ class Limits:
 
 
 class Company:
-    """How many cores other processes kept busy since this was made: a timing beside them is no timing."""
+    """Count the cores that other processes kept busy since this object was made.
+
+    A timing taken while others use the cores is not valid.
+    """
 
     def __init__(self) -> None:
         self._begin = self._now()
@@ -143,12 +149,12 @@ class Company:
         except OSError:
             return None
         ticks = [int(field) for field in fields]
-        # user, nice, system, (idle, iowait,) irq, softirq, steal: what a virtual machine's host takes counts too.
+        # user, nice, system, (idle, iowait,) irq, softirq, steal. Time that a virtual machine's host takes counts too.
         busy = sum(ticks[:3]) + sum(ticks[5:8])
         return time.perf_counter(), busy / os.sysconf("SC_CLK_TCK"), time.process_time()
 
     def cores(self) -> float | None:
-        """Mean number of cores busy with others (0 or more); None where the system does not say."""
+        """Return the mean number of cores busy with other processes (0 or more); None where the system does not say."""
         end = self._now()
         if self._begin is None or end is None:
             return None

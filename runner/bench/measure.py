@@ -1,4 +1,4 @@
-"""Interleaved repetitions of contenders' steps and refreshes, and what they say per method."""
+"""Time the contenders' steps and refreshes in interleaved repetitions, and summarise them for each method."""
 
 import sys
 import time
@@ -22,7 +22,11 @@ _WHOLE_MATRIX_SHARE = 10  # methods that read every class take a tenth of the st
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How much is measured. ``steps`` per repetition; ``schedule_steps``: training steps a refresh is spread over."""
+    """Say how much is measured. Raises ConfigError when a count is below 1.
+
+    ``batch``: rows of a batch. ``steps``: steps per repetition. ``schedule_steps``: training steps over which refreshes
+    are counted and spread.
+    """
 
     batch: int
     repetitions: int
@@ -34,23 +38,24 @@ class Plan:
             require(value >= 1, f"--{key.replace('_', '-')} must be at least 1")
 
     def steps_of(self, contender: Contender) -> int:
+        """Return the steps that the contender takes per repetition, at least 1."""
         return max(1, self.steps // _WHOLE_MATRIX_SHARE) if contender.whole_matrix else self.steps
 
 
 @dataclass
 class Entrant:
-    """A contender with the workload it trains on and what was observed; one list item a repetition."""
+    """A contender, the workload it trains on, and its timings; lists have one item per repetition unless noted."""
 
     contender: Contender
     workload: Workload
     stages: list[dict[str, float]] = field(default_factory=list)  # seconds of all steps of the repetition
     refresh_seconds: list[float] = field(default_factory=list)
-    candidates: list[float] = field(default_factory=list)  # one item a step
+    candidates: list[float] = field(default_factory=list)  # one item per step
     distinct_rows: list[float] = field(default_factory=list)
     step_growth_bytes: float | None = None
 
     def warm_up(self, plan: Plan) -> float:
-        """Compile and touch everything off the clock, measure a step's memory; returns the seconds of that step."""
+        """Compile everything and touch all memory untimed, then measure a step's memory; return that step's seconds."""
         first, second = self.workload.queries(2, plan.batch, seed=0)
         if self.contender.refreshes:
             self.contender.refresh(self.workload.step)
@@ -62,11 +67,11 @@ class Entrant:
         return time.perf_counter() - begin
 
     def repetition(self, plan: Plan, number: int) -> None:
-        """Time the repetition's steps, then one refresh on a clock of its own."""
+        """Time the steps of repetition ``number``, then one refresh separately."""
         contender, workload = self.contender, self.workload
         queries = workload.queries(plan.steps_of(contender), plan.batch, seed=number)
         if contender.refreshes:
-            contender.refresh(workload.step)  # so that the interval measured below is this repetition's steps alone
+            contender.refresh(workload.step)  # the refresh timed below then follows this repetition's steps only
         workload.skip_step()
         clock = StageClock()
         for query in queries:
@@ -76,7 +81,8 @@ class Entrant:
         self.distinct_rows.append(workload.distinct_rows(queries[-1], drawn.ids_N))
         self.stages.append({stage: clock.seconds[stage] for stage in STAGES})
         if schedule := contender.refreshes:
-            # The rest of the schedule's first interval: drawn but not trained, so that a refresh has as much to do.
+            # Draw for the rest of the schedule's first interval without training, so that the refresh has a full
+            # interval's classes to hash.
             rest = max(0, schedule.refresh_every_steps - len(queries))
             for query in workload.queries(rest, plan.batch, seed=1000 + number):
                 workload.step += 1
@@ -86,7 +92,7 @@ class Entrant:
             self.refresh_seconds.append(time.perf_counter() - begin)
 
     def summary(self, plan: Plan, limits: Limits) -> dict[str, Any]:
-        """The method's row of the report. Seconds per 1,000 training rows unless the key says otherwise."""
+        """Return the method's row of the report. Seconds are per 1,000 training rows unless the key says otherwise."""
         contender, workload = self.contender, self.workload
         rows = plan.steps_of(contender) * plan.batch
         step = Spread.of([sum(seconds.values()) / rows * 1000 for seconds in self.stages])
@@ -157,7 +163,7 @@ class Entrant:
 
 
 def measure(entrants: Sequence[Entrant], plan: Plan, label: str) -> None:
-    """Warm every entrant up, then repetition by repetition let each take its steps in turn."""
+    """Warm up every entrant; then, in each repetition, let the entrants take their steps in turn."""
     expected = 0.0
     for entrant in entrants:
         say(f"{label}: warming up {entrant.contender.name}")
@@ -172,5 +178,5 @@ def measure(entrants: Sequence[Entrant], plan: Plan, label: str) -> None:
 
 
 def say(line: str) -> None:
-    """Progress, on standard error."""
+    """Print a line of progress on standard error."""
     print(line, file=sys.stderr, flush=True)

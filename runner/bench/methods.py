@@ -1,9 +1,9 @@
-"""The methods that are compared, by name. Nothing heavy is imported here: the command line lists them."""
+"""Name the methods that are compared. This module imports nothing heavy, as the command line lists the names."""
 
 # 3,351 shared negatives are half a percent of Amazon-670K's classes, a size published comparisons use.
 NUM_SAMPLES = 3351
 
-# Each row's best few, and every row gets them all.
+# The best few classes of each row; every row of the batch is scored against all of them.
 _SHARED = ["sampler.shared=true", "sampler.max_retrieved=4"]
 
 # Name -> Hydra overrides. A new method of the runner is one line here.
@@ -22,12 +22,12 @@ METHODS: dict[str, list[str]] = {
     "lsh_label_shared": ["sampler=lsh_label", *_SHARED],
     "lsh_embedding_shared": ["sampler=lsh_embedding", *_SHARED],
 }
-LIBRARY_METHODS = ("torch_full", "torch_sampled", "tensorflow_full")  # what users of these could have instead
+LIBRARY_METHODS = ("torch_full", "torch_sampled", "tensorflow_full")  # what users of these libraries could have instead
 ALL_METHODS = (*METHODS, *LIBRARY_METHODS)
-# The fastest of these is what all others are compared with.
+# All methods are compared with the fastest of these.
 FULL_METHODS = ("full", "full_stored", "full_bf16", "full_bf16_stored", "torch_full", "tensorflow_full")
 
-# Name -> Hydra overrides, for how long drawing takes. {draws}: draws of each row.
+# Name -> Hydra overrides, for the time that drawing takes. {draws}: draws of each row.
 _EACH = ["sampler.num_samples={draws}"]
 _EACH_ROW = [*_EACH, "sampler.shared=false", "sampler.unique=false"]
 SAMPLERS: dict[str, list[str]] = {
@@ -46,11 +46,11 @@ SAMPLERS: dict[str, list[str]] = {
     "midx_rq": ["sampler=midx_rq", "sampler.codewords=64", *_EACH],
     "exact": ["sampler=exact", *_EACH],
 }
-# By default the MIDX paper's figure; the names of RF-softmax Table 2 are rff_D50 ... rff_D1000, exact and sphere.
+# The default is the MIDX paper's figure. RF-softmax Table 2 has rff_D50 ... rff_D1000, exact and sphere.
 DEFAULT_SAMPLERS = tuple(name for name in SAMPLERS if not name.startswith("rff_D"))
 
-# Name -> Hydra overrides, for whole steps of a language model. {draws}: of each token; {nearest_and_tail}: as many
-# candidates as lsh_topk has.
+# Name -> Hydra overrides, for whole steps of a language model. {draws}: draws of each token; {nearest_and_tail}:
+# lsh_topk's number of candidates.
 _CORRECTED = ["loss.correct_target=true"]
 _EACH_TOKEN = [*_EACH, *_CORRECTED]
 LANGUAGE_METHODS: dict[str, list[str]] = {
@@ -64,13 +64,13 @@ LANGUAGE_METHODS: dict[str, list[str]] = {
     "rff": ["sampler=rff", "sampler.D=32", "sampler.nu=4", "sampler.refresh_every_steps=10", *_EACH_TOKEN],
     "midx_pq": ["sampler=midx_pq", "sampler.codewords=32", *_EACH_TOKEN],
     "midx_rq": ["sampler=midx_rq", "sampler.codewords=32", *_EACH_TOKEN],
-    "exact": ["sampler=exact", *_EACH],  # outside of the targets, whose count is 0
+    "exact": ["sampler=exact", *_EACH],  # draws avoid a row's targets, whose expected count is 0
     "ns": ["sampler=uniform", "sampler.num_samples={nearest_and_tail}", "sampler.shared=false", "sampler.unique=false"],
     "lsh_topk": ["sampler=lsh_topk", "sampler.refresh_every_steps=1", "sampler.refresh_growth=1.0"],
     "lsh_topk_lazy": ["sampler=lsh_topk"],
     "torch_full": ["sampler=full"],
 }
-# By default those of the MIDX paper's language models; the others are LSH Softmax Table 2's.
+# The default is the methods of the MIDX paper's language models; the others belong to LSH Softmax Table 2.
 LSH_SOFTMAX_METHODS = ("full", "torch_full", "ns", "lsh_topk", "lsh_topk_lazy")
 DEFAULT_LANGUAGE_METHODS = tuple(
     name for name in LANGUAGE_METHODS if name in FULL_METHODS or name not in LSH_SOFTMAX_METHODS

@@ -1,4 +1,4 @@
-"""The step of every method, side by side on one class matrix, at one or several numbers of classes."""
+"""Time every method's step, side by side on one class matrix, at one or several numbers of classes."""
 
 import gc
 import os
@@ -42,7 +42,10 @@ NOTES = (
 
 
 def limits_before_and_after(work: Callable[[], Any]) -> tuple[Any, Limits, dict[str, Any]]:
-    """Run ``work`` between two readings of the machine; the better of both is the limit, both are recorded."""
+    """Run ``work`` between two measurements of the machine.
+
+    Returns the result of ``work``, the better of the two as limits, and a record of both for the report.
+    """
     load, company = os.getloadavg()[0], Company()
     first = Limits.measure()
     result = work()
@@ -67,7 +70,7 @@ def limits_before_and_after(work: Callable[[], Any]) -> tuple[Any, Limits, dict[
 
 
 def one_size(num_classes: int, methods: Sequence[str], plan: Plan, overrides: list[str]) -> dict[str, Any]:
-    """The report's part for one number of classes."""
+    """Measure all methods at one number of classes and return its part of the report."""
     configs = {name: configuration(name, overrides) for name in methods if name in METHODS}
     any_config = next(iter(configs.values())) if configs else configuration("full", overrides)
     dim = any_config.model.hidden
@@ -79,7 +82,7 @@ def one_size(num_classes: int, methods: Sequence[str], plan: Plan, overrides: li
         say(f"{num_classes:,} classes: building")
         workload = Workload(any_config.optimizer, num_classes=num_classes, dim=dim)
         entrants, skipped = [], {}
-        promised = 0.0  # libraries allocate their moments and gradients in the first step only
+        promised = 0.0  # bytes to come: libraries allocate moments and gradients only in the first step
         for name in methods:
             if name in LIBRARY_METHODS:
                 needed = bytes_needed(name, num_classes, dim, plan.batch)
@@ -112,7 +115,7 @@ def add_times_full(
     name: str = "times_full",
     time_of: Callable[[dict[str, Any]], float] = lambda row: row["s_per_1k_rows"],
 ) -> None:
-    """Give each measured row its speed relative to the fastest full softmax; nothing where none was measured."""
+    """Set each measured row's ``name`` to its speed relative to the fastest full softmax; None if none was measured."""
     measured = [row for row in results if row["status"] == "measured"]
     full = [time_of(row) for row in measured if row["method"] in FULL_METHODS]
     for row in measured:
@@ -120,7 +123,10 @@ def add_times_full(
 
 
 def flatness(sizes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each method's step without refresh at every number of classes, its ratio to the smallest, its growth with n."""
+    """Compare each method's step without refresh across the numbers of classes n.
+
+    A record holds the seconds per 1,000 rows, their ratios to the smallest n, and the exponent of n.
+    """
     ordered = sorted(sizes, key=lambda size: size["classes"])
     names = list(dict.fromkeys(row["method"] for size in ordered for row in size["results"]))
     found = []
@@ -140,7 +146,7 @@ def flatness(sizes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _step_of(results: list[dict[str, Any]], method: str) -> float | None:
-    """Median seconds of the method's step per 1,000 rows, None when it was not measured."""
+    """Return the median seconds of the method's step per 1,000 rows, or None if it was not measured."""
     for row in results:
         if row["method"] == method and row["status"] == "measured":
             return float(row["step_s_per_1k_rows"]["median"])
@@ -148,7 +154,10 @@ def _step_of(results: list[dict[str, Any]], method: str) -> float | None:
 
 
 def exponent(classes: Sequence[int], steps: Sequence[float | None]) -> float | None:
-    """Slope of log seconds against log classes: 0 is flat in n, 1 is proportional to n; None with one size."""
+    """Return the slope of log seconds against log n, where n is the number of classes.
+
+    0 means flat in n, 1 proportional to n. None when fewer than two sizes were measured.
+    """
     pairs = [(np.log(n), np.log(step)) for n, step in zip(classes, steps, strict=True) if step]
     if len(pairs) < 2:
         return None

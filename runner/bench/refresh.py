@@ -1,4 +1,7 @@
-"""Rebuilding hash tables: of all classes, and of the share of them that training touched."""
+"""Time refreshes of hash tables: of all classes, and of the share of classes that training touched.
+
+Legend: U distinct class rows.
+"""
 
 import time
 from dataclasses import asdict
@@ -16,8 +19,8 @@ from runner.bench.workload import Workload, matrix_bytes
 FAMILIES = {"simhash": ["sampler.K=9", "sampler.L=50"], "dwta": ["sampler.K=4", "sampler.L=50"]}
 SHARES = (0.01, 0.1, 0.5)
 
-# Settings under which only touched classes move, so that the share alone says how many are hashed: under catch_up those
-# touched earlier keep moving until their momentum is spent.
+# Under these settings only touched classes move, so the share alone determines how many are hashed. Under catch_up,
+# classes touched earlier keep moving until their momentum is spent.
 INCREMENTAL = ["optimizer.rows=touched"]
 
 NOTES = (
@@ -29,7 +32,7 @@ NOTES = (
 
 
 def one_size(num_classes: int, repetitions: int, overrides: list[str]) -> dict[str, Any]:
-    """The report's part for one number of classes."""
+    """Measure both hash families at one number of classes and return its part of the report."""
     dim = configuration("lsh_embedding", overrides).model.hidden
     part: dict[str, Any] = {"classes": num_classes, "dim": dim, "matrix_mb": matrix_bytes(num_classes, dim) / 2**20}
 
@@ -70,7 +73,7 @@ def _rows(
             before = method.sampler.statistics["rehashed_rows"]
             begin = time.perf_counter()
             method.refresh(workload.step)
-            if repetition > 0:  # the first compiles and touches memory
+            if repetition > 0:  # the first repetition compiles and touches memory
                 seconds[share].append(time.perf_counter() - begin)
             rehashed[share] = method.sampler.statistics["rehashed_rows"] - before
     return [

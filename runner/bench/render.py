@@ -1,4 +1,4 @@
-"""Reports as Markdown."""
+"""Render the bench's reports as Markdown."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ _WHY_TOGETHER = "words are tied to classes or gradients are clipped, so that all
 
 
 def render(report: dict[str, Any]) -> str:
-    """The whole report: how it was made, a section for each number of classes, notes."""
+    """Return the whole report: how it was made, a section for each number of classes or text, and notes."""
     made = report["provenance"]
     shown = ("preset", "batch", "draws", "repetitions", "steps")
     settings = [f"{key} {report[key]}" for key in shown if key in report]
@@ -51,13 +51,13 @@ def render(report: dict[str, Any]) -> str:
 
 
 def _compiled_for(made: dict[str, Any]) -> str:
-    """The instructions that kernels and torch use, which may be fewer than the processor has."""
+    """Name the instruction sets that kernels and torch use, which may be fewer than the processor has."""
     names = made.get("compiled_for")  # reports of earlier versions have none
     return f"; kernels for {names['kernels']}; torch with {names['torch']}" if names else ""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a Markdown table whose first column is text and whose others are numbers."""
+    """Return the lines of a Markdown table whose first column is text and whose other columns are numbers."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return [f"| {' | '.join(line)} |" for line in lines]
 
@@ -82,7 +82,7 @@ def _head(size: dict[str, Any]) -> list[str]:
 
 
 def title_of(size: dict[str, Any]) -> str:
-    """``10,000 classes``, after the text's name where there is one."""
+    """Return a title such as ``10,000 classes``, preceded by the text's name where there is one."""
     name = size.get("text", "")
     return f"{size['classes']:,} classes" if not name or name.isdecimal() else f"{name}, {size['classes']:,} classes"
 
@@ -141,7 +141,7 @@ def _output_layer(size: dict[str, Any]) -> list[str]:
 
 
 def _stages(size: dict[str, Any]) -> list[str]:
-    """Stage split, closeness to the machine's limits, memory."""
+    """Return the table of seconds by stage, closeness to the machine's limits, and memory."""
     head = [
         "method", *STAGES, "score: memory %", "score: products %", "update: memory %", "update: products %",
         "tables MiB", "tables / matrix %", "step's peak MiB", "peak / matrix %",
@@ -239,7 +239,7 @@ def _sampling(size: dict[str, Any]) -> list[str]:
 
 
 def _settings(size: dict[str, Any]) -> str:
-    """Each measured method's own settings, in a line."""
+    """Return one line with each measured method's own settings."""
     settings = {
         row["method"]: ", ".join(f"{key}={value}" for key, value in row["settings"].items() if key != "name")
         for row in size["results"]
@@ -285,7 +285,7 @@ def _language_step(size: dict[str, Any]) -> list[str]:
 
 
 def _language_stages(size: dict[str, Any]) -> list[str]:
-    """Milliseconds of a step by stage, and how often a refresh of what length is due."""
+    """Return the table of milliseconds per step by stage, with the length of a refresh and the steps between two."""
     head = ["method", *(f"{stage} ms" for stage in TRAINING_STAGES), "one refresh ms", "steps a refresh"]
     rows = []
     for row in size["results"]:
@@ -304,7 +304,10 @@ def _language_stages(size: dict[str, Any]) -> list[str]:
 
 
 def _flat(sizes: Sequence[dict[str, Any]]) -> list[str]:
-    """The step without refresh at each n, its ratio to the smallest n, and the exponent e of n^e that fits best."""
+    """Return the table of growth with n, the number of classes.
+
+    It has the step without refresh at each n, its ratio to the smallest n, and the exponent e of the best-fitting n^e.
+    """
     found = flatness(sizes)
     classes = found[0]["classes"] if found else []
     head = [

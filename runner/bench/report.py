@@ -1,4 +1,4 @@
-"""Reports on disk: results/bench/<name>.json and its Markdown, replaced only by whole ones."""
+"""Write reports to disk: results/bench/<name>.json and its Markdown, each replaced atomically."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ Size = TypeVar("Size")
 
 
 def origin_of(config: RunConfig, threads: int) -> dict[str, Any]:
-    """Where a report's numbers come from: a run's provenance without what only a run has."""
+    """Return where a report's numbers come from: a run's provenance without the fields that only runs have."""
     import torch
 
     origin = provenance(config, threads, data_checksum="")
@@ -33,10 +33,10 @@ def write_report(
     threads: int,
     size_key: str = "classes",
 ) -> str:
-    """Measure every size and write the report after each, so that a long run's first ones are kept.
+    """Measure every size and return the Markdown. Write the report after each size, so that an aborted run keeps some.
 
-    ``head``: the report's name, settings and notes. ``size_key``: what the report calls its sizes, where they are not
-    numbers of classes. Returns the Markdown.
+    ``head``: the report's name, settings and notes. ``size_key``: the report's key for its sizes, where they are not
+    numbers of classes.
     """
     origin = origin_of(config, threads)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""One method under each row policy of the optimizer, side by side; each policy has a class matrix of its own."""
+"""Time one method under each row policy of the optimizer, side by side, each on a class matrix of its own."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ NOTES = (
 
 
 def one_size(num_classes: int, method: str, plan: Plan, overrides: list[str]) -> dict[str, Any]:
-    """The report's part for one number of classes."""
+    """Measure ``method`` under every policy at one number of classes and return its part of the report."""
     configs = {policy: configuration(method, [*overrides, f"optimizer.rows={policy}"]) for policy in POLICIES}
     dim = configs[BASELINE].model.hidden
     part: dict[str, Any] = {"classes": num_classes, "dim": dim, "matrix_mb": matrix_bytes(num_classes, dim) / 2**20}

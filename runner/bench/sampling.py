@@ -1,7 +1,7 @@
-"""How long drawing takes, sampler by sampler: what a batch costs, and what it takes to build what is drawn from.
+"""Time drawing, sampler by sampler: a batch's draws and loss, and building the sampler.
 
 RF-softmax Table 2 (10 rows, 10 draws, the sampled loss of a normalised layer) and the sampling-time figure of the MIDX
-paper (256 rows, 100 draws) are this measurement at their sizes.
+paper (256 rows, 100 draws) are the same measurement at those sizes.
 """
 
 import time
@@ -44,7 +44,7 @@ RF_SOFTMAX_NOTES = (
 )
 _WARM_UP_CLASSES = 2000
 
-# RF-softmax Table 2: rows, draws, dimensions; its classes; and its methods, whose names in the printed table are these.
+# RF-softmax Table 2: rows, draws and dimensions; numbers of classes; methods and their names in the printed table.
 RF_SOFTMAX_SIZES = (10, 10, 64)
 RF_SOFTMAX_CLASSES = (10_000, 500_000)
 _PRINTED = {"exact": "exp", "sphere": "quadratic"}
@@ -52,14 +52,17 @@ RF_SOFTMAX_METHODS = ("exact", "sphere", "rff_D50", "rff_D200", "rff_D500", "rff
 
 
 def configuration(method: str, *, batch: int, draws: int, dim: int, overrides: list[str]) -> RunConfig:
-    """The method's configuration. Rows not read lag nothing, so that losses can be taken without updates."""
+    """Return the method's configuration. Raises ConfigError when it does not compose.
+
+    Under optimizer.rows=touched rows never lag, so losses can be computed without updates.
+    """
     chosen = [text.format(draws=draws) for text in SAMPLERS[method]]
     sizes = [f"batch_size={batch}", f"model.hidden={dim}"]
     return compose(["optimizer.rows=touched", *sizes, *chosen, *overrides])
 
 
 class _Entrant:
-    """A sampler over the shared class matrix, and what was observed."""
+    """A sampler over the shared class matrix, and its timings."""
 
     def __init__(self, config: RunConfig, workload: Workload) -> None:
         self.config = config
@@ -107,7 +110,10 @@ def one_size(
     overrides: list[str],
     published: bool,
 ) -> dict[str, Any]:
-    """The report's part for one number of classes; ``published``: beside the printed numbers of RF-softmax Table 2."""
+    """Measure all methods at one number of classes and return its part of the report.
+
+    ``published``: add the printed numbers of RF-softmax Table 2.
+    """
     configs = {name: configuration(name, batch=batch, draws=draws, dim=dim, overrides=overrides) for name in methods}
     optimizer = next(iter(configs.values())).optimizer
     part: dict[str, Any] = {"classes": num_classes, "dim": dim, "matrix_mb": matrix_bytes(num_classes, dim) / 2**20}
@@ -154,7 +160,7 @@ def one_size(
 
 
 def _published_ms(num_classes: int) -> dict[str, float]:
-    """Method -> printed milliseconds of RF-softmax Table 2."""
+    """Return each method's printed milliseconds, from RF-softmax Table 2."""
     import pandas as pd
 
     from runner.report.tables import PUBLISHED
@@ -165,13 +171,15 @@ def _published_ms(num_classes: int) -> dict[str, float]:
 
 
 def _draws_as_many(row: dict[str, Any], report: dict[str, Any]) -> bool:
-    """Whether it is the axis's number of draws that the time is of."""
+    """Return True if the method drew as many candidates as the axis of the figure says."""
     return bool(row["candidates"] == report["draws"])
 
 
 def draw_figure(report: dict[str, Any], stem: Path) -> Path:
-    """Milliseconds of a batch's draws against the number of classes, as STEM.png and STEM.svg; samplers with another
-    number of candidates than was asked for are in the table only."""
+    """Draw the milliseconds of a batch's draws against the number of classes, as STEM.png and STEM.svg.
+
+    Samplers whose number of candidates differs from the number asked for are in the table only.
+    """
     import matplotlib
 
     from runner.report.figure_style import STYLE, looks_of, new_figure, save

@@ -1,6 +1,7 @@
-"""What a user of TensorFlow could have without this project: full softmax as one graph, and its fused Adam.
+"""Provide the TensorFlow baseline: full softmax as one graph, with TensorFlow's fused Adam.
 
-TensorFlow is no dependency: where it is not installed, the method is a status.
+A user of TensorFlow could have this without the project. TensorFlow is no dependency: where it is not installed, the
+report says that the method was skipped.
 Legend: B rows of a batch, D hidden size, N classes.
 """
 
@@ -19,12 +20,12 @@ _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8
 
 
 def is_installed() -> bool:
-    """Whether TensorFlow can be imported; it is not, as that takes seconds."""
+    """Return True if TensorFlow is installed. This does not import it, as the import is slow."""
     return importlib.util.find_spec("tensorflow") is not None
 
 
 def _tensorflow() -> Any:
-    """TensorFlow on as many threads as torch has."""
+    """Import TensorFlow and give it as many threads as torch has."""
     import torch
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -39,7 +40,7 @@ def _tensorflow() -> Any:
 
 
 class TensorFlowFull(Contender):
-    """Full softmax with every logit in memory. The whole step is one graph, so all of it is on the update's clock."""
+    """Full softmax with every logit in memory. The whole step is one graph, so all its time counts as update."""
 
     name = "tensorflow_full"
     everything = True
@@ -77,5 +78,5 @@ class TensorFlowFull(Contender):
         with clock.stage("update"):
             powers = (constant(np.float32(beta**step)) for beta in (_BETA_1, _BETA_2))
             loss, grad_hidden_BD = self._step(constant(query.hidden_BD), constant(query.targets_P), *powers)
-            loss.numpy(), grad_hidden_BD.numpy()  # so that the graph has run to its end
+            loss.numpy(), grad_hidden_BD.numpy()  # waits until the graph has run to its end
         return Drawn(per_row=float(self.num_classes), ids_N=None)

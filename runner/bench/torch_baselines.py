@@ -1,8 +1,9 @@
-"""What a user of PyTorch could have without this project: full softmax in blocks, and sampled softmax.
+"""Provide the PyTorch baselines: full softmax in blocks, and sampled softmax.
 
-Both train their own parameters (n, D) with a bias, on one target a row. Their stages: score is the forward pass
-(``linear_cross_entropy`` computes gradients in it), update is the backward pass and the optimizer.
-Legend: B rows of a batch, D hidden size, M distinct negatives.
+A user of PyTorch could have these without the project. Both train their own parameters (N, D) with a bias, on one
+target a row. Their stage "score" is the forward pass, in which ``linear_cross_entropy`` also computes gradients. Their
+stage "update" is the backward pass and the optimizer.
+Legend: B rows of a batch, D hidden size, M distinct negatives, N classes, P targets (one a row).
 """
 
 import math
@@ -18,21 +19,22 @@ from runner.bench.workload import Workload, matrix_bytes
 from runner.contracts import Query
 from runner.machine.clock import StageClock
 
-# Rows of a batch in one block of logits. Of 32 to 1,024 rows, 128 and 256 were fastest (20,000 classes, batch 1,024,
-# two threads); torch's own choice, blocks of a few rows, took six times as long.
+# Rows of a batch in one block of logits: of 32 to 1,024 rows, 128 and 256 were fastest (20,000 classes, batch 1,024,
+# two threads). Torch's own choice, blocks of a few rows, is far slower.
 _BLOCK_ROWS = 256
 _BLOCK_ELEMENTS = 2**28  # at most 1 GiB of logits
 
 
 def block_rows(num_classes: int) -> int:
-    """Batch rows whose logits over all classes are held at once."""
+    """Return the number of batch rows whose logits over all classes are held at once."""
     return max(16, min(_BLOCK_ROWS, _BLOCK_ELEMENTS // num_classes))
 
 
 def bytes_needed(name: str, num_classes: int, dim: int, batch: int) -> float:
-    """Memory of parameters and moments; of full softmaxes also the dense gradient and the logits held at once.
+    """Return the bytes that a library's method takes in memory.
 
-    TensorFlow holds all logits of the batch, and their gradients.
+    These are parameters and moments; full softmax adds the dense gradient and the logits held at once. TensorFlow holds
+    all logits of the batch, and their gradients.
     """
     parameters = matrix_bytes(num_classes, dim)
     if name == "torch_sampled":
@@ -96,7 +98,10 @@ class TorchSampled(_TorchMethod):
         self.generator = torch.Generator().manual_seed(0)
 
     def _draw(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Distinct ids (M,), ascending, and their log expected counts; classes are ordered by frequency."""
+        """Draw distinct ids, (M,) ascending, and return them with their log expected counts, (M,).
+
+        The log-uniform distribution assumes that classes are ordered by frequency.
+        """
         log_range = math.log(self.num_classes + 1)
         uniform = torch.rand(NUM_SAMPLES, generator=self.generator, dtype=torch.float64)
         drawn = (torch.exp(uniform * log_range) - 1).long().clamp_(max=self.num_classes - 1)
@@ -118,7 +123,7 @@ class TorchSampled(_TorchMethod):
             logits_BM = torch.addmm(bias[:num] - log_count_M, hidden_BD, rows[:num].t())
             target_logit_B = (hidden_BD * rows[num:]).sum(1) + bias[num:]
         with clock.stage("loss"):
-            # A target that was also drawn must not stand against itself.
+            # A target that was also drawn must not compete with itself.
             place_B = torch.searchsorted(ids_M, target_B).clamp_(max=num - 1)
             hit_B = torch.nonzero(ids_M[place_B] == target_B)[:, 0]
             logits_BM[hit_B, place_B[hit_B]] = -math.inf

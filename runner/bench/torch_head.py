@@ -1,6 +1,6 @@
-"""The exact softmax by PyTorch: logits of every class stored, three products instead of four.
+"""Compute the exact softmax by PyTorch, which stores every class's logit and needs three products instead of four.
 
-Legend: B rows of a batch, N classes, D hidden size.
+Legend: B rows of a batch, N classes, D hidden size, P targets (one a row), U touched class rows (here all N).
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from runner.settings import OutputConfig, RunConfig
 
 
 class _StoredLogits:
-    """Scores of every class as torch would have them: logits (B, n) stored, three products instead of our four."""
+    """Scores of every class by torch: it stores the logits (B, N) and needs three products, our kernels four."""
 
     def __init__(self, table: RowTable, query: Query, step: int) -> None:
         self.table, self.step = table, step
@@ -34,7 +34,7 @@ class _StoredLogits:
     def loss(
         self, config: LossConfig, log_count_P: np.ndarray | None = None, weight_B: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return the loss of each row, (B,); logits become their gradients. Rows all weigh 1 / B."""
+        """Return the loss of each row, (B,), and replace the logits by their gradients. Each row weighs 1 / B."""
         assert weight_B is None
         log_p_BN = torch.log_softmax(self.logits_BN, dim=1)
         rows_B = torch.arange(len(self.target_B))
@@ -51,7 +51,10 @@ class _StoredLogits:
         return rows, (self.logits_BN @ self.weights_ND).numpy()
 
     def update(self) -> np.ndarray:
-        """SGD's step is added in place, by the product that makes the gradient."""
+        """Update the class vectors and return the gradient of the hidden states, (B, D).
+
+        Under SGD, the product that makes the gradient adds the step in place.
+        """
         if not isinstance(self.table.config, SgdConfig):
             rows, grad_hidden_BD = self.gradients()
             rows.apply(self.step)
@@ -68,7 +71,10 @@ class _TorchLayer(OutputLayer):
 
 
 def torch_full_head(config: RunConfig, training: TrainingFacts) -> ClassesHead:
-    """Full softmax by torch's products. Raises ConfigError where the layer has biases or is normalised."""
+    """Build a head whose full softmax uses torch's products.
+
+    Raises ConfigError where the layer has biases or is normalised.
+    """
     require(config.output == OutputConfig(bias=False), "torch_full needs output.bias=false output.normalize=false")
     head = ClassesHead.of(config, training)
     head.layer = _TorchLayer(head.layer.table)

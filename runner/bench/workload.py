@@ -1,6 +1,6 @@
-"""The class matrix and the batches that methods are timed on.
+"""Make the class matrix and the batches that methods are timed on.
 
-Legend: N classes, D hidden size, B rows of a batch, P targets (one a row).
+Legend: N classes (drawn candidates in ``ids_N``), D hidden size, B rows of a batch, P targets (one a row).
 """
 
 import numpy as np
@@ -12,20 +12,23 @@ _SPREAD = np.float32(0.1)
 
 
 def matrix_bytes(num_classes: int, dim: int) -> float:
-    """Weights and both moments, biases included."""
+    """Return the bytes of weights and both moments, biases included."""
     return 3.0 * 4 * num_classes * (dim + 1)
 
 
 class Workload:
-    """One row table, one step counter for all who train on it, Zipf-distributed targets."""
+    """Hold one row table, one step counter for all methods that train on it, and Zipf-distributed targets.
+
+    ``dim``: hidden size D. ``seed``: of the weights.
+    """
 
     def __init__(self, optimizer: AdamConfig, *, num_classes: int, dim: int, seed: int = 0) -> None:
         self.num_classes, self.dim = num_classes, dim
         weights = np.random.default_rng(seed).standard_normal((num_classes, dim), dtype=np.float32)
         weights *= _SPREAD
         self.table = RowTable(optimizer, weights, bias=True)
-        # As after an epoch: every class has been updated, so none is exempt from catching up, and every page of the
-        # moments is mapped before a clock starts.
+        # The table is as it would be after an epoch: every class has been updated, so none is exempt from catching up.
+        # Filling the moments also maps all their pages before any timing.
         self.table.first.fill(1e-6)
         self.table.second.fill(1e-9)
         self.table.last_step.fill(1)
@@ -35,9 +38,10 @@ class Workload:
         self._distinct_N = np.zeros(num_classes, dtype=bool)
 
     def queries(self, count: int, batch: int, seed: int) -> list[Query]:
-        """``count`` batches, the same for all methods of a repetition.
+        """Draw ``count`` batches of ``batch`` rows.
 
-        Hidden states lie near their class's vector, as in a trained network, so that buckets are hit as they would be.
+        The same ``seed`` gives all methods of a repetition the same batches. Hidden states lie near their class's
+        vector, as in a trained network, so that lookups hit buckets as they would there.
         """
         generator = np.random.default_rng([seed, self.num_classes])
         made = []
@@ -51,11 +55,11 @@ class Workload:
         return made
 
     def skip_step(self) -> None:
-        """Let a step pass in which no row is touched, so that under ``catch_up`` every row lags, as it would."""
+        """Let a step pass that touches no row, so that under ``catch_up`` every row lags, as in real training."""
         self.step += 1
 
     def distinct_rows(self, query: Query, ids_N: np.ndarray | None) -> int:
-        """Distinct class rows among targets and candidates (None: all)."""
+        """Return the number of distinct class rows among targets and candidates ``ids_N`` (None: all classes)."""
         if ids_N is None:
             return self.num_classes
         self._distinct_N.fill(False)
