@@ -212,6 +212,7 @@ def test_kernels_are_compiled_by_another_process_first(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- everything that can be registered
 
 
+@pytest.mark.slow
 def test_sampler_loss_model_and_data_set_from_outside(tmp_path: Path) -> None:
     (tmp_path / "everything.py").write_text(EVERYTHING)
     words = ["plugins=[everything]", "dataset=tiny", "model=narrow", "sampler=even", "sampler.odds=2", "loss=half"]

@@ -11,6 +11,7 @@ from runner.contracts import Query
 from runner.heads.output_layer import OutputLayer
 
 
+@pytest.mark.slow
 def test_topk_takes_the_largest_logits(layer: OutputLayer, query: Query) -> None:
     logits_BN = query.hidden_BD @ layer.table.weights.T + layer.table.bias_view
     for row, (ids, _) in enumerate(rows_of(build("topk", "few", layer).sample(query, 1), ROWS)):

@@ -150,6 +150,7 @@ def test_data_that_are_not_prepared_skip_and_do_not_fail(write_tables: Callable[
     assert "37.5" in (results_dir / "tables" / "paper" / "toy2.md").read_text()
 
 
+@pytest.mark.slow
 def test_dry_run_and_render_only_run_nothing(write_tables: Callable[..., Path], results_dir: Path) -> None:
     folder = write_tables(grid=GRID, toy=TABLE)
     options = ["--tables-dir", folder, "--results-dir", results_dir]

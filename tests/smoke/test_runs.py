@@ -374,6 +374,7 @@ def test_interrupted_run_leaves_a_checkpoint_and_exits_with_130(
     assert numbers(folder) == uninterrupted
 
 
+@pytest.mark.slow
 def test_a_failing_job_does_not_hide_the_others(
     arguments: list[str], environment: dict[str, str], tmp_path: Path
 ) -> None:
