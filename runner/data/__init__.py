@@ -1,21 +1,29 @@
-"""Prepare and open data sets for huge output layers: sparse rows with labels, and texts.
+"""Prepare and open data sets: sparse rows with labels, texts, and tables of numbers for regression.
 
 Prepared data are memory-mapped. Importing this package imports only NumPy; compilers, YAML and progress bars are
 imported when a set is prepared.
 """
 
-from runner.data.configs import KINDS, CardConfig, TextFilesConfig, XmcFilesConfig
+from runner.data.bundled import SklearnConfig
+from runner.data.configs import KINDS, CardConfig, TableFileConfig, TextFilesConfig, XmcFilesConfig
+from runner.data.dense import DenseRows, RegressionDataset
 from runner.data.python_topics import PythonTopicsConfig
 from runner.data.rows import LabelledRows, XmcDataset
+from runner.data.synthetic_regression import SyntheticRegressionConfig
 from runner.data.synthetic_xc import SyntheticXcConfig
 from runner.data.text import TextDataset
 
 __all__ = [
     "KINDS",
     "CardConfig",
+    "DenseRows",
     "LabelledRows",
     "PythonTopicsConfig",
+    "RegressionDataset",
+    "SklearnConfig",
+    "SyntheticRegressionConfig",
     "SyntheticXcConfig",
+    "TableFileConfig",
     "TextDataset",
     "TextFilesConfig",
     "XmcDataset",

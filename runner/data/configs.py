@@ -1,6 +1,7 @@
 """Define what `conf/dataset/*.yaml` may say: one frozen dataclass for each `kind`.
 
-`build()` opens the data set. `family` says which type it returns: `rows` an XmcDataset, `text` a TextDataset.
+`build()` opens the data set. `family` says which type it returns: `rows` an XmcDataset, `text` a TextDataset,
+`regression` a RegressionDataset.
 """
 
 import re
@@ -8,8 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from runner.data.bundled import SklearnConfig
+from runner.data.dense import RegressionDataset
 from runner.data.python_topics import PythonTopicsConfig
+from runner.data.regression import SplitConfig, check_threshold
 from runner.data.rows import XmcDataset
+from runner.data.synthetic_regression import SyntheticRegressionConfig
 from runner.data.synthetic_xc import SyntheticXcConfig
 from runner.data.text import TextDataset
 from runner.errors import ConfigError, require
@@ -17,25 +22,43 @@ from runner.errors import ConfigError, require
 
 @dataclass(frozen=True, kw_only=True)
 class CardConfig:
-    """Choose a published or embedded set by the name of its card."""
+    """Choose a published or embedded set by the name of its card.
+
+    `valid_share`: share of the training rows that the task holds out for validation, in [0, 0.5]. Families `rows` and
+    `text` need 0; the others need more.
+    `threshold`: for regression only, None or the number above which a response becomes 1; all others become 0.
+    """
 
     kind: str = "card"
     name: str
+    valid_share: float = 0.0
+    threshold: float | None = None
 
     def __post_init__(self) -> None:
         from runner.data.card import card_names
 
         if self.name not in card_names():
             raise ConfigError(f"dataset.name: no card {self.name!r}; choose one of {', '.join(card_names())}")
+        what = f"dataset={self.name} holds {self.family}"
+        require(0 <= self.valid_share <= 0.5, f"dataset.valid_share must lie in [0, 0.5], got {self.valid_share}")
+        if self.family in ("rows", "text"):
+            require(self.valid_share == 0, f"dataset.valid_share: {what}, of which no share is held out; leave it at 0")
+        else:
+            require(self.valid_share > 0, f"dataset.valid_share: {what}, which is validated on a share above 0")
+        check_threshold(self.threshold)
+        require(
+            self.threshold is None or self.family == "regression",
+            f"dataset.threshold: {what}, which has no responses to compare with; leave it at null",
+        )
 
     @property
     def family(self) -> str:
-        """Return the family of the set, as its card says: `rows` or `text`."""
+        """Return the family of the set, as its card says: `rows`, `text` or `regression`."""
         from runner.data.card import load_card
 
         return load_card(self.name).family
 
-    def build(self) -> XmcDataset | TextDataset:
+    def build(self) -> XmcDataset | TextDataset | RegressionDataset:
         """Open the prepared set; an embedded one is prepared on first use. Raises DataNotPrepared, DataError."""
         from runner.data.prepare import load_card_dataset
 
@@ -99,6 +122,56 @@ class TextFilesConfig:
         return load_text_files_dataset(folder, self.name, self.most_types)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableFileConfig(SplitConfig):
+    """Choose your own table of numbers: a file in CSV or svmlight text, plain or compressed (.gz, .xz, .bz2).
+
+    CSV may be separated by comma, semicolon, tab or blanks and may have a header (`runner/data/table_form.py`).
+    `target`: name or index of the column to predict; negative indices count from the last. Every other column is a
+    feature. The label of svmlight text is its target. `test_path`: a second file, with the same columns, that holds the
+    test rows; without it, `test_share` of the rows of `path` are the test rows.
+    """
+
+    kind: str = "table_file"
+    name: str = "table"
+    path: str | None = None  # None means "not given yet"; build() refuses it
+    test_path: str | None = None
+    target: str | int = -1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_plain(self.name)
+        for key in ("test_share", "split_seed"):
+            require(
+                self.test_path is None or getattr(self, key) == getattr(TableFileConfig, key),
+                f"dataset.{key} has no effect if dataset.test_path gives the test rows; leave it at its default",
+            )
+
+    def build(self) -> RegressionDataset:
+        """Prepare the files and open them. Files of the same path, size, time and settings are prepared once.
+
+        Raises ConfigError for a wrong path or target, DataError for wrong files.
+        """
+        from runner.data.prepare import load_table_dataset
+
+        files = {"train": _file("path", self.path)}
+        if self.test_path is not None:
+            files["test"] = _file("test_path", self.test_path)
+        return load_table_dataset(
+            files, self.name, target=self.target, test_share=self.test_share, split_seed=self.split_seed
+        )
+
+
+def _file(key: str, path: str | None) -> Path:
+    """Return the file of `dataset.<key>`, or raise ConfigError."""
+    if not path:
+        raise ConfigError(f"dataset.{key}: give a file of CSV or svmlight text, e.g. dataset.{key}=my_table.csv")
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise ConfigError(f"dataset.{key}: {path} is not a file; give a file of CSV or svmlight text")
+    return file.resolve()
+
+
 def _folder(path: str | None, files: str) -> Path:
     """Return the folder of `dataset.path`, or raise ConfigError naming the files that it must hold."""
     if not path:
@@ -123,4 +196,7 @@ KINDS: dict[str, type] = {
     "synthetic_xc": SyntheticXcConfig,
     "text_files": TextFilesConfig,
     "python_topics": PythonTopicsConfig,
+    "table_file": TableFileConfig,
+    "sklearn": SklearnConfig,
+    "synthetic_regression": SyntheticRegressionConfig,
 }

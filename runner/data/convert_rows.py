@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from runner.data.card import RowsCard, RowsLayout, differences
+from runner.data.card import RowsCard, differences
 from runner.data.download import hash_file
+from runner.data.layouts import RowsLayout
 from runner.data.readers import (
     Block,
     FileCounts,

@@ -1,19 +1,31 @@
 """Prepare data sets: find or download the files, verify them, convert them, and write the manifest."""
 
 import dataclasses
+import json
 import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from runner.data import convert_rows, convert_text, places
-from runner.data.card import Card, Layout, RowsCard, RowsLayout, Source, SourceFile, TextCard, TextLayout, load_card
+from runner.data import convert_rows, convert_table, convert_text, places
+from runner.data.card import Card, RegressionCard, RowsCard, Source, SourceFile, TextCard, load_card
+from runner.data.dense import RegressionDataset
 from runner.data.download import checksum_problem, download
 from runner.data.extract import extract, is_archive
+from runner.data.layouts import Layout, RowsLayout, TableLayout, TextLayout
 from runner.data.readers import find_file, find_files
 from runner.data.rows import XmcDataset
-from runner.data.store import Manifest, combine, fill_folder, load_dataset, load_rows, load_text, read_manifest
+from runner.data.store import (
+    Manifest,
+    combine,
+    fill_folder,
+    load_dataset,
+    load_regression,
+    load_rows,
+    load_text,
+    read_manifest,
+)
 from runner.data.text import TextDataset
 from runner.data.words import TextPart
 from runner.errors import DataError, DataNotPrepared
@@ -39,7 +51,7 @@ def prepare_card(name: str, *, given: Path | None = None, force: bool = False) -
     return fill_folder(places.prepared_dir(name), lambda folder: _fill_from_card(card, folder, given), force=force)
 
 
-def load_card_dataset(name: str) -> XmcDataset | TextDataset:
+def load_card_dataset(name: str) -> XmcDataset | TextDataset | RegressionDataset:
     """Open a card's prepared set; an embedded one is prepared on first use.
 
     Raises DataNotPrepared if another set is not prepared, DataError if its files are damaged.
@@ -100,6 +112,27 @@ def load_text_files_dataset(path: Path, name: str, most_types: int | None) -> Te
     return dataclasses.replace(load_text(folder), name=name)
 
 
+def load_table_dataset(
+    files: dict[str, Path], name: str, *, target: str | int, test_share: float, split_seed: int
+) -> RegressionDataset:
+    """Prepare tables of numbers once and open the result.
+
+    `files`: `train`, and `test` if the test rows are in a file of their own. Raises DataError for wrong files,
+    ConfigError for an unknown target.
+    """
+    split = {"target": target, "test_share": test_share, "split_seed": split_seed}
+
+    def fill(folder: Path) -> Manifest:
+        print(f"preparing {files['train']} (once)", file=sys.stderr)
+        return convert_table.convert_own(
+            files, folder, name=name, target=target, test_share=test_share, split_seed=split_seed
+        )
+
+    folder = places.prepared_dir("table", _fingerprint(files, json.dumps(split)))
+    fill_folder(folder, fill)
+    return dataclasses.replace(load_regression(folder), name=name)
+
+
 def _own_files(path: Path, splits: tuple[str, ...]) -> dict[str, Path]:
     files = {}
     for split in splits:
@@ -133,6 +166,8 @@ def _fill_from_card(card: Card, folder: Path, given: Path | None) -> Manifest:
         print(f"{card.name}: converting the variant {found.layout.name}", file=sys.stderr)
         if isinstance(card, TextCard):
             return convert_text.convert(card, cast(TextLayout, found.layout), found.files, folder)
+        if isinstance(card, RegressionCard):
+            return convert_table.convert(card, cast(TableLayout, found.layout), found.files, folder)
         return convert_rows.convert(cast(RowsCard, card), cast(RowsLayout, found.layout), found.files, folder)
     finally:
         shutil.rmtree(unpacked, ignore_errors=True)
@@ -256,4 +291,11 @@ def _find_layout(card: Card, folders: list[Path], only: str | None = None) -> _F
     return None
 
 
-__all__ = ["how_to_get", "load_card_dataset", "load_files_dataset", "load_text_files_dataset", "prepare_card"]
+__all__ = [
+    "how_to_get",
+    "load_card_dataset",
+    "load_files_dataset",
+    "load_table_dataset",
+    "load_text_files_dataset",
+    "prepare_card",
+]

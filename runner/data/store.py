@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
+from runner.data.dense import DenseRows, RegressionDataset
 from runner.data.rows import LabelledRows, XmcDataset
 from runner.data.text import TextDataset
 from runner.errors import DataError, DataNotPrepared
@@ -43,7 +44,6 @@ class Manifest(ABC):
 
     name: str
     variant: str
-    num_classes: int
     checksum: str
     sources: dict[str, str]  # sha256 of each file that was read, "" if it was not computed
     notes: list[str]  # differences between the data and what the card expects
@@ -71,6 +71,7 @@ class RowsManifest(Manifest):
     """Describe a prepared set of sparse rows."""
 
     num_features: int
+    num_classes: int
     propensity_a: float
     propensity_b: float
     train: SplitCounts
@@ -96,6 +97,7 @@ class TextManifest(Manifest):
     """Describe a prepared text."""
 
     family: str = "text"
+    num_classes: int
     train: TextCounts
     valid: TextCounts
     test: TextCounts
@@ -106,25 +108,38 @@ class TextManifest(Manifest):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class RegressionManifest(Manifest):
+    """Describe prepared tables of numbers with one response for each row."""
+
+    family: str = "regression"
+    num_features: int
+    train_rows: int
+    test_rows: int
+
+    def in_words(self) -> str:
+        return f"{self.train_rows:,} / {self.test_rows:,} rows, {self.num_features:,} features"
+
+
 # Manifests of rows do not name their family, because there was no other when the first of them were written.
-FAMILIES: dict[str, type[Manifest]] = {"rows": RowsManifest, "text": TextManifest}
+FAMILIES: dict[str, type[Manifest]] = {"rows": RowsManifest, "text": TextManifest, "regression": RegressionManifest}
 
 
 # ---- writing ----
 
 
 class ColumnWriter:
-    """Write a one-dimensional .npy file whose length is known only at the end."""
+    """Write a .npy file whose length is known only at the end; entries are numbers, or rows of `width` numbers."""
 
-    def __init__(self, path: Path, dtype: str) -> None:
-        self.path, self.dtype, self.length = path, np.dtype(dtype), 0
+    def __init__(self, path: Path, dtype: str, *width: int) -> None:
+        self.path, self.dtype, self.length, self.width = path, np.dtype(dtype), 0, width
         self.digest = hashlib.sha256()
         self.file: BinaryIO = path.open("wb")
         self._write_header()
         self.header_size = self.file.tell()
 
     def _write_header(self) -> None:
-        shape = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.length,)}
+        shape = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.length, *self.width)}
         np.lib.format.write_array_header_1_0(self.file, shape)
 
     def append(self, array: np.ndarray) -> None:
@@ -142,6 +157,40 @@ class ColumnWriter:
             raise DataError(f"{self.path}: cannot write the array header in place")
         self.file.close()
         return self.digest.hexdigest()
+
+
+class DenseWriter:
+    """Write dense rows and their responses piece by piece; as a context it closes the files.
+
+    Legend: r rows of a piece, F features.
+    """
+
+    def __init__(self, folder: Path, split: str, num_features: int) -> None:
+        self.features = ColumnWriter(folder / f"{split}.features.npy", "<f8", num_features)
+        self.response = ColumnWriter(folder / f"{split}.response.npy", "<f8")
+
+    def append(self, features_rF: np.ndarray, response_r: np.ndarray) -> None:
+        """Write r rows after those written before. Raises DataError for a number that is not finite."""
+        if not (np.isfinite(features_rF).all() and np.isfinite(response_r).all()):
+            raise DataError(f"{self.features.path.name}: NaN or infinite numbers cannot be stored")
+        self.features.append(features_rF)
+        self.response.append(response_r)
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows written so far."""
+        return self.response.length
+
+    def finish(self) -> str:
+        """Complete the files and return the sha256 of the digests of both arrays."""
+        return combine(self.features.finish(), self.response.finish())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.features.file.close()
+        self.response.file.close()
 
 
 class RowsWriter:
@@ -260,7 +309,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 # ---- opening ----
 
 
-def load_dataset(folder: Path, *, how_to_get: str = "") -> XmcDataset | TextDataset:
+def load_dataset(folder: Path, *, how_to_get: str = "") -> XmcDataset | TextDataset | RegressionDataset:
     """Open a prepared folder.
 
     Raises DataNotPrepared, with the message `how_to_get`, if there is no manifest; DataError if the arrays do not fit
@@ -271,6 +320,8 @@ def load_dataset(folder: Path, *, how_to_get: str = "") -> XmcDataset | TextData
         return _open_rows(folder, manifest)
     if isinstance(manifest, TextManifest):
         return _open_text(folder, manifest)
+    if isinstance(manifest, RegressionManifest):
+        return _open_regression(folder, manifest)
     raise DataNotPrepared(how_to_get or f"{folder}: not prepared")
 
 
@@ -285,6 +336,13 @@ def load_text(folder: Path) -> TextDataset:
     """Open a prepared folder that is known to hold text."""
     dataset = load_dataset(folder)
     assert isinstance(dataset, TextDataset)
+    return dataset
+
+
+def load_regression(folder: Path) -> RegressionDataset:
+    """Open a prepared folder that is known to hold a table for regression."""
+    dataset = load_dataset(folder)
+    assert isinstance(dataset, RegressionDataset)
     return dataset
 
 
@@ -317,6 +375,23 @@ def _open_text(folder: Path, manifest: TextManifest) -> TextDataset:
     )
 
 
+def _open_regression(folder: Path, manifest: RegressionManifest) -> RegressionDataset:
+    def rows(split: str, count: int) -> DenseRows:
+        return DenseRows(
+            features_RF=_load_array(folder / f"{split}.features.npy", "<f8", count, manifest.num_features),
+            response_R=_load_array(folder / f"{split}.response.npy", "<f8", count),
+        )
+
+    return RegressionDataset(
+        name=manifest.name,
+        train=rows("train", manifest.train_rows),
+        test=rows("test", manifest.test_rows),
+        num_features=manifest.num_features,
+        checksum=manifest.checksum,
+        variant=manifest.variant,
+    )
+
+
 def _load_rows(folder: Path, split: str, counts: SplitCounts) -> LabelledRows:
     lengths = {
         "indptr": counts.rows + 1,
@@ -333,14 +408,14 @@ def _load_rows(folder: Path, split: str, counts: SplitCounts) -> LabelledRows:
     )
 
 
-def _load_array(path: Path, dtype: str, length: int) -> np.ndarray:
+def _load_array(path: Path, dtype: str, *shape: int) -> np.ndarray:
     """Map an array into memory, read-only. Raises DataError if it is not the array that the manifest describes."""
     try:
         # A plain ndarray is used because np.memmap's indexing is slow and Numba treats it as another type.
         array = np.load(path, mmap_mode="r").view(np.ndarray)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path}: cannot be read ({error}); prepare the set again with --force") from None
-    if array.shape != (length,) or array.dtype != np.dtype(dtype):
+    if array.shape != shape or array.dtype != np.dtype(dtype):
         raise DataError(f"{path}: does not fit its manifest; prepare the set again with --force")
     return array
 
