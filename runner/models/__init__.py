@@ -3,21 +3,26 @@
 from runner.models.base import Encoder, ModelConfig
 from runner.models.language import LstmConfig, TransformerConfig
 from runner.models.mlp import LinearConfig, Mlp, MlpConfig
+from runner.models.regression import LogisticConfig, RegressionConfig
 
 MODELS: dict[str, type[ModelConfig]] = {
     "mlp": MlpConfig,
     "linear": LinearConfig,
     "lstm": LstmConfig,
     "transformer": TransformerConfig,
+    "regression": RegressionConfig,
+    "logistic": LogisticConfig,
 }
 
 __all__ = [
     "MODELS",
     "Encoder",
     "LinearConfig",
+    "LogisticConfig",
     "LstmConfig",
     "Mlp",
     "MlpConfig",
     "ModelConfig",
+    "RegressionConfig",
     "TransformerConfig",
 ]
