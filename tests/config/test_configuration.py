@@ -307,6 +307,19 @@ def test_a_presets_key_that_another_option_has_not() -> None:
         compose(["preset=midx_lm", "sampler=full"])
 
 
+@pytest.mark.parametrize(
+    ("written", "target"),
+    [("-2", -2), ("0", 0), ("price", "price"), ("'2019'", "2019"), ("null", None), ("1.5", None)],
+)
+def test_a_target_is_a_columns_name_or_index(written: str, target: str | int | None) -> None:
+    overrides = ["model=regression", "dataset=regression", f"dataset.target={written}"]
+    if target is None:
+        with pytest.raises(ConfigError, match=r"dataset\.target: expected str or int, got "):
+            compose(overrides)
+    else:
+        assert compose(overrides).dataset.target == target
+
+
 def test_a_home_folder_in_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="in two pairs of quotes"):
