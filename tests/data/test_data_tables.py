@@ -344,3 +344,9 @@ def test_wrong_keys(keys: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         TableFileConfig(**keys).build()
     assert "\n" not in str(caught.value)
+
+
+def test_a_constant_target_is_stored(tmp_path: Path) -> None:
+    """Whether anything can be learnt from it is for the task to say."""
+    dataset = TableFileConfig(path=str(write(tmp_path / "t.csv", "".join(f"{i},7\n" for i in range(10))))).build()
+    assert dataset.train.response_R.tolist() == [7] * 9
