@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from runner.report.direct_labels import End, name_lines
 from runner.report.figure_style import Look, looks_of_rows, new_figure, plain_log_ticks
 from runner.report.grids import Dataset, Grid, PlannedRun, point_text
 from runner.report.records import RunRecord, record_of
@@ -14,11 +15,9 @@ from runner.report.tables import Axis, TableSpec
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.text import Annotation
 
 _COSTS: dict[Axis, str] = {"seconds": "train_seconds", "step": "step", "epoch": "epoch"}  # in observations
 _COST_LABELS: dict[Axis, str] = {"seconds": "seconds of training", "step": "iterations", "epoch": "epochs"}
-_NAME_FONT, _NAME_HEIGHT = 8.5, 11.0  # points: size of a line's name, and the least distance of two names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,11 +67,7 @@ def curves(spec: TableSpec, datasets: Sequence[Dataset], runs: Sequence[PlannedR
                 axis.set_ylabel(yardstick.label_with_unit(metric))
             drawn.append((axis, found))
     if beside:
-        named = [(axis, _name_beside(axis, found)) for axis, found in drawn]
-        figure.draw_without_rendering()  # this makes room for the names, and where lines end is final only then
-        figure.set_layout_engine("none")
-        for axis, names in named:
-            _move_apart(axis, names)
+        name_lines(figure, [(axis, [_end(curve) for curve in found]) for axis, found in drawn])
     else:
         legend_below(figure, axes[:1], columns=len(datasets))
     return figure
@@ -134,6 +129,10 @@ def _draw(axis: "Axes", curve: _Curve) -> None:
     )  # fmt: skip
 
 
+def _end(curve: _Curve) -> End:
+    return End(curve.line.label, curve.line.look.colour, float(curve.cost_E[-1]), float(curve.mean_E[-1]))
+
+
 def _scale_cost(axis: "Axes", against: Axis) -> None:
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
@@ -174,40 +173,3 @@ def legend_below(figure: "Figure", axes: np.ndarray, *, columns: int) -> None:
     figure.legend(
         list(handles.values()), list(handles), loc="outside lower center", ncols=min(len(handles), 3 * columns)
     )
-
-
-def _name_beside(axis: "Axes", drawn: Sequence[_Curve]) -> list["Annotation"]:
-    """Write each line's name right of the axes, and join it to the line's end by a thin line."""
-    names = []
-    for curve in drawn:
-        colour = curve.line.look.colour
-        leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "alpha": 0.7, "shrinkB": 0}
-        names.append(
-            axis.annotate(
-                curve.line.label, (curve.cost_E[-1], curve.mean_E[-1]), xytext=(1.04, 0.5), textcoords="axes fraction",
-                annotation_clip=False, ha="left", va="center", fontsize=_NAME_FONT, color=colour, arrowprops=leader,
-            )
-        )  # fmt: skip
-    return names
-
-
-def _move_apart(axis: "Axes", names: Sequence["Annotation"]) -> None:
-    """Put each name as high as its line ends, but so that no two overlap."""
-    height = float(axis.bbox.height) * 72 / axis.get_figure().dpi  # type: ignore[union-attr]
-    ends = [float(axis.transAxes.inverted().transform(axis.transData.transform(name.xy))[1]) for name in names]
-    order = np.argsort(ends, kind="stable")
-    places = _apart([height * ends[index] for index in order], height)
-    for index, place in zip(order, places, strict=True):
-        names[index].set_position((1.04, place / height))
-
-
-def _apart(heights: Sequence[float], top: float) -> list[float]:
-    """Return ascending heights, in points, moved so that they are apart, and within 0 and ``top`` if there is room."""
-    placed = list(heights)
-    for index in range(1, len(placed)):
-        placed[index] = max(placed[index], placed[index - 1] + _NAME_HEIGHT)
-    if placed and placed[-1] > top:
-        placed[-1] = max(top, _NAME_HEIGHT * (len(placed) - 1))
-        for index in range(len(placed) - 2, -1, -1):
-            placed[index] = min(placed[index], placed[index + 1] - _NAME_HEIGHT)
-    return placed
