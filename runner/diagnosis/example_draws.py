@@ -149,12 +149,11 @@ class Course:
     """Hold what the mean of the first s samples is like, for several s, as means over repeats.
 
     ``similarity_S``: 1 - arccos(cos(estimate, g)) / pi; an estimate of 0 has no direction and counts as 1/2.
-    ``norm_S`` and ``norm_deviation_S``: the mean norm of the sampled gradients, and its deviation over repeats.
+    ``norm_S``: the mean norm of the sampled gradients.
     """
 
     similarity_S: np.ndarray
     norm_S: np.ndarray
-    norm_deviation_S: np.ndarray
 
 
 def course(rows_RM: np.ndarray, weight_RM: np.ndarray, gradients: Gradients, samples_S: np.ndarray) -> Course:
@@ -177,7 +176,6 @@ def course(rows_RM: np.ndarray, weight_RM: np.ndarray, gradients: Gradients, sam
     return Course(
         similarity_S=similarity_RS.mean(axis=0),
         norm_S=norm_RS.mean(axis=0),
-        norm_deviation_S=norm_RS.std(axis=0, ddof=1) if repeats > 1 else np.zeros(len(samples_S)),
     )
 
 

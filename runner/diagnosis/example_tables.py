@@ -8,7 +8,7 @@ import pandas as pd
 
 from runner.diagnosis.record import ExampleDiagnosis, ExampleEntry
 from runner.report.direct_labels import End, name_lines
-from runner.report.figure_style import STYLE, looks_of, new_figure, plain_log_ticks
+from runner.report.figure_style import STYLE, looks_of, new_figure
 from runner.report.layout import markdown_table
 from runner.report.methods import known_methods
 
@@ -116,6 +116,7 @@ def to_markdown(diagnosis: ExampleDiagnosis) -> str:
 def courses_of(panels: Mapping[str, ExampleDiagnosis]) -> "Figure":
     """Draw gradient norms and similarities by the number of samples, a column for each title (LGD paper, Figure 2)."""
     import matplotlib
+    from matplotlib.ticker import NullLocator
 
     with matplotlib.rc_context(STYLE):
         figure, axes = new_figure(2, len(panels), width=5.4, height=3.4)
@@ -127,17 +128,13 @@ def courses_of(panels: Mapping[str, ExampleDiagnosis]) -> "Figure":
                 for entry in diagnosis.entries:
                     look = looks[_look(entry.name)]
                     samples, values = np.array(entry.course["samples"]), np.array(entry.course[key])
-                    if key == "gradient_norm":
-                        deviation = np.array(entry.course["gradient_norm_deviation"])
-                        axis.fill_between(
-                            samples, values - deviation, values + deviation, color=look.colour, alpha=0.1, linewidth=0
-                        )
                     axis.plot(
                         samples, values, color=look.colour, linestyle=look.linestyle, marker=look.marker, markersize=4,
                         markevery=max(1, len(samples) // 8), linewidth=1.6, label=label_of(entry.name),
                     )  # fmt: skip
                 axis.set_xscale("log")
-                plain_log_ticks(axis.xaxis)
+                axis.set_xticks(_SHOWN_SAMPLES, [f"{count:,}" for count in _SHOWN_SAMPLES])
+                axis.xaxis.set_minor_locator(NullLocator())
                 axis.set_xlabel("samples")
             axes[0, place].set_title(title)
             axes[0, place].set_ylim(bottom=0)

@@ -90,7 +90,7 @@ def diagnose(run_folder: Path, request: Request, command: str) -> tuple[ExampleD
                 seed=config.seed,
                 first_step=step + 1,
                 repeats=request.draws,
-            )  # fmt: skip
+            )
             for name, sampler in chosen.items()
         )
         done = ExampleDiagnosis(
@@ -202,7 +202,6 @@ def _entry(
             "samples": _SAMPLES.tolist(),
             "similarity": followed.similarity_S.tolist(),
             "gradient_norm": (followed.norm_S / uniform.gradient_norm).tolist(),
-            "gradient_norm_deviation": (followed.norm_deviation_S / uniform.gradient_norm).tolist(),
         },
     )
 

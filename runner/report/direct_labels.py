@@ -41,7 +41,10 @@ def name_lines(figure: "Figure", ends: Sequence[tuple["Axes", Sequence[End]]]) -
 
 
 def _annotate(axis: "Axes", end: End) -> "Annotation":
-    leader = {"arrowstyle": "-", "color": end.colour, "linewidth": 0.6, "alpha": 0.7, "shrinkA": 0, "shrinkB": 0}
+    leader = {
+        "arrowstyle": "-", "color": end.colour, "linewidth": 0.6, "alpha": 0.7, "shrinkA": 1, "shrinkB": 0,
+        "relpos": (0, 0.5),
+    }  # fmt: skip
     return axis.annotate(
         end.name, (end.x, end.y), xytext=(_PLACE, 0.5), textcoords="axes fraction", annotation_clip=False,
         ha="left", va="center", fontsize=_FONT, color=end.colour, arrowprops=leader,
