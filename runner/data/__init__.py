@@ -1,10 +1,11 @@
-"""Prepare and open data sets for huge output layers: sparse rows with labels, and texts.
+"""Prepare and open data sets: sparse rows with labels for huge output layers, texts, and sentence pairs.
 
 Prepared data are memory-mapped. Importing this package imports only NumPy; compilers, YAML and progress bars are
 imported when a set is prepared.
 """
 
-from runner.data.configs import KINDS, CardConfig, TextFilesConfig, XmcFilesConfig
+from runner.data.configs import KINDS, CardConfig, PairsFileConfig, TextFilesConfig, XmcFilesConfig
+from runner.data.pairs import Pairs, PairsDataset
 from runner.data.python_topics import PythonTopicsConfig
 from runner.data.rows import LabelledRows, XmcDataset
 from runner.data.synthetic_xc import SyntheticXcConfig
@@ -14,6 +15,9 @@ __all__ = [
     "KINDS",
     "CardConfig",
     "LabelledRows",
+    "Pairs",
+    "PairsDataset",
+    "PairsFileConfig",
     "PythonTopicsConfig",
     "SyntheticXcConfig",
     "TextDataset",

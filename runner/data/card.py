@@ -1,8 +1,8 @@
 """Read dataset cards: what a published set is, where it comes from, and how its files are laid out.
 
 A card is `datasets/<name>/card.yaml`. Each mapping in it is one of the dataclasses below; a misspelt key, a missing
-key or a wrong type is a DataError of one line. There are two families of cards, sparse rows and text. They differ in
-their layouts, their expected counts, and the way in which other sets are derived from them.
+key or a wrong type is a DataError of one line. There are three families of cards: sparse rows, text and sentence pairs.
+They differ in their layouts, their expected counts, and the way in which other sets are derived from them.
 """
 
 import dataclasses
@@ -127,6 +127,33 @@ class TextLayout(Layout):
         return None
 
 
+@dataclass(frozen=True, kw_only=True)
+class PairsLayout(Layout):
+    """Name the files of sentence pairs and their columns.
+
+    There are either `train` and `test`, or `data` with a file `test_ids` that lists which of its pairs are test pairs,
+    by the values of `id_columns`.
+    """
+
+    first: str
+    second: str
+    label: str
+    train: str | None = None
+    test: str | None = None
+    data: str | None = None
+    test_ids: str | None = None
+    id_columns: tuple[str, ...] = ()
+
+    def file_names(self) -> dict[str, str]:
+        return _given(self, "train", "test", "data", "test_ids")
+
+    def problem(self) -> str | None:
+        by_ids = {"data", "test_ids"} if self.id_columns else None
+        if set(self.file_names()) not in ({"train", "test"}, by_ids):
+            return "give either train and test, or data, test_ids and id_columns"
+        return None
+
+
 def _given(layout: Layout, *fields: str) -> dict[str, str]:
     """Return the values of those fields that are not None, by field."""
     return {field: name for field in fields if (name := getattr(layout, field)) is not None}
@@ -152,6 +179,15 @@ class ExpectedText:
     train_tokens: int | None
     valid_tokens: int | None
     test_tokens: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedPairs:
+    """Hold the published counts of a set of sentence pairs."""
+
+    num_classes: int
+    num_train: int
+    num_test: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,7 +320,37 @@ class TextCard(Card):
         )
 
 
-CARDS: dict[str, type[Card]] = {kind.family: kind for kind in (RowsCard, TextCard)}
+@dataclass(frozen=True, kw_only=True)
+class PairsCard(Card):
+    """Describe a set of sentence pairs. `labels`: the labels in the files, in the order of the class ids.
+
+    `class_names`: what the labels mean, if they do not say so themselves.
+    """
+
+    family: ClassVar[str] = "pairs"
+
+    expected: ExpectedPairs
+    labels: tuple[str, ...]
+    class_names: tuple[str, ...] = ()
+    layouts: tuple[PairsLayout, ...] = ()
+
+    @property
+    def all_layouts(self) -> tuple[Layout, ...]:
+        return self.layouts
+
+    @property
+    def base(self) -> str | None:
+        return None
+
+    @property
+    def size(self) -> Size:
+        counts = self.expected
+        return Size(
+            unit="pairs", train=counts.num_train, test=counts.num_test, features=None, classes=counts.num_classes
+        )
+
+
+CARDS: dict[str, type[Card]] = {kind.family: kind for kind in (RowsCard, TextCard, PairsCard)}
 
 
 def card_names() -> list[str]:
@@ -337,9 +403,19 @@ def _check(card: Card, path: Path) -> None:
             raise DataError(f"{path}: source layout {source.layout!r} is not one of {', '.join(known)}")
     if bool(card.all_layouts) == (card.base is not None):
         raise DataError(f"{path}: give either layouts or derived")
+    if isinstance(card, PairsCard) and (problem := _problem_of_labels(card)) is not None:
+        raise DataError(f"{path}: {problem}")
 
 
-def differences(name: str, expected: Expected | ExpectedText, found: dict[str, int]) -> list[str]:
+def _problem_of_labels(card: PairsCard) -> str | None:
+    if not len(card.labels) == len(set(card.labels)) == card.expected.num_classes:
+        return f"labels: must be {card.expected.num_classes} different labels"
+    if card.class_names and len(card.class_names) != len(card.labels):
+        return "class_names: must be as many as labels"
+    return None
+
+
+def differences(name: str, expected: Expected | ExpectedText | ExpectedPairs, found: dict[str, int]) -> list[str]:
     """Return (and print) a note for every count that differs from the published one."""
     published = dataclasses.asdict(expected)
     notes = [

@@ -7,13 +7,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from runner.data import convert_rows, convert_text, places
-from runner.data.card import Card, Layout, RowsCard, RowsLayout, Source, SourceFile, TextCard, TextLayout, load_card
+from runner.data import convert_pairs, convert_rows, convert_text, places
+from runner.data.card import (
+    Card,
+    Layout,
+    PairsCard,
+    PairsLayout,
+    RowsCard,
+    RowsLayout,
+    Source,
+    SourceFile,
+    TextCard,
+    TextLayout,
+    load_card,
+)
 from runner.data.download import checksum_problem, download
 from runner.data.extract import extract, is_archive
+from runner.data.pairs import PairsDataset
+from runner.data.read_pairs import PairColumns
 from runner.data.readers import find_file, find_files
 from runner.data.rows import XmcDataset
-from runner.data.store import Manifest, combine, fill_folder, load_dataset, load_rows, load_text, read_manifest
+from runner.data.store import (
+    Manifest,
+    combine,
+    fill_folder,
+    load_dataset,
+    load_pairs,
+    load_rows,
+    load_text,
+    read_manifest,
+)
 from runner.data.text import TextDataset
 from runner.data.words import TextPart
 from runner.errors import DataError, DataNotPrepared
@@ -39,7 +62,7 @@ def prepare_card(name: str, *, given: Path | None = None, force: bool = False) -
     return fill_folder(places.prepared_dir(name), lambda folder: _fill_from_card(card, folder, given), force=force)
 
 
-def load_card_dataset(name: str) -> XmcDataset | TextDataset:
+def load_card_dataset(name: str) -> XmcDataset | TextDataset | PairsDataset:
     """Open a card's prepared set; an embedded one is prepared on first use.
 
     Raises DataNotPrepared if another set is not prepared, DataError if its files are damaged.
@@ -100,6 +123,33 @@ def load_text_files_dataset(path: Path, name: str, most_types: int | None) -> Te
     return dataclasses.replace(load_text(folder), name=name)
 
 
+def load_pairs_file_dataset(
+    path: Path, test_path: Path | None, name: str, columns: PairColumns, test_share: float, split_seed: int
+) -> PairsDataset:
+    """Prepare a table of sentence pairs (TSV or CSV with a header, plain or compressed) once and open the result.
+
+    Raises DataError for wrong files.
+    """
+    files = {"train": path.resolve()} | ({} if test_path is None else {"test": test_path.resolve()})
+    split = () if test_path is not None else (test_share, split_seed)
+
+    def fill(folder: Path) -> Manifest:
+        print(f"preparing {path} (once)", file=sys.stderr)
+        return convert_pairs.convert_file(
+            files["train"],
+            files.get("test"),
+            folder,
+            name=name,
+            columns=columns,
+            test_share=test_share,
+            split_seed=split_seed,
+        )
+
+    folder = places.prepared_dir("pairs", _fingerprint(files, columns, *split))
+    fill_folder(folder, fill)
+    return dataclasses.replace(load_pairs(folder), name=name)
+
+
 def _own_files(path: Path, splits: tuple[str, ...]) -> dict[str, Path]:
     files = {}
     for split in splits:
@@ -133,6 +183,8 @@ def _fill_from_card(card: Card, folder: Path, given: Path | None) -> Manifest:
         print(f"{card.name}: converting the variant {found.layout.name}", file=sys.stderr)
         if isinstance(card, TextCard):
             return convert_text.convert(card, cast(TextLayout, found.layout), found.files, folder)
+        if isinstance(card, PairsCard):
+            return convert_pairs.convert(card, cast(PairsLayout, found.layout), found.files, folder)
         return convert_rows.convert(cast(RowsCard, card), cast(RowsLayout, found.layout), found.files, folder)
     finally:
         shutil.rmtree(unpacked, ignore_errors=True)
@@ -256,4 +308,11 @@ def _find_layout(card: Card, folders: list[Path], only: str | None = None) -> _F
     return None
 
 
-__all__ = ["how_to_get", "load_card_dataset", "load_files_dataset", "load_text_files_dataset", "prepare_card"]
+__all__ = [
+    "how_to_get",
+    "load_card_dataset",
+    "load_files_dataset",
+    "load_pairs_file_dataset",
+    "load_text_files_dataset",
+    "prepare_card",
+]

@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
+from runner.data.pairs import Pairs, PairsDataset
 from runner.data.rows import LabelledRows, XmcDataset
 from runner.data.text import TextDataset
 from runner.errors import DataError, DataNotPrepared
@@ -106,8 +107,21 @@ class TextManifest(Manifest):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class PairsManifest(Manifest):
+    """Describe a prepared set of sentence pairs; `train` and `test` count pairs."""
+
+    family: str = "pairs"
+    train: int
+    test: int
+    class_names: list[str]  # by class id
+
+    def in_words(self) -> str:
+        return f"{self.train:,} / {self.test:,} pairs, {self.num_classes:,} classes"
+
+
 # Manifests of rows do not name their family, because there was no other when the first of them were written.
-FAMILIES: dict[str, type[Manifest]] = {"rows": RowsManifest, "text": TextManifest}
+FAMILIES: dict[str, type[Manifest]] = {"rows": RowsManifest, "text": TextManifest, "pairs": PairsManifest}
 
 
 # ---- writing ----
@@ -260,7 +274,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 # ---- opening ----
 
 
-def load_dataset(folder: Path, *, how_to_get: str = "") -> XmcDataset | TextDataset:
+def load_dataset(folder: Path, *, how_to_get: str = "") -> XmcDataset | TextDataset | PairsDataset:
     """Open a prepared folder.
 
     Raises DataNotPrepared, with the message `how_to_get`, if there is no manifest; DataError if the arrays do not fit
@@ -271,6 +285,8 @@ def load_dataset(folder: Path, *, how_to_get: str = "") -> XmcDataset | TextData
         return _open_rows(folder, manifest)
     if isinstance(manifest, TextManifest):
         return _open_text(folder, manifest)
+    if isinstance(manifest, PairsManifest):
+        return _open_pairs(folder, manifest)
     raise DataNotPrepared(how_to_get or f"{folder}: not prepared")
 
 
@@ -285,6 +301,13 @@ def load_text(folder: Path) -> TextDataset:
     """Open a prepared folder that is known to hold text."""
     dataset = load_dataset(folder)
     assert isinstance(dataset, TextDataset)
+    return dataset
+
+
+def load_pairs(folder: Path) -> PairsDataset:
+    """Open a prepared folder that is known to hold sentence pairs."""
+    dataset = load_dataset(folder)
+    assert isinstance(dataset, PairsDataset)
     return dataset
 
 
@@ -315,6 +338,36 @@ def _open_text(folder: Path, manifest: TextManifest) -> TextDataset:
         checksum=manifest.checksum,
         variant=manifest.variant,
     )
+
+
+def _open_pairs(folder: Path, manifest: PairsManifest) -> PairsDataset:
+    def split(name: str, count: int) -> Pairs:
+        return Pairs(
+            first=_load_lines(folder / f"{name}.first.txt", count),
+            second=_load_lines(folder / f"{name}.second.txt", count),
+            labels_R=_load_array(folder / f"{name}.labels.npy", "<i4", count),
+        )
+
+    return PairsDataset(
+        name=manifest.name,
+        train=split("train", manifest.train),
+        test=split("test", manifest.test),
+        num_classes=manifest.num_classes,
+        class_names=tuple(manifest.class_names),
+        checksum=manifest.checksum,
+        variant=manifest.variant,
+    )
+
+
+def _load_lines(path: Path, count: int) -> tuple[str, ...]:
+    """Read a file of `count` lines. Raises DataError if it is not the file that the manifest describes."""
+    try:
+        lines = path.read_bytes().decode("utf-8").split("\n")[:-1]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); prepare the set again with --force") from None
+    if len(lines) != count:
+        raise DataError(f"{path}: does not fit its manifest; prepare the set again with --force")
+    return tuple(lines)
 
 
 def _load_rows(folder: Path, split: str, counts: SplitCounts) -> LabelledRows:

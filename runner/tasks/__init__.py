@@ -7,8 +7,9 @@ from runner.settings import RunConfig
 from runner.tasks.base import Task
 from runner.tasks.classification import Classification
 from runner.tasks.language import LanguageModelling
+from runner.tasks.pairs import SentencePairs
 
-TASKS: dict[str, type[Task]] = {"rows": Classification, "text": LanguageModelling}
+TASKS: dict[str, type[Task]] = {"rows": Classification, "text": LanguageModelling, "pairs": SentencePairs}
 
 
 def task_class(config: RunConfig) -> type[Task]:
@@ -35,4 +36,13 @@ def rehearsal_of(config: RunConfig) -> Task:
     return task_class(config).rehearsal(config)
 
 
-__all__ = ["TASKS", "Classification", "LanguageModelling", "Task", "rehearsal_of", "task_class", "task_of"]
+__all__ = [
+    "TASKS",
+    "Classification",
+    "LanguageModelling",
+    "SentencePairs",
+    "Task",
+    "rehearsal_of",
+    "task_class",
+    "task_of",
+]
