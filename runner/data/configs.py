@@ -16,7 +16,6 @@ from runner.data.synthetic_xc import SyntheticXcConfig
 from runner.data.text import TextDataset
 from runner.errors import ConfigError, require
 
-
 FAMILIES_THAT_HOLD_OUT = ("pairs",)  # their sets have no validation set of their own
 
 
@@ -24,7 +23,8 @@ FAMILIES_THAT_HOLD_OUT = ("pairs",)  # their sets have no validation set of thei
 class CardConfig:
     """Choose a published or embedded set by the name of its card.
 
-    `valid_share`: share of the training rows that the task holds out for validation; 0 for families whose task does not.
+    `valid_share`: share of the training rows that the task holds out for validation; 0 for families that have a
+    validation set of their own, or none.
     """
 
     kind: str = "card"

@@ -65,9 +65,7 @@ def convert_file(
         variant = f"random-{test_share:g}-seed-{split_seed}"
     labels = _sorted_labels(set(train.labels))
     if len(labels) < 2:
-        raise DataError(
-            f"{path}: column {columns.label}: every label is {labels[0]!r}; at least two classes are needed"
-        )
+        raise DataError(f"{path}: column {columns.label}: every label is {labels[0]!r}; two classes are needed")
     return _write(
         train,
         test,

@@ -1,7 +1,7 @@
 """Read sentence pairs from tables with a header: TSV without quoting, or CSV with the usual quoting.
 
-A file whose first line has a tab is TSV. There a double quote is a character like any other, because the published files
-hold sentences with single quotation marks that a reader of quotes would take for the beginning of a longer cell. Other
+A file whose first line has a tab is TSV. There a double quote is a character like any other: the published files hold
+sentences with a single quotation mark, which a reader of quotes would take for the beginning of a longer cell. Other
 files are CSV: commas separate, and a cell in double quotes may hold commas, line ends and doubled quotes.
 
 Blank lines are skipped. White space within a sentence is written as single spaces, so that a sentence is one line.
@@ -54,8 +54,8 @@ class _Row:
 def read_pairs(path: Path, columns: PairColumns) -> PairTable:
     """Read a plain or compressed file in UTF-8, with or without a byte-order mark.
 
-    Raises DataError, naming file, line and column, for a missing column, a line with more or fewer cells than the header,
-    an empty cell, unbalanced quotes, invalid bytes, or a file without pairs.
+    Raises DataError, naming file, line and column, for a missing column, a line with more or fewer cells than the
+    header, an empty cell, unbalanced quotes, invalid bytes, or a file without pairs.
     """
     rows = _rows(path)
     header = next(rows, None)
@@ -145,7 +145,7 @@ def _rows(path: Path) -> Iterator[_Row]:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield number and text of each line, without its end. Raises DataError, naming the line, for invalid bytes."""
     number = 0
-    for data, _ in blocks(path, lambda: number):
+    for data, _ in blocks(path, lambda: number):  # noqa: B023  it must see the current value
         for raw in data.split(b"\n")[:-1]:
             number += 1
             try:

@@ -71,7 +71,7 @@ class ModelConfig(ABC):
         return weights
 
     def rehearsal(self) -> "ModelConfig":
-        """Return the model to compile kernels with: this one, or a small one of the same kind if this takes long to load."""
+        """Return the model to compile kernels with: this one, or a small one of its kind if this takes long to load."""
         return self
 
     @abstractmethod

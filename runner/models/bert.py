@@ -1,4 +1,4 @@
-"""Configure ``bert``: a pre-trained BERT, fine-tuned as a whole on pairs of sentences, as in the LGD paper (section 3.2).
+"""Configure ``bert``: a pre-trained BERT, fine-tuned on pairs of sentences, as in the LGD paper (section 3.2).
 
 The paper takes BERT-base (12 layers, hidden size 768). The model that an installed package offers by default here is
 all-MiniLM-L6-v2 (6 layers, hidden size 384), so results of the default compare with no published ones.

@@ -1,7 +1,7 @@
 """Encode pairs of sentences by a BERT: transformers computes, and the weights are kept in row tables as in all models.
 
-All weights are trained. The word vectors are a ``RowTable`` of which a step reads and updates only the rows of its words;
-the other parameters are views into another ``RowTable``. Every set of pairs is tokenised once per process.
+All weights are trained. The word vectors are a ``RowTable`` of which a step reads and updates only the rows of its
+words; the other parameters are views into another ``RowTable``. Every set of pairs is tokenised once per process.
 
 No padding is computed: the tokens of all pairs of a batch lie one after the other, and only within attention each pair
 is padded to the batch's longest. Dropout is a function of (seed, step). BLAS computes the products, so numbers of runs
@@ -117,7 +117,7 @@ def tokens_of(pairs: Pairs, tokenizer: Tokenizer) -> Tokens:
 
 
 class Packed:
-    """Hold the tokens of a batch, those of one pair after those of another, and where they lie in padded rows (B, T)."""
+    """Hold the tokens of a batch, one pair after another, and where they lie in padded rows (B, T)."""
 
     def __init__(self, tokens: Tokens, rows_B: np.ndarray) -> None:
         self.length_B = tokens.lengths_R[rows_B]
@@ -179,7 +179,7 @@ def load_bert(folder: Path, dropout: float) -> transformers.BertModel:
     try:
         with _quiet():
             config = transformers.BertConfig.from_pretrained(str(folder), local_files_only=True)
-            bert, about = transformers.BertModel.from_pretrained(
+            loaded: Any = transformers.BertModel.from_pretrained(
                 str(folder),
                 config=_with_dropout(config, dropout),
                 add_pooling_layer=False,
@@ -190,11 +190,14 @@ def load_bert(folder: Path, dropout: float) -> transformers.BertModel:
             )
     except Exception as error:
         raise _unusable(folder, "network", error) from None
+    bert, about = loaded
     missing = sorted(about["missing_keys"])
     require(
-        not missing, f"model.checkpoint: {folder} lacks {len(missing)} of the network's weights, {missing[:1]} first"
+        not missing,
+        f"model.checkpoint: {folder} lacks {len(missing)} of the network's weights, among them {''.join(missing[:1])};"
+        " give a folder with all weights of a BERT",
     )
-    return bert
+    return bert  # type: ignore[no-any-return]
 
 
 def random_bert(dim: int, dropout: float, seed: int) -> transformers.BertModel:
@@ -216,8 +219,8 @@ def _with_dropout(config: transformers.BertConfig, dropout: float) -> transforme
 def _unusable(folder: Path, what: str, error: Exception) -> ConfigError:
     reason = " ".join(str(error).split())[:200]
     return ConfigError(
-        f"model.checkpoint: the {what} of {folder} cannot be loaded ({type(error).__name__}: {reason}); give a folder with"
-        " config.json, weights and vocabulary"
+        f"model.checkpoint: the {what} of {folder} cannot be loaded ({type(error).__name__}: {reason}); give a folder"
+        " with config.json, weights and vocabulary"
     )
 
 

@@ -3,11 +3,11 @@
 With two classes and softmax cross-entropy, the gradient by a pair's logit of class 1 is p_i - y_i. Its magnitude is the
 probability of the wrong class, sigmoid(-m_i), where m_i = s_i (h_i . (w_1 - w_0) + b_1 - b_0), and s_i is 1 for class 1
 and -1 for class 0. So the stored vector of pair i is the direction of s_i [h_i, 1], and the query is -[w_1 - w_0, b_1 -
-b_0]: the greater their product, the greater the gradient. Where the paper stores [CLS] alone, this adds the sign, so that
-pairs that are predicted wrongly are near to the query, whatever their class, and a 1 for the bias.
+b_0]: the greater their product, the greater the gradient. Where the paper stores [CLS] alone, this adds the sign, so
+that pairs that are predicted wrongly are near to the query, whatever their class, and a 1 for the bias.
 
-Hidden states are those without dropout. They are computed when ``bring_up`` is called and kept until it is called again;
-classifier and query are always the present ones.
+Hidden states are those without dropout. They are computed when ``bring_up`` is called and kept until it is called
+again; classifier and query are always the present ones.
 
 Legend: R training pairs, D hidden size, E = D + 1, U pairs that are brought up, C classes.
 """

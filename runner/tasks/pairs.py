@@ -1,9 +1,9 @@
 """Define the task of classifying sentence pairs, measured by accuracy and cross-entropy.
 
 Published sets of pairs have training pairs and pairs to test on. The validation set is a share of the training pairs
-(``dataset.valid_share``), the same for every seed, which training never sees. It alone decides which weights are kept and
-when training stops. Accuracy and loss on test pairs are recorded during training too, for curves such as those of the LGD
-paper's Figure 5, but no choice depends on them.
+(``dataset.valid_share``), the same for every seed, which training never sees. It alone decides which weights are kept
+and when training stops. Accuracy and loss on test pairs are recorded during training too, for curves such as those of
+the LGD paper's Figure 5, but no choice depends on them.
 
 Legend: B pairs of a batch, R pairs of a split, N classes.
 """
@@ -146,7 +146,7 @@ def held_out(data: PairsDataset, share: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def evaluate(network: "ClassNetwork", batch: PairBatch, split: str) -> dict[str, float]:
-    """Return ``<split>/accuracy`` (a fraction) and ``<split>/loss`` (mean cross-entropy in nats) of all pairs of a batch.
+    """Return ``<split>/accuracy`` (a fraction) and ``<split>/loss`` (mean cross-entropy, nats) of a batch's pairs.
 
     Raises Diverged if the loss is not a number.
     """
