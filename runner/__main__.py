@@ -21,7 +21,8 @@ def main(cfg: DictConfig) -> None:
     try:
         config = to_run_config(cfg)
         check_model_reads_dataset(config)
-        config.sampler.check_processor()
+        if config.sampler is not None:
+            config.sampler.check_processor()
         from runner.machine.compilation import compile_first
         from runner.training.run import run  # a wrong configuration is reported before these slow imports
 

@@ -20,6 +20,7 @@ from runner.registry import FROM_OUTSIDE, load_plugins
 from runner.settings import EVERY_EXAMPLE_ONCE, HardwareConfig, RunConfig
 
 CONF = REPOSITORY / "conf"
+OF_CLASSES = ("loss", "sampler")  # groups that networks without classes do not have
 GROUPS = ("dataset", "model", "loss", "optimizer", "batch_sampler", "sampler", "hardware")
 
 _TABLE_HINT = "a table is many runs: render one by `make reproduce TABLE=NAME` (names are in conf/table)"
@@ -64,6 +65,8 @@ def to_run_config(cfg: Any) -> RunConfig:
     load_plugins(values["plugins"])
     for group, (selector, registry) in _registries().items():
         section = values.get(group)
+        if section is None and group in OF_CLASSES:
+            continue
         if not isinstance(section, Mapping):
             options = [file.stem for file in (CONF / group).glob("*.yaml")]
             options += [name for of_group, name in FROM_OUTSIDE if of_group == group]
@@ -74,7 +77,12 @@ def to_run_config(cfg: Any) -> RunConfig:
         _check_keys(group, name, section, registry)
         values[group] = convert(registry[name], section, f"{group}.")
     config = convert(RunConfig, values, "")
-    return dataclasses.replace(config, unused=_sections_of_other_tasks(config))
+    config = dataclasses.replace(config, unused=_sections_of_other_tasks(config))
+    for group in set(OF_CLASSES) - config.unused:
+        if getattr(config, group) is None:
+            options = sorted(file.stem for file in (CONF / group).glob("*.yaml"))
+            raise ConfigError(f"{group} is missing; name a file of conf/{group}: {', '.join(options)}")
+    return config
 
 
 def _sections_of_other_tasks(config: RunConfig) -> frozenset[str]:
@@ -104,8 +112,8 @@ def check_model_reads_dataset(config: RunConfig) -> None:
     for section in sorted(config.unused):
         require(
             getattr(config, section) == usual[section],
-            f"{section} has no effect on training with dataset={config.dataset.name}, which holds {family};"
-            f" leave {section} at its default",
+            f"{section} has no effect on training model={config.model.name} on dataset={config.dataset.name}, which"
+            f" holds {family}; leave {section} at its default",
         )
     for key in ("anneal", "patience"):
         require(

@@ -1,4 +1,4 @@
-"""Apply Adam or SGD to a matrix of which a step touches few rows.
+"""Apply Adam, AdaGrad or SGD to a matrix of which a step touches few rows.
 
 Adam has three named policies for the rows that a step does not touch (their gradient is zero):
 
@@ -8,7 +8,8 @@ Adam has three named policies for the rows that a step does not touch (their gra
 - ``catch_up``: untouched rows do not change in memory. When such a row is next read, the zero-gradient steps that it
   missed are applied in closed form. This gives dense Adam's trajectory at the cost of ``touched``.
 
-SGD here has no momentum, so a row without a gradient does not move.
+SGD here has no momentum, so a row without a gradient does not move. Nor does it under AdaGrad (Duchi, Hazan & Singer
+2011), which divides each step by the root of the sum of all squared gradients of an element.
 
 There are two ways to take a step. ``update_groups`` and ``update_all`` compute gradients and apply Adam in one pass
 over each row. ``gradients_of_groups`` and ``gradients_of_all`` return a ``RowGradient`` instead, for callers that add
@@ -68,8 +69,22 @@ class SgdConfig:
         require(self.lr > 0, "optimizer.lr must be above 0")
 
 
-OptimizerConfig = AdamConfig | SgdConfig
-OPTIMIZERS: dict[str, type] = {"adam": AdamConfig, "sgd": SgdConfig}
+@dataclass(frozen=True, kw_only=True)
+class AdaGradConfig:
+    """Configure AdaGrad; ``lr`` is the rate, and the size of an element's first step."""
+
+    rows: ClassVar[str] = "touched"  # rows without a gradient do not move
+    name: str = "adagrad"
+    lr: float = 0.01
+    epsilon: float = 1e-10
+
+    def __post_init__(self) -> None:
+        require(self.lr > 0, "optimizer.lr must be above 0")
+        require(self.epsilon > 0, "optimizer.epsilon must be above 0")
+
+
+OptimizerConfig = AdamConfig | AdaGradConfig | SgdConfig
+OPTIMIZERS: dict[str, type] = {"adam": AdamConfig, "adagrad": AdaGradConfig, "sgd": SgdConfig}
 
 
 def _powers(beta: float) -> np.ndarray:
@@ -132,7 +147,7 @@ class Drift:
 class RowTable:
     """Hold an (R, D) float32 matrix with an optional bias per row, its Adam moments, and each row's last update.
 
-    Under SGD the arrays of moments are empty. ``bias_moves``: if false, biases stay 0. Where a method gets
+    Under SGD the arrays of moments are empty. AdaGrad keeps its sums of squares in those of second moments. ``bias_moves``: if false, biases stay 0. Where a method gets
     ``least_norm``, it takes the rows' directions instead of the rows (see ``kernels.rows``).
     """
 
@@ -142,9 +157,12 @@ class RowTable:
         self.weights = np.ascontiguousarray(weights_RD, dtype=np.float32)
         # Biases are a one-column matrix, so that the same code serves them; without biases their arrays are empty.
         self.bias = np.zeros((rows if bias else 0, 1), dtype=np.float32)
-        moments = rows if isinstance(config, AdamConfig) else 0
-        self.first, self.second = (np.zeros((moments, columns), dtype=np.float32) for _ in range(2))
-        self.bias_first, self.bias_second = (np.zeros((moments if bias else 0, 1), np.float32) for _ in range(2))
+        firsts = rows if isinstance(config, AdamConfig) else 0
+        seconds = 0 if isinstance(config, SgdConfig) else rows
+        self.first, self.second = (np.zeros((moments, columns), dtype=np.float32) for moments in (firsts, seconds))
+        self.bias_first, self.bias_second = (
+            np.zeros((moments if bias else 0, 1), dtype=np.float32) for moments in (firsts, seconds)
+        )
         self.last_step = np.zeros(rows, dtype=np.int32)
         self._bias_moves = bias_moves
         self.drift = Drift(config) if isinstance(config, AdamConfig) else None
@@ -188,8 +206,8 @@ class RowTable:
 
     def _adam_scalars(self, step: int) -> tuple[np.float32, ...]:
         config = self.config
-        if isinstance(config, SgdConfig):
-            return (np.float32(0),) * 5  # SGD does not use them
+        if not isinstance(config, AdamConfig):
+            return (np.float32(0),) * 5  # the others do not use them
         return (
             np.float32(self._lr / (1 - config.beta1**step)),
             np.float32(config.beta1),
@@ -226,7 +244,7 @@ class RowTable:
     def settling_steps(self) -> int:
         """Return the number of steps after which an untouched row moves a thousand times less than at first."""
         config = self.config
-        if isinstance(config, SgdConfig) or config.rows == "touched" or config.beta1 == 0:
+        if not isinstance(config, AdamConfig) or config.rows == "touched" or config.beta1 == 0:
             return 0
         return math.ceil(math.log(1e-3) / math.log(config.beta1))
 
@@ -387,12 +405,17 @@ class RowTable:
         self, rows_U: np.ndarray, grad_UD: np.ndarray, bias_grad_U: np.ndarray, step: int, factor: float = 1.0
     ) -> None:
         """Take a step with distinct rows by gradients times ``factor``. Rows must have been read at this step."""
-        from runner.kernels.rows import adam_rows, descend_rows
+        from runner.kernels.rows import adagrad_rows, adam_rows, descend_rows
 
         if isinstance(self.config, AdamConfig):
             adam_rows(
                 *self._arrays, self.last_step, step, self._upto(step), *self._adam_scalars(step), *self._powers,
                 rows_U, grad_UD, bias_grad_U, np.float32(factor),
+            )  # fmt: skip
+        elif isinstance(self.config, AdaGradConfig):
+            scalars = (np.float32(self._lr), np.float32(self.config.epsilon), np.float32(factor))
+            adagrad_rows(
+                self.weights, self.second, self.bias, self.bias_second, rows_U, grad_UD, bias_grad_U, *scalars
             )  # fmt: skip
         else:
             descend_rows(self.weights, self.bias, rows_U, grad_UD, bias_grad_U, np.float32(self._lr * factor))
@@ -451,6 +474,20 @@ def clipping_factor(gradients: Sequence[Gradient], largest_norm: float) -> float
     """
     norm = math.sqrt(sum(gradient.squared_norm() for gradient in gradients))
     return min(1.0, largest_norm / (norm + 1e-6)) if math.isfinite(norm) else math.nan
+
+
+def dense_step(
+    config: OptimizerConfig, state: dict[str, Any], parameter: np.ndarray, grad: np.ndarray, step: int, lr: float
+) -> None:
+    """Take a step of a small dense parameter, in place; ``state`` holds its moments as 'first' and 'second'."""
+    if isinstance(config, AdamConfig):
+        dense_adam(config, state, parameter, grad, step, lr)
+    elif isinstance(config, AdaGradConfig):
+        second = state.setdefault("second", np.zeros_like(parameter))
+        second += grad * grad
+        parameter -= (lr * grad / (np.sqrt(second) + config.epsilon)).astype(parameter.dtype)
+    else:
+        parameter -= np.float32(lr) * grad
 
 
 def dense_adam(

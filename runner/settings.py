@@ -158,21 +158,22 @@ class TrainingConfig:
 class RunConfig:
     """Hold all settings of a run: those that decide its numbers, and those that say where it happens (``PLACE_ONLY``).
 
-    ``plugins``: modules or Python files that register what this package lacks (see ``runner.registry``).
+    ``sampler``, ``loss``: None where the network has no classes. ``plugins``: modules or Python files that register what
+    this package lacks (see ``runner.registry``).
     ``unused``: names of the sections that only other tasks use; they are not part of the run's identity.
     """
 
     dataset: Any
     model: Any
-    loss: Any
     optimizer: Any
-    sampler: Any
     batch_sampler: Any
     hardware: HardwareConfig
     evaluation: EvaluationConfig
     seed: int
     epochs: int
     batch_size: int
+    sampler: Any = None
+    loss: Any = None
     max_steps: int | None = None
     output: OutputConfig = OutputConfig()
     diagnostics: DiagnosticsConfig = DiagnosticsConfig()
@@ -196,6 +197,8 @@ class RunConfig:
         )
         require(self.checkpoint_every_seconds > 0, "checkpoint_every_seconds must be above 0")
         require(bool(self.results_dir), "results_dir must not be empty")
+        if self.sampler is None:
+            return
         self.sampler.check_loss(self.loss)
         require(
             self.diagnostics.every_epochs is None or not self.sampler.is_the_batch,
@@ -211,25 +214,28 @@ class RunConfig:
         - ``diagnostics`` if none are made, ``plugins`` if there are none, ``training`` if all of it is null;
         - ``output`` if logits are h . w + b, ``sampler.stored_logits`` if no logits are stored;
         - ``batch_sampler`` if every example comes once an epoch;
+        - ``dataset.valid_share`` if it is 0, ``dataset.threshold`` if it is null;
         - sections of other tasks, such as ``windows`` if the data set holds no text.
         """
         out = dataclasses.asdict(self)
         out["plugins"] = list(self.plugins)
-        if not self.plugins:
-            del out["plugins"]
-        if self.diagnostics.every_epochs is None:
-            del out["diagnostics"]
-        if self.output == OutputConfig():
-            del out["output"]
-        del out["unused"]
-        for section in self.unused:
-            del out[section]
-        if self.training == TrainingConfig():
-            del out["training"]
-        if out["batch_sampler"] == EVERY_EXAMPLE_ONCE:
-            del out["batch_sampler"]
-        if out["sampler"].get("stored_logits") == "none":
+        changes_nothing = {
+            "unused": True,
+            "plugins": not self.plugins,
+            "diagnostics": self.diagnostics.every_epochs is None,
+            "output": self.output == OutputConfig(),
+            "training": self.training == TrainingConfig(),
+            "batch_sampler": out["batch_sampler"] == EVERY_EXAMPLE_ONCE,
+            **dict.fromkeys(self.unused, True),
+        }
+        for section, is_so in changes_nothing.items():
+            if is_so:
+                del out[section]
+        if out.get("sampler", {}).get("stored_logits") == "none":
             del out["sampler"]["stored_logits"]
+        for key, nothing in (("valid_share", 0.0), ("threshold", None)):
+            if out["dataset"].get(key, nothing) == nothing:
+                out["dataset"].pop(key, None)
         return out
 
     @property
@@ -242,7 +248,12 @@ class RunConfig:
         if self.plugins:
             what["plugins"] = [module_name(plugin) for plugin in self.plugins]
         digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:10]
-        return f"{self.dataset.name}-{self.model.name}-{self.sampler.name}-{digest}"
+        return f"{self.dataset.name}-{self.model.name}-{self.method.name}-{digest}"
+
+    @property
+    def method(self) -> Any:
+        """Return what is compared: the sampler of classes or, in a network without classes, that of examples."""
+        return self.batch_sampler if self.sampler is None else self.sampler
 
     @property
     def run_dir(self) -> Path:

@@ -66,10 +66,10 @@ def print_list() -> None:
         else:
             state = "not prepared"
         size = card.size
-        train, test, features = (
-            "-" if count is None else f"{count:,}" for count in (size.train, size.test, size.features)
+        train, test, features, classes = (
+            "-" if count is None else f"{count:,}" for count in (size.train, size.test, size.features, size.classes)
         )
-        print(f"{name:<18}{train:>13}{test:>11}  {size.unit:<7}{features:>9}{size.classes:>9,}  {state}")
+        print(f"{name:<18}{train:>13}{test:>11}  {size.unit:<7}{features:>9}{classes:>9}  {state}")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,16 @@
 
 from runner.batch_samplers.base import ExampleSampler, ExampleSamplerConfig, View
 from runner.batch_samplers.epoch import EpochConfig
+from runner.batch_samplers.lgd import LgdConfig, LgdExactConfig
+from runner.batch_samplers.norm_oracle import NormOracleConfig
 from runner.batch_samplers.uniform import UniformExamplesConfig
 
 BATCH_SAMPLERS: dict[str, type[ExampleSamplerConfig]] = {
     "epoch": EpochConfig,
     "uniform": UniformExamplesConfig,
+    "lgd": LgdConfig,
+    "lgd_exact": LgdExactConfig,
+    "norm_oracle": NormOracleConfig,
 }
 
 __all__ = ["BATCH_SAMPLERS", "ExampleSampler", "ExampleSamplerConfig", "View"]

@@ -1,9 +1,10 @@
 """Define the contract of samplers of training examples: what they draw, and how often each example is expected.
 
 A draw is a pure function of (seed, step) and of tables that only ``refresh`` changes. So a resumed run draws what an
-uninterrupted one would have drawn.
+uninterrupted one would have drawn, and a sampler that follows the model sees it as it was at its last refresh.
 
-Legend: B examples of a step, D size of the stored vectors.
+Legend: X all training examples, B examples of a step, S steps, M examples of all these steps, D size of the stored
+vectors.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +19,13 @@ from runner.errors import require
 
 
 class View(Protocol):
-    """Show a sampler of examples what it may look at: stored vectors of the examples, and the model's query."""
+    """Show a sampler of examples what it may look at: stored vectors of the examples, and the model's query.
+
+    The norm of an example's gradient grows with query . vector, or, ``by_magnitude``, with its magnitude. (The vectors
+    may differ in norm; a sampler that hashes them ignores that part, as angles do.)
+    """
+
+    by_magnitude: bool
 
     @property
     def examples(self) -> Vectors:
@@ -28,17 +35,53 @@ class View(Protocol):
     def query_D(self) -> np.ndarray:
         """Return the model's weights as a direction in the examples' space, (D,) float32."""
 
+    def gradient_norms_X(self) -> np.ndarray:
+        """Return the norm of each example's gradient by the weights that the query holds, (X,) float64; O(X D)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draws:
+    """Hold the draws of several steps: step s has the examples ``rows_M[begin_S1[s] : begin_S1[s + 1]]``, int64.
+
+    ``count_M``: how often one step's draw is expected to contain each of them, float64; None: parts of permutations.
+    """
+
+    rows_M: np.ndarray
+    begin_S1: np.ndarray
+    count_M: np.ndarray | None
+
 
 class ExampleSampler(ABC):
     """Draw the examples of each step."""
 
     @abstractmethod
     def draw(self, step: int, view: View | None = None) -> ExampleDraw:
-        """Return the examples of a step (1-based). ``view``: the model before the step, for samplers that need it."""
+        """Return the examples of a step (1-based).
+
+        ``view``: the model before the step, for samplers that rebuild tables of a resumed run.
+        """
 
     def refresh(self, step: int, view: View | None = None) -> bool:
-        """Bring the tables up to the model at the end of ``step``; return whether any work was due."""
+        """Bring the tables up to the model at the end of ``step``; return whether any work was due.
+
+        The first call, with step 0, builds them.
+        """
         return False
+
+    def steps_without_refresh(self, step: int) -> int:
+        """Return after how many steps, from the given one on, ``refresh`` has work to do; at least 1."""
+        return 2**62
+
+    def draws(self, first_step: int, steps: int, view: View | None = None) -> Draws:
+        """Return the draws of several steps, between which ``refresh`` has no work to do."""
+        made = [self.draw(step, view) for step in range(first_step, first_step + steps)]
+        begin_S1 = np.cumsum([0] + [len(draw.rows_B) for draw in made])
+        logs = [draw.log_expected_count_B for draw in made if draw.log_expected_count_B is not None]
+        return Draws(
+            rows_M=np.concatenate([draw.rows_B for draw in made]),
+            begin_S1=begin_S1,
+            count_M=np.exp(np.concatenate(logs)) if logs else None,
+        )
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return the tables; there is no generator state to save."""
@@ -53,10 +96,12 @@ class ExampleSampler(ABC):
 class ExampleSamplerConfig(ABC):
     """Serve as the base of the configurations in conf/batch_sampler.
 
-    ``keeps_order``: every example comes once in an epoch, in order if the task needs that.
+    ``keeps_order``: every example comes once in an epoch, in order if the task needs that. ``needs_view``: the task
+    must show stored vectors and a query.
     """
 
     keeps_order: ClassVar[bool] = False
+    needs_view: ClassVar[bool] = False
     name: str
 
     def check_examples(self, examples: Examples) -> None:
@@ -69,4 +114,4 @@ class ExampleSamplerConfig(ABC):
 
     @abstractmethod
     def build(self, *, examples: Examples, batch_size: int, seed: int) -> ExampleSampler:
-        """Make the sampler for batches of ``batch_size`` examples."""
+        """Make the sampler for batches of ``batch_size`` examples; its tables come with the first ``refresh``."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from runner import rng
-from runner.batch_samplers.base import ExampleSampler, ExampleSamplerConfig
+from runner.batch_samplers.base import Draws, ExampleSampler, ExampleSamplerConfig
 from runner.contracts import ExampleDraw, Examples, steps_per_epoch
 
 
@@ -41,6 +41,24 @@ class Epoch(ExampleSampler):
             self._epoch, self._order_X = epoch, self._order(epoch)
         begin = number * self.batch_size
         return ExampleDraw(rows_B=self._order_X[begin : begin + self.batch_size])
+
+    def draws(self, first_step: int, steps: int, view: object = None) -> Draws:
+        """Return the parts of several steps, which may be those of several epochs."""
+        parts, sizes = [], []
+        step, last = first_step, first_step + steps
+        while step < last:
+            number = (step - 1) % self._steps
+            self.draw(step)  # makes the epoch's order
+            upto = min(self._steps, number + last - step)
+            parts.append(self._order_X[number * self.batch_size : upto * self.batch_size])
+            ends = np.minimum(np.arange(number, upto + 1) * self.batch_size, self.examples.count)
+            sizes.append(np.diff(ends))
+            step += upto - number
+        return Draws(
+            rows_M=np.concatenate(parts),
+            begin_S1=np.concatenate([[0], np.cumsum(np.concatenate(sizes))]),
+            count_M=None,
+        )
 
     def _order(self, epoch: int) -> np.ndarray:
         if not self.examples.exchangeable:

@@ -1,15 +1,25 @@
 """Draw examples uniformly with replacement, as the textbooks' stochastic gradient does.
 
-Legend: B examples of a step.
+Legend: B examples of a step, S steps.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
 from runner import rng
-from runner.batch_samplers.base import ExampleSampler, ExampleSamplerConfig
+from runner.batch_samplers.base import Draws, ExampleSampler, ExampleSamplerConfig
 from runner.contracts import ExampleDraw, Examples
+
+
+@njit(cache=True)
+def _draw(seed, first_step, num_examples, rows):
+    """Set rows[s, j] to the j-th example of step first_step + s."""
+    for s in range(rows.shape[0]):
+        key = rng.stream(seed, rng.EXAMPLES, first_step + s, 0)
+        for j in range(rows.shape[1]):
+            rows[s, j] = rng.below(rng.word(key, j), num_examples)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +38,19 @@ class UniformExamples(ExampleSampler):
 
     def __init__(self, examples: Examples, batch_size: int, seed: int) -> None:
         self.examples, self.batch_size, self.seed = examples, batch_size, seed
-        self._log_count_B = np.full(batch_size, np.log(batch_size / examples.count))
 
     def draw(self, step: int, view: object = None) -> ExampleDraw:
         """Return the step's draws, in the order of drawing."""
-        rows_B = rng.generator(self.seed, rng.EXAMPLES, step).integers(0, self.examples.count, self.batch_size)
-        return ExampleDraw(rows_B=rows_B, log_expected_count_B=self._log_count_B)
+        draws = self.draws(step, 1)
+        assert draws.count_M is not None
+        return ExampleDraw(rows_B=draws.rows_M, log_expected_count_B=np.log(draws.count_M))
+
+    def draws(self, first_step: int, steps: int, view: object = None) -> Draws:
+        """Return the draws of several steps."""
+        rows_SB = np.empty((steps, self.batch_size), dtype=np.int64)
+        _draw(self.seed, first_step, self.examples.count, rows_SB)
+        return Draws(
+            rows_M=rows_SB.reshape(-1),
+            begin_S1=np.arange(steps + 1) * self.batch_size,
+            count_M=np.full(rows_SB.size, self.batch_size / self.examples.count),
+        )

@@ -1,8 +1,9 @@
 """Read dataset cards: what a published set is, where it comes from, and how its files are laid out.
 
 A card is `datasets/<name>/card.yaml`. Each mapping in it is one of the dataclasses below; a misspelt key, a missing
-key or a wrong type is a DataError of one line. There are three families of cards: sparse rows, text and sentence pairs.
-They differ in their layouts, their expected counts, and the way in which other sets are derived from them.
+key or a wrong type is a DataError of one line. There are four families of cards: sparse rows, text, tables of
+numbers for regression, and sentence pairs. They differ in their layouts (`runner/data/layouts.py`), their expected
+counts, and the way in which other sets are derived from them.
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from runner.data import places
-from runner.data.readers import LAYOUTS
+from runner.data.layouts import Layout, PairsLayout, RowsLayout, TableLayout, TextLayout
 from runner.errors import ConfigError, DataError
 
 
@@ -39,127 +40,6 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout(ABC):
-    """Name the files of a data set inside a folder or archive; subclasses do so for one family of data."""
-
-    name: str  # recorded as the variant of what was prepared
-
-    @abstractmethod
-    def file_names(self) -> dict[str, str]:
-        """Return the names (or patterns of names) of the required files, by field."""
-
-    def optional_names(self) -> dict[str, str]:
-        """Return the names of the files that may be missing, by field."""
-        return {}
-
-    def how_many(self, field: str) -> int:
-        """Return how many files the name of a field stands for."""
-        return 1
-
-    @abstractmethod
-    def problem(self) -> str | None:
-        """Return what is wrong with the values, or None if nothing is."""
-
-    def in_words(self) -> str:
-        """Return the names of the required files, for messages."""
-        return " and ".join(
-            name if self.how_many(field) == 1 else f"{self.how_many(field)} files {name}"
-            for field, name in self.file_names().items()
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowsLayout(Layout):
-    """Name the files of sparse rows: either `train` and `test`, or `data` with two split files."""
-
-    format: str
-    feature_start: int  # smallest allowed feature index in the file: 0 or 1
-    label_start: int  # smallest allowed label in the file: 0 or 1
-    train: str | None = None
-    test: str | None = None
-    data: str | None = None
-    train_split: str | None = None  # 1-based line numbers of `data` after the header
-    test_split: str | None = None
-    split_column: int = 0  # column of the split files to read, from 0
-    label_names: str | None = None  # optional file with one name per line
-
-    def file_names(self) -> dict[str, str]:
-        return _given(self, "train", "test", "data", "train_split", "test_split")
-
-    def optional_names(self) -> dict[str, str]:
-        return _given(self, "label_names")
-
-    def problem(self) -> str | None:
-        if self.format not in LAYOUTS:
-            return f"format: {self.format!r} is not one of {', '.join(LAYOUTS)}"
-        if {self.feature_start, self.label_start} - {0, 1}:
-            return "feature_start and label_start must be 0 or 1"
-        pair = self.train is not None and self.test is not None
-        split = None not in (self.data, self.train_split, self.test_split)
-        return "give either train and test, or data, train_split and test_split" if pair == split else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextLayout(Layout):
-    """Name the files of a text: either `train`, `valid` and `test`, or `data` and the `cuts` between its splits."""
-
-    train: str | None = None  # a pattern if train_files is above 1; files are read in the order of their names
-    valid: str | None = None
-    test: str | None = None
-    train_files: int = 1
-    data: str | None = None
-    cuts: tuple[int, ...] = ()  # byte positions in `data` at which valid and test begin
-
-    def file_names(self) -> dict[str, str]:
-        return _given(self, "train", "valid", "test", "data")
-
-    def how_many(self, field: str) -> int:
-        return self.train_files if field == "train" else 1
-
-    def problem(self) -> str | None:
-        if self.train_files < 1:
-            return "train_files must be at least 1"
-        given = set(self.file_names())
-        if (given, len(self.cuts)) not in (({"train", "valid", "test"}, 0), ({"data"}, 2)):
-            return "give either train, valid and test, or data and two cuts"
-        if self.cuts and not 0 < self.cuts[0] < self.cuts[1]:
-            return "cuts must ascend from above 0"
-        return None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PairsLayout(Layout):
-    """Name the files of sentence pairs and their columns.
-
-    There are either `train` and `test`, or `data` with a file `test_ids` that lists which of its pairs are test pairs,
-    by the values of `id_columns`.
-    """
-
-    first: str
-    second: str
-    label: str
-    train: str | None = None
-    test: str | None = None
-    data: str | None = None
-    test_ids: str | None = None
-    id_columns: tuple[str, ...] = ()
-
-    def file_names(self) -> dict[str, str]:
-        return _given(self, "train", "test", "data", "test_ids")
-
-    def problem(self) -> str | None:
-        by_ids = {"data", "test_ids"} if self.id_columns else None
-        if set(self.file_names()) not in ({"train", "test"}, by_ids):
-            return "give either train and test, or data, test_ids and id_columns"
-        return None
-
-
-def _given(layout: Layout, *fields: str) -> dict[str, str]:
-    """Return the values of those fields that are not None, by field."""
-    return {field: name for field in fields if (name := getattr(layout, field)) is not None}
-
-
-@dataclass(frozen=True, kw_only=True)
 class Expected:
     """Hold the published counts of a set of rows; `counts_source` of the card says where they come from."""
 
@@ -179,6 +59,16 @@ class ExpectedText:
     train_tokens: int | None
     valid_tokens: int | None
     test_tokens: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedTable:
+    """Hold the published counts of a table, None if unknown; features are what remains without target and ids."""
+
+    num_features: int
+    num_rows: int  # training and test rows together
+    num_train: int | None
+    num_test: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +107,7 @@ class Size:
     train: int | None
     test: int | None
     features: int | None
-    classes: int
+    classes: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,6 +211,35 @@ class TextCard(Card):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RegressionCard(Card):
+    """Describe a table of numbers, one column of which is to be predicted from the others."""
+
+    family: ClassVar[str] = "regression"
+
+    expected: ExpectedTable
+    layouts: tuple[TableLayout, ...]
+
+    @property
+    def all_layouts(self) -> tuple[Layout, ...]:
+        return self.layouts
+
+    @property
+    def base(self) -> str | None:
+        return None
+
+    @property
+    def size(self) -> Size:
+        counts = self.expected
+        return Size(
+            unit="rows",
+            train=counts.num_train,
+            test=counts.num_test,
+            features=counts.num_features,
+            classes=None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class PairsCard(Card):
     """Describe a set of sentence pairs. `labels`: the labels in the files, in the order of the class ids.
 
@@ -332,7 +251,7 @@ class PairsCard(Card):
     expected: ExpectedPairs
     labels: tuple[str, ...]
     class_names: tuple[str, ...] = ()
-    layouts: tuple[PairsLayout, ...] = ()
+    layouts: tuple[PairsLayout, ...]
 
     @property
     def all_layouts(self) -> tuple[Layout, ...]:
@@ -349,8 +268,16 @@ class PairsCard(Card):
             unit="pairs", train=counts.num_train, test=counts.num_test, features=None, classes=counts.num_classes
         )
 
+    def problem_of_labels(self) -> str | None:
+        """Return what is wrong with labels and names, or None if nothing is."""
+        if not len(self.labels) == len(set(self.labels)) == self.expected.num_classes:
+            return f"labels: must be {self.expected.num_classes} different labels"
+        if self.class_names and len(self.class_names) != len(self.labels):
+            return "class_names: must be as many as labels"
+        return None
 
-CARDS: dict[str, type[Card]] = {kind.family: kind for kind in (RowsCard, TextCard, PairsCard)}
+
+CARDS: dict[str, type[Card]] = {kind.family: kind for kind in (RowsCard, TextCard, RegressionCard, PairsCard)}
 
 
 def card_names() -> list[str]:
@@ -403,19 +330,13 @@ def _check(card: Card, path: Path) -> None:
             raise DataError(f"{path}: source layout {source.layout!r} is not one of {', '.join(known)}")
     if bool(card.all_layouts) == (card.base is not None):
         raise DataError(f"{path}: give either layouts or derived")
-    if isinstance(card, PairsCard) and (problem := _problem_of_labels(card)) is not None:
+    if isinstance(card, PairsCard) and (problem := card.problem_of_labels()) is not None:
         raise DataError(f"{path}: {problem}")
 
 
-def _problem_of_labels(card: PairsCard) -> str | None:
-    if not len(card.labels) == len(set(card.labels)) == card.expected.num_classes:
-        return f"labels: must be {card.expected.num_classes} different labels"
-    if card.class_names and len(card.class_names) != len(card.labels):
-        return "class_names: must be as many as labels"
-    return None
-
-
-def differences(name: str, expected: Expected | ExpectedText | ExpectedPairs, found: dict[str, int]) -> list[str]:
+def differences(
+    name: str, expected: Expected | ExpectedText | ExpectedTable | ExpectedPairs, found: dict[str, int]
+) -> list[str]:
     """Return (and print) a note for every count that differs from the published one."""
     published = dataclasses.asdict(expected)
     notes = [
@@ -447,9 +368,10 @@ def _convert(kind: Any, raw: Any, where: str) -> Any:
             raise DataError(f"{where}: must be a list, found {raw!r}")
         return tuple(_convert(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(raw))
     if origin in (types.UnionType, typing.Union):
-        if raw is None:
+        if raw is None and type(None) in arguments:
             return None
-        return _convert(next(a for a in arguments if a is not type(None)), raw, where)
+        options = [option for option in arguments if option is not type(None)]
+        return _convert(next((option for option in options if type(raw) is option), options[0]), raw, where)
     if kind is float and type(raw) is int:
         return float(raw)
     if type(raw) is not kind:

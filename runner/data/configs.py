@@ -1,58 +1,68 @@
 """Define what `conf/dataset/*.yaml` may say: one frozen dataclass for each `kind`.
 
-`build()` opens the data set. `family` says which type it returns: `rows` an XmcDataset, `text` a TextDataset, `pairs` a
-PairsDataset.
+`build()` opens the data set. `family` says which type it returns: `rows` an XmcDataset, `text` a TextDataset,
+`regression` a RegressionDataset, `pairs` a PairsDataset.
 """
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from runner.data.bundled import SklearnConfig
+from runner.data.dense import RegressionDataset
 from runner.data.pairs import PairsDataset
 from runner.data.python_topics import PythonTopicsConfig
+from runner.data.regression import VALID_SHARE, SplitConfig, check_threshold
 from runner.data.rows import XmcDataset
+from runner.data.synthetic_regression import SyntheticRegressionConfig
 from runner.data.synthetic_xc import SyntheticXcConfig
 from runner.data.text import TextDataset
 from runner.errors import ConfigError, require
 
-FAMILIES_THAT_HOLD_OUT = ("pairs",)  # their sets have no validation set of their own
+if TYPE_CHECKING:
+    from runner.data.store import Dataset
 
 
 @dataclass(frozen=True, kw_only=True)
 class CardConfig:
     """Choose a published or embedded set by the name of its card.
 
-    `valid_share`: share of the training rows that the task holds out for validation; 0 for families that have a
-    validation set of their own, or none.
+    `valid_share`: share of the training rows that the task holds out for validation, in [0, 0.5]. Families `rows` and
+    `text` need 0; the others need more.
+    `threshold`: for regression only, None or the number above which a response becomes 1; all others become 0.
     """
 
     kind: str = "card"
     name: str
     valid_share: float = 0.0
+    threshold: float | None = None
 
     def __post_init__(self) -> None:
         from runner.data.card import card_names
 
         if self.name not in card_names():
             raise ConfigError(f"dataset.name: no card {self.name!r}; choose one of {', '.join(card_names())}")
-        require(0 <= self.valid_share <= 0.5, "dataset.valid_share must lie in [0, 0.5]")
-        holds_out = self.family in FAMILIES_THAT_HOLD_OUT
+        what = f"dataset={self.name} holds {self.family}"
+        require(0 <= self.valid_share <= 0.5, f"dataset.valid_share must lie in [0, 0.5], got {self.valid_share}")
+        if self.family in ("rows", "text"):
+            require(self.valid_share == 0, f"dataset.valid_share: {what}, of which no share is held out; leave it at 0")
+        else:
+            require(self.valid_share > 0, f"dataset.valid_share: {what}, which is validated on a share above 0")
+        check_threshold(self.threshold)
         require(
-            holds_out == (self.valid_share > 0),
-            f"dataset.valid_share must be above 0, because {self.name} has no validation set of its own"
-            if holds_out
-            else f"dataset.valid_share must be 0, because no validation set is held out of {self.name}",
+            self.threshold is None or self.family == "regression",
+            f"dataset.threshold: {what}, which has no responses to compare with; leave it at null",
         )
 
     @property
     def family(self) -> str:
-        """Return the family of the set, as its card says: `rows`, `text` or `pairs`."""
+        """Return the family of the set, as its card says: `rows`, `text`, `regression` or `pairs`."""
         from runner.data.card import load_card
 
         return load_card(self.name).family
 
-    def build(self) -> XmcDataset | TextDataset | PairsDataset:
+    def build(self) -> "Dataset":
         """Open the prepared set; an embedded one is prepared on first use. Raises DataNotPrepared, DataError."""
         from runner.data.prepare import load_card_dataset
 
@@ -117,12 +127,53 @@ class TextFilesConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TableFileConfig(SplitConfig):
+    """Choose your own table of numbers: a file in CSV or svmlight text, plain or compressed (.gz, .xz, .bz2).
+
+    CSV may be separated by comma, semicolon, tab or blanks and may have a header (`runner/data/table_form.py`).
+    `target`: name or index of the column to predict; negative indices count from the last. Every other column is a
+    feature. The label of svmlight text is its target. `test_path`: a second file, with the same columns, that holds the
+    test rows; without it, `test_share` of the rows of `path` are the test rows.
+    """
+
+    kind: str = "table_file"
+    name: str = "table"
+    path: str | None = None  # None means "not given yet"; build() refuses it
+    test_path: str | None = None
+    target: str | int = -1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_plain(self.name)
+        for key in ("test_share", "split_seed"):
+            require(
+                self.test_path is None or getattr(self, key) == getattr(TableFileConfig, key),
+                f"dataset.{key} has no effect if dataset.test_path gives the test rows; leave it at its default",
+            )
+
+    def build(self) -> RegressionDataset:
+        """Prepare the files and open them. Files of the same path, size, time and settings are prepared once.
+
+        Raises ConfigError for a wrong path or target, DataError for wrong files.
+        """
+        from runner.data.prepare import load_table_dataset
+
+        return load_table_dataset(
+            _own_tables(self.path, self.test_path, "CSV or svmlight text"),
+            self.name,
+            target=self.target,
+            test_share=self.test_share,
+            split_seed=self.split_seed,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class PairsFileConfig:
     """Choose your own sentence pairs: a table with a header, TSV (without quoting) or CSV, plain or compressed.
 
     `first`, `second`, `label`: names of the columns that are used. `test_path`: a second file with the same columns;
-    None: a draw of `test_share` of the pairs by `split_seed`. `valid_share`: share of the training pairs that the task
-    holds out for validation. The classes are the labels of the training pairs.
+    without it, `test_share` of the pairs of `path` are the test pairs, drawn by `split_seed`. `valid_share`: share of
+    the training pairs that the task holds out for validation. The classes are the labels of the training pairs.
     """
 
     family: ClassVar[str] = "pairs"
@@ -136,23 +187,23 @@ class PairsFileConfig:
     label: str = "label"
     test_share: float = 0.1
     split_seed: int = 0
-    valid_share: float = 0.1
+    valid_share: float = VALID_SHARE
 
     def __post_init__(self) -> None:
         _require_plain(self.name)
-        require(0 < self.test_share <= 0.5, "dataset.test_share must lie in (0, 0.5]")
-        require(0 < self.valid_share <= 0.5, "dataset.valid_share must lie in (0, 0.5]")
-        require(self.split_seed >= 0, "dataset.split_seed must be 0 or more")
+        require(0 < self.valid_share <= 0.5, f"dataset.valid_share must lie in (0, 0.5], got {self.valid_share}")
+        require(0 < self.test_share <= 0.9, f"dataset.test_share must lie in (0, 0.9], got {self.test_share}")
+        require(0 <= self.split_seed < 2**31, "dataset.split_seed must lie in [0, 2147483647]")
         names = (self.first, self.second, self.label)
         require(
             len(set(names)) == 3 and all(names),
             "dataset.first, dataset.second and dataset.label must name three different columns",
         )
-        changed = [key for key in ("test_share", "split_seed") if getattr(self, key) != getattr(PairsFileConfig, key)]
-        require(
-            self.test_path is None or not changed,
-            f"dataset.{''.join(changed[:1])} has no effect, because dataset.test_path gives the test pairs",
-        )
+        for key in ("test_share", "split_seed"):
+            require(
+                self.test_path is None or getattr(self, key) == getattr(PairsFileConfig, key),
+                f"dataset.{key} has no effect if dataset.test_path gives the test pairs; leave it at its default",
+            )
 
     def build(self) -> PairsDataset:
         """Prepare the files and open them. Files of the same path, size, time and settings are prepared once.
@@ -163,23 +214,28 @@ class PairsFileConfig:
         from runner.data.read_pairs import PairColumns
 
         return load_pairs_file_dataset(
-            _file(self.path, "path", "sentence pairs (TSV or CSV with a header)"),
-            None if self.test_path is None else _file(self.test_path, "test_path", "test pairs"),
+            _own_tables(self.path, self.test_path, "TSV or CSV with a header"),
             self.name,
-            PairColumns(first=self.first, second=self.second, label=self.label),
-            self.test_share,
-            self.split_seed,
+            columns=PairColumns(first=self.first, second=self.second, label=self.label),
+            test_share=self.test_share,
+            split_seed=self.split_seed,
         )
 
 
-def _file(path: str | None, key: str, holds: str) -> Path:
-    """Return the file of `dataset.<key>`, or raise ConfigError saying what it must hold."""
+def _own_tables(path: str | None, test_path: str | None, what: str) -> dict[str, Path]:
+    """Return the files of `dataset.path` and, if given, `dataset.test_path`; ConfigError if one is no file."""
+    train = _file("path", path, what)
+    return {"train": train} if test_path is None else {"train": train, "test": _file("test_path", test_path, what)}
+
+
+def _file(key: str, path: str | None, what: str) -> Path:
+    """Return the file of `dataset.<key>`, or raise ConfigError."""
     if not path:
-        raise ConfigError(f"dataset.{key}: give the file that holds {holds}")
+        raise ConfigError(f"dataset.{key}: give a file of {what}, e.g. dataset.{key}=my_table.csv")
     file = Path(path).expanduser()
     if not file.is_file():
-        raise ConfigError(f"dataset.{key}: {path} is not a file; give the file that holds {holds}")
-    return file
+        raise ConfigError(f"dataset.{key}: {path} is not a file; give a file of {what}")
+    return file.resolve()
 
 
 def _folder(path: str | None, files: str) -> Path:
@@ -205,6 +261,9 @@ KINDS: dict[str, type] = {
     "files": XmcFilesConfig,
     "synthetic_xc": SyntheticXcConfig,
     "text_files": TextFilesConfig,
-    "pairs_file": PairsFileConfig,
     "python_topics": PythonTopicsConfig,
+    "table_file": TableFileConfig,
+    "sklearn": SklearnConfig,
+    "synthetic_regression": SyntheticRegressionConfig,
+    "pairs_file": PairsFileConfig,
 }

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from runner import rng
-from runner.data.card import PairsCard, PairsLayout, differences
+from runner.data.card import PairsCard, differences
 from runner.data.download import hash_file
+from runner.data.layouts import PairsLayout
+from runner.data.manifests import PairsManifest
 from runner.data.read_pairs import PairColumns, PairTable, read_ids, read_pairs
-from runner.data.store import ColumnWriter, PairsManifest, combine
+from runner.data.splits import split_rows
+from runner.data.store import ColumnWriter, combine
 from runner.errors import DataError
 
 
@@ -43,26 +45,23 @@ def convert(card: PairsCard, layout: PairsLayout, found: Mapping[str, tuple[Path
     return manifest
 
 
-def convert_file(
-    path: Path,
-    test_path: Path | None,
-    folder: Path,
-    *,
-    name: str,
-    columns: PairColumns,
-    test_share: float,
-    split_seed: int,
+def convert_own(
+    files: dict[str, Path], folder: Path, *, name: str, columns: PairColumns, test_share: float, split_seed: int
 ) -> PairsManifest:
-    """Convert a user's own table to a prepared folder; the classes are the labels of the training pairs.
+    """Convert a user's tables: `train`, and `test` unless the pairs of `train` are to be split at random.
 
-    Without `test_path` a seeded draw of `test_share` of the pairs, at least one, becomes the test split. Raises DataError.
+    The classes are the labels of the training pairs. Raises DataError.
     """
+    path = files["train"]
     train = read_pairs(path, columns)
-    if test_path is not None:
-        test, variant = read_pairs(test_path, columns), "given-train-test"
+    if "test" in files:
+        test, variant = read_pairs(files["test"], columns), "given-train-test"
     else:
-        train, test = _split_by_seed(train, test_share, split_seed)
-        variant = f"random-{test_share:g}-seed-{split_seed}"
+        if len(train) < 2:
+            raise DataError(f"{path}: 1 pair is too few to split; give dataset.test_path or more pairs")
+        train_R, test_R = split_rows(len(train), test_share, split_seed)
+        train, test = _take(train, train_R.tolist()), _take(train, test_R.tolist())
+        variant = f"given-seed-{split_seed}"
     labels = _sorted_labels(set(train.labels))
     if len(labels) < 2:
         raise DataError(f"{path}: column {columns.label}: every label is {labels[0]!r}; two classes are needed")
@@ -74,7 +73,7 @@ def convert_file(
         variant=variant,
         labels=labels,
         class_names=labels,
-        sources={str(file): "" for file in (path, test_path) if file is not None},
+        sources={str(file): "" for file in files.values()},
     )
 
 
@@ -95,14 +94,6 @@ def _take(table: PairTable, rows: Sequence[int]) -> PairTable:
         others=[table.others[i] for i in rows],
         lines=[table.lines[i] for i in rows],
     )
-
-
-def _split_by_seed(table: PairTable, test_share: float, seed: int) -> tuple[PairTable, PairTable]:
-    count = max(1, round(test_share * len(table)))
-    if count >= len(table):
-        raise DataError(f"{table.path}: a single pair cannot be split into training and test pairs; give test_path")
-    order = rng.generator(seed, rng.SHUFFLE).permutation(len(table))
-    return _take(table, np.sort(order[count:]).tolist()), _take(table, np.sort(order[:count]).tolist())
 
 
 def _split_by_ids(table: PairTable, ids_path: Path) -> tuple[PairTable, PairTable]:

@@ -1,38 +1,31 @@
 """Prepare data sets: find or download the files, verify them, convert them, and write the manifest."""
 
 import dataclasses
+import json
 import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from runner.data import convert_pairs, convert_rows, convert_text, places
-from runner.data.card import (
-    Card,
-    Layout,
-    PairsCard,
-    PairsLayout,
-    RowsCard,
-    RowsLayout,
-    Source,
-    SourceFile,
-    TextCard,
-    TextLayout,
-    load_card,
-)
+from runner.data import convert_pairs, convert_rows, convert_table, convert_text, places
+from runner.data.card import Card, PairsCard, RegressionCard, RowsCard, Source, SourceFile, TextCard, load_card
+from runner.data.dense import RegressionDataset
 from runner.data.download import checksum_problem, download
 from runner.data.extract import extract, is_archive
+from runner.data.layouts import Layout, PairsLayout, RowsLayout, TableLayout, TextLayout
+from runner.data.manifests import Manifest
 from runner.data.pairs import PairsDataset
 from runner.data.read_pairs import PairColumns
 from runner.data.readers import find_file, find_files
 from runner.data.rows import XmcDataset
 from runner.data.store import (
-    Manifest,
+    Dataset,
     combine,
     fill_folder,
     load_dataset,
     load_pairs,
+    load_regression,
     load_rows,
     load_text,
     read_manifest,
@@ -62,7 +55,7 @@ def prepare_card(name: str, *, given: Path | None = None, force: bool = False) -
     return fill_folder(places.prepared_dir(name), lambda folder: _fill_from_card(card, folder, given), force=force)
 
 
-def load_card_dataset(name: str) -> XmcDataset | TextDataset | PairsDataset:
+def load_card_dataset(name: str) -> Dataset:
     """Open a card's prepared set; an embedded one is prepared on first use.
 
     Raises DataNotPrepared if another set is not prepared, DataError if its files are damaged.
@@ -123,29 +116,42 @@ def load_text_files_dataset(path: Path, name: str, most_types: int | None) -> Te
     return dataclasses.replace(load_text(folder), name=name)
 
 
-def load_pairs_file_dataset(
-    path: Path, test_path: Path | None, name: str, columns: PairColumns, test_share: float, split_seed: int
-) -> PairsDataset:
-    """Prepare a table of sentence pairs (TSV or CSV with a header, plain or compressed) once and open the result.
+def load_table_dataset(
+    files: dict[str, Path], name: str, *, target: str | int, test_share: float, split_seed: int
+) -> RegressionDataset:
+    """Prepare tables of numbers once and open the result.
 
-    Raises DataError for wrong files.
+    `files`: `train`, and `test` if the test rows are in a file of their own. Raises DataError for wrong files,
+    ConfigError for an unknown target.
     """
-    files = {"train": path.resolve()} | ({} if test_path is None else {"test": test_path.resolve()})
-    split = () if test_path is not None else (test_share, split_seed)
+    split = {"target": target, "test_share": test_share, "split_seed": split_seed}
 
     def fill(folder: Path) -> Manifest:
-        print(f"preparing {path} (once)", file=sys.stderr)
-        return convert_pairs.convert_file(
-            files["train"],
-            files.get("test"),
-            folder,
-            name=name,
-            columns=columns,
-            test_share=test_share,
-            split_seed=split_seed,
+        print(f"preparing {files['train']} (once)", file=sys.stderr)
+        return convert_table.convert_own(
+            files, folder, name=name, target=target, test_share=test_share, split_seed=split_seed
         )
 
-    folder = places.prepared_dir("pairs", _fingerprint(files, columns, *split))
+    folder = places.prepared_dir("table", _fingerprint(files, json.dumps(split)))
+    fill_folder(folder, fill)
+    return dataclasses.replace(load_regression(folder), name=name)
+
+
+def load_pairs_file_dataset(
+    files: dict[str, Path], name: str, *, columns: PairColumns, test_share: float, split_seed: int
+) -> PairsDataset:
+    """Prepare tables of sentence pairs (TSV or CSV with a header, plain or compressed) once and open the result.
+
+    `files`: `train`, and `test` if the test pairs are in a file of their own. Raises DataError for wrong files.
+    """
+
+    def fill(folder: Path) -> Manifest:
+        print(f"preparing {files['train']} (once)", file=sys.stderr)
+        return convert_pairs.convert_own(
+            files, folder, name=name, columns=columns, test_share=test_share, split_seed=split_seed
+        )
+
+    folder = places.prepared_dir("pairs", _fingerprint(files, columns, test_share, split_seed))
     fill_folder(folder, fill)
     return dataclasses.replace(load_pairs(folder), name=name)
 
@@ -183,6 +189,8 @@ def _fill_from_card(card: Card, folder: Path, given: Path | None) -> Manifest:
         print(f"{card.name}: converting the variant {found.layout.name}", file=sys.stderr)
         if isinstance(card, TextCard):
             return convert_text.convert(card, cast(TextLayout, found.layout), found.files, folder)
+        if isinstance(card, RegressionCard):
+            return convert_table.convert(card, cast(TableLayout, found.layout), found.files, folder)
         if isinstance(card, PairsCard):
             return convert_pairs.convert(card, cast(PairsLayout, found.layout), found.files, folder)
         return convert_rows.convert(cast(RowsCard, card), cast(RowsLayout, found.layout), found.files, folder)
@@ -313,6 +321,7 @@ __all__ = [
     "load_card_dataset",
     "load_files_dataset",
     "load_pairs_file_dataset",
+    "load_table_dataset",
     "load_text_files_dataset",
     "prepare_card",
 ]

@@ -234,7 +234,7 @@ def blocks(path: Path, line: Callable[[], int], *, cut_at: tuple[bytes, ...] = (
     rest, first = b"", True
     try:
         with path.open("rb") as file:
-            stream = _decompress(path, file)
+            stream = decompress(path, file)
             while True:
                 data = stream.read(BLOCK_BYTES)
                 if first and data.startswith(b"\xef\xbb\xbf"):
@@ -276,7 +276,8 @@ def progress_bar(path: Path) -> Iterator[Callable[[int], None]]:
         yield show
 
 
-def _decompress(path: Path, file: BinaryIO) -> BinaryIO:
+def decompress(path: Path, file: BinaryIO) -> BinaryIO:
+    """Return the content of an open file, decompressed as the ending of its name says."""
     if path.suffix == ".xz":
         return cast(BinaryIO, lzma.LZMAFile(file))
     if path.suffix == ".gz":

@@ -16,129 +16,50 @@ import os
 import shutil
 import sys
 import typing
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 import numpy as np
 
+from runner.data.dense import DenseRows, RegressionDataset
+from runner.data.manifests import (
+    FAMILIES,
+    FORMAT_VERSION,
+    Manifest,
+    PairsManifest,
+    RegressionManifest,
+    RowsManifest,
+    SplitCounts,
+    TextManifest,
+)
 from runner.data.pairs import Pairs, PairsDataset
 from runner.data.rows import LabelledRows, XmcDataset
 from runner.data.text import TextDataset
 from runner.errors import DataError, DataNotPrepared
 
-FORMAT_VERSION = 1
+Dataset = XmcDataset | TextDataset | RegressionDataset | PairsDataset
 COLUMNS = {"indptr": "<i8", "indices": "<i4", "values": "<f4", "label_indptr": "<i8", "labels": "<i4"}
 LABEL_NAMES = "labels.txt"
 VOCABULARY = "vocabulary.txt"
-
-
-# ---- manifests ----
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manifest(ABC):
-    """Hold the fields that the manifests of all families of data have."""
-
-    name: str
-    variant: str
-    num_classes: int
-    checksum: str
-    sources: dict[str, str]  # sha256 of each file that was read, "" if it was not computed
-    notes: list[str]  # differences between the data and what the card expects
-    format_version: int = FORMAT_VERSION
-
-    @abstractmethod
-    def in_words(self) -> str:
-        """Return the sizes of the data in words."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SplitCounts:
-    """Hold the counts of one split of sparse rows, and how many rows were dropped when it was read."""
-
-    rows: int
-    nonzeros: int
-    label_pairs: int
-    rows_read: int  # rows in the file: rows + rows_dropped
-    rows_dropped: int  # rows without any label
-    rows_without_features: int  # rows that are kept with an empty feature row
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowsManifest(Manifest):
-    """Describe a prepared set of sparse rows."""
-
-    num_features: int
-    propensity_a: float
-    propensity_b: float
-    train: SplitCounts
-    test: SplitCounts
-
-    def in_words(self) -> str:
-        return (
-            f"{self.train.rows:,} / {self.test.rows:,} rows, {self.num_features:,} features,"
-            f" {self.num_classes:,} classes"
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextCounts:
-    """Hold the counts of one split of a text."""
-
-    tokens: int
-    outside: int  # how many tokens were words outside the vocabulary, which became <unk>
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextManifest(Manifest):
-    """Describe a prepared text."""
-
-    family: str = "text"
-    train: TextCounts
-    valid: TextCounts
-    test: TextCounts
-
-    def in_words(self) -> str:
-        return (
-            f"{self.train.tokens:,} / {self.valid.tokens:,} / {self.test.tokens:,} tokens, {self.num_classes:,} classes"
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class PairsManifest(Manifest):
-    """Describe a prepared set of sentence pairs; `train` and `test` count pairs."""
-
-    family: str = "pairs"
-    train: int
-    test: int
-    class_names: list[str]  # by class id
-
-    def in_words(self) -> str:
-        return f"{self.train:,} / {self.test:,} pairs, {self.num_classes:,} classes"
-
-
-# Manifests of rows do not name their family, because there was no other when the first of them were written.
-FAMILIES: dict[str, type[Manifest]] = {"rows": RowsManifest, "text": TextManifest, "pairs": PairsManifest}
 
 
 # ---- writing ----
 
 
 class ColumnWriter:
-    """Write a one-dimensional .npy file whose length is known only at the end."""
+    """Write a .npy file whose length is known only at the end; entries are numbers, or rows of `width` numbers."""
 
-    def __init__(self, path: Path, dtype: str) -> None:
-        self.path, self.dtype, self.length = path, np.dtype(dtype), 0
+    def __init__(self, path: Path, dtype: str, *width: int) -> None:
+        self.path, self.dtype, self.length, self.width = path, np.dtype(dtype), 0, width
         self.digest = hashlib.sha256()
         self.file: BinaryIO = path.open("wb")
         self._write_header()
         self.header_size = self.file.tell()
 
     def _write_header(self) -> None:
-        shape = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.length,)}
+        shape = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.length, *self.width)}
         np.lib.format.write_array_header_1_0(self.file, shape)
 
     def append(self, array: np.ndarray) -> None:
@@ -156,6 +77,40 @@ class ColumnWriter:
             raise DataError(f"{self.path}: cannot write the array header in place")
         self.file.close()
         return self.digest.hexdigest()
+
+
+class DenseWriter:
+    """Write dense rows and their responses piece by piece; as a context it closes the files.
+
+    Legend: r rows of a piece, F features.
+    """
+
+    def __init__(self, folder: Path, split: str, num_features: int) -> None:
+        self.features = ColumnWriter(folder / f"{split}.features.npy", "<f8", num_features)
+        self.response = ColumnWriter(folder / f"{split}.response.npy", "<f8")
+
+    def append(self, features_rF: np.ndarray, response_r: np.ndarray) -> None:
+        """Write r rows after those written before. Raises DataError for a number that is not finite."""
+        if not (np.isfinite(features_rF).all() and np.isfinite(response_r).all()):
+            raise DataError(f"{self.features.path.name}: NaN or infinite numbers cannot be stored")
+        self.features.append(features_rF)
+        self.response.append(response_r)
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows written so far."""
+        return self.response.length
+
+    def finish(self) -> str:
+        """Complete the files and return the sha256 of the digests of both arrays."""
+        return combine(self.features.finish(), self.response.finish())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.features.file.close()
+        self.response.file.close()
 
 
 class RowsWriter:
@@ -274,7 +229,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 # ---- opening ----
 
 
-def load_dataset(folder: Path, *, how_to_get: str = "") -> XmcDataset | TextDataset | PairsDataset:
+def load_dataset(folder: Path, *, how_to_get: str = "") -> Dataset:
     """Open a prepared folder.
 
     Raises DataNotPrepared, with the message `how_to_get`, if there is no manifest; DataError if the arrays do not fit
@@ -285,6 +240,8 @@ def load_dataset(folder: Path, *, how_to_get: str = "") -> XmcDataset | TextData
         return _open_rows(folder, manifest)
     if isinstance(manifest, TextManifest):
         return _open_text(folder, manifest)
+    if isinstance(manifest, RegressionManifest):
+        return _open_regression(folder, manifest)
     if isinstance(manifest, PairsManifest):
         return _open_pairs(folder, manifest)
     raise DataNotPrepared(how_to_get or f"{folder}: not prepared")
@@ -308,6 +265,13 @@ def load_pairs(folder: Path) -> PairsDataset:
     """Open a prepared folder that is known to hold sentence pairs."""
     dataset = load_dataset(folder)
     assert isinstance(dataset, PairsDataset)
+    return dataset
+
+
+def load_regression(folder: Path) -> RegressionDataset:
+    """Open a prepared folder that is known to hold a table for regression."""
+    dataset = load_dataset(folder)
+    assert isinstance(dataset, RegressionDataset)
     return dataset
 
 
@@ -335,6 +299,23 @@ def _open_text(folder: Path, manifest: TextManifest) -> TextDataset:
         test_T=_load_array(folder / "test.npy", "<i4", manifest.test.tokens),
         num_classes=manifest.num_classes,
         vocabulary_path=folder / VOCABULARY,
+        checksum=manifest.checksum,
+        variant=manifest.variant,
+    )
+
+
+def _open_regression(folder: Path, manifest: RegressionManifest) -> RegressionDataset:
+    def rows(split: str, count: int) -> DenseRows:
+        return DenseRows(
+            features_RF=_load_array(folder / f"{split}.features.npy", "<f8", count, manifest.num_features),
+            response_R=_load_array(folder / f"{split}.response.npy", "<f8", count),
+        )
+
+    return RegressionDataset(
+        name=manifest.name,
+        train=rows("train", manifest.train_rows),
+        test=rows("test", manifest.test_rows),
+        num_features=manifest.num_features,
         checksum=manifest.checksum,
         variant=manifest.variant,
     )
@@ -386,14 +367,14 @@ def _load_rows(folder: Path, split: str, counts: SplitCounts) -> LabelledRows:
     )
 
 
-def _load_array(path: Path, dtype: str, length: int) -> np.ndarray:
+def _load_array(path: Path, dtype: str, *shape: int) -> np.ndarray:
     """Map an array into memory, read-only. Raises DataError if it is not the array that the manifest describes."""
     try:
         # A plain ndarray is used because np.memmap's indexing is slow and Numba treats it as another type.
         array = np.load(path, mmap_mode="r").view(np.ndarray)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path}: cannot be read ({error}); prepare the set again with --force") from None
-    if array.shape != (length,) or array.dtype != np.dtype(dtype):
+    if array.shape != shape or array.dtype != np.dtype(dtype):
         raise DataError(f"{path}: does not fit its manifest; prepare the set again with --force")
     return array
 

@@ -1,6 +1,6 @@
 """Build the head of a network with one output: linear regression by squared loss, or two classes by logistic loss.
 
-There is no class matrix, and nothing is sampled: prediction = h . w + b, with one row of weights.
+There is no class matrix, and no class is sampled: prediction = h . w + b, with one row of weights.
 
 Legend: B rows of a batch, D hidden size, U distinct rows of weights (here 1).
 """
@@ -83,11 +83,11 @@ class ScalarScores:
 
 
 class ScalarHead:
-    """Predict one number from the hidden states; the prediction starts at 0."""
+    """Predict one number from the hidden states; the prediction starts at 0. ``bias``: false means b = 0."""
 
-    def __init__(self, *, dim: int, loss: ScalarLoss, optimizer: OptimizerConfig) -> None:
+    def __init__(self, *, dim: int, loss: ScalarLoss, optimizer: OptimizerConfig, bias: bool = True) -> None:
         self.loss = loss
-        self.table = RowTable(optimizer, np.zeros((1, dim), dtype=np.float32), bias=True)
+        self.table = RowTable(optimizer, np.zeros((1, dim), dtype=np.float32), bias=bias)
 
     @property
     def tables(self) -> Sequence[RowTable]:
@@ -97,7 +97,7 @@ class ScalarHead:
     def predict(self, hidden_BD: np.ndarray) -> np.ndarray:
         """Return the outputs, (B,) float32; under logistic loss they are log odds."""
         # einsum sums in one fixed order, whatever number of threads NumPy's BLAS has.
-        return np.einsum("bd,d->b", hidden_BD, self.table.weights[0]) + self.table.bias[0, 0]
+        return np.einsum("bd,d->b", hidden_BD, self.table.weights[0]) + self.table.bias_view.sum()
 
     def score(self, hidden_BD: np.ndarray, batch: ResponseBatch, step: int, clock: StageClock) -> ScalarScores:
         """Predict the batch and take the loss."""

@@ -336,6 +336,22 @@ def descend_rows(weights_RD, bias_R1, rows_U, grad_UD, bias_grad_U, rate):
                 bias_R1[row, 0] -= rate * bias_grad_U[i]
 
 
+@njit(cache=True, parallel=True, fastmath=FAST)
+def adagrad_rows(weights_RD, second_RD, bias_R1, bias_second_R1, rows_U, grad_UD, bias_grad_U, rate, epsilon, factor):
+    """Take an AdaGrad step with distinct rows, and with their biases where there are any, by factor * gradient."""
+    for part in prange(CHUNKS):
+        for i in range(part * rows_U.shape[0] // CHUNKS, (part + 1) * rows_U.shape[0] // CHUNKS):
+            row = rows_U[i]
+            for k in range(weights_RD.shape[1]):
+                grad = factor * grad_UD[i, k]
+                second_RD[row, k] += grad * grad
+                weights_RD[row, k] -= rate * grad / (np.sqrt(second_RD[row, k]) + epsilon)
+            if bias_R1.shape[0] > 0:
+                grad = factor * bias_grad_U[i]
+                bias_second_R1[row, 0] += grad * grad
+                bias_R1[row, 0] -= rate * grad / (np.sqrt(bias_second_R1[row, 0]) + epsilon)
+
+
 @njit(cache=True, fastmath=FAST)
 def _sum_of_squares(values):
     total = 0.0

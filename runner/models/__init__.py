@@ -4,12 +4,15 @@ from runner.models.base import Encoder, ModelConfig
 from runner.models.bert import BertConfig
 from runner.models.language import LstmConfig, TransformerConfig
 from runner.models.mlp import LinearConfig, Mlp, MlpConfig
+from runner.models.regression import LogisticConfig, RegressionConfig
 
 MODELS: dict[str, type[ModelConfig]] = {
     "mlp": MlpConfig,
     "linear": LinearConfig,
     "lstm": LstmConfig,
     "transformer": TransformerConfig,
+    "regression": RegressionConfig,
+    "logistic": LogisticConfig,
     "bert": BertConfig,
 }
 
@@ -18,9 +21,11 @@ __all__ = [
     "BertConfig",
     "Encoder",
     "LinearConfig",
+    "LogisticConfig",
     "LstmConfig",
     "Mlp",
     "MlpConfig",
     "ModelConfig",
+    "RegressionConfig",
     "TransformerConfig",
 ]

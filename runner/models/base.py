@@ -50,11 +50,13 @@ class Encoder(Protocol):
 class ModelConfig(ABC):
     """Configure a model; this is the base class of all model configs.
 
-    ``reads``: the family of data that the model reads, as a data set's configuration names it.
+    ``reads``: the family of data that the model reads, as a data set's configuration names it. ``task``: the name of
+    the task that trains it, if that is not the family's (see ``runner.tasks``).
     ``runs_on_gpu``: True if the encoder has a part that ``hardware=gpu`` moves to the GPU.
     """
 
     reads: ClassVar[str]
+    task: ClassVar[str | None] = None
     runs_on_gpu: ClassVar[bool] = False
     tied: bool = False
     """True if the class vectors are the input embedding too."""

@@ -22,7 +22,7 @@ from runner.errors import require
 from runner.kernels.groups import group_by_id
 from runner.kernels.rows import FAST
 from runner.models.base import ModelConfig
-from runner.optimizers import AdamConfig, Gradient, OptimizerConfig, RowTable, dense_adam
+from runner.optimizers import Gradient, OptimizerConfig, RowTable, dense_step
 
 
 @njit(cache=True, parallel=True, fastmath=FAST)
@@ -123,10 +123,7 @@ class Mlp:
         return (self._groups, grad_BD, rows, batch.values, nobody), grad_BD.sum(0)
 
     def _update_bias(self, grad_D: np.ndarray, step: int) -> None:
-        if isinstance(self.optimizer, AdamConfig):
-            dense_adam(self.optimizer, self.bias_state, self.bias, grad_D, step, self.table.lr)
-        else:
-            self.bias -= np.float32(self.table.lr) * grad_D
+        dense_step(self.optimizer, self.bias_state, self.bias, grad_D, step, self.table.lr)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         table = {f"table.{name}": value for name, value in self.table.state_dict().items()}

@@ -197,7 +197,7 @@ def load_bert(folder: Path, dropout: float) -> transformers.BertModel:
         f"model.checkpoint: {folder} lacks {len(missing)} of the network's weights, among them {''.join(missing[:1])};"
         " give a folder with all weights of a BERT",
     )
-    return bert  # type: ignore[no-any-return]
+    return bert
 
 
 def random_bert(dim: int, dropout: float, seed: int) -> transformers.BertModel:

@@ -13,6 +13,7 @@ from runner.data.store import read_manifest
 from runner.errors import ProcessorLacks
 from runner.report.grids import PlannedRun
 from runner.report.yardstick import Yardstick
+from runner.settings import EVERY_EXAMPLE_ONCE
 from runner.training.run_folder import RunFolder, read_json
 
 FINISHED = "finished"
@@ -104,6 +105,8 @@ class RunRecord:
     def method_name(self) -> str:
         """The sampler's name, or that of the method which its settings make of it: ``nce``, ``full_bf16``,
         ``lsh_label_shared``."""
+        if "sampler" not in self.config:
+            return str(self.config.get("batch_sampler", EVERY_EXAMPLE_ONCE)["name"])
         sampler = self.config["sampler"]
         name = str(sampler["name"])
         if name == "log_uniform" and self.config["loss"]["name"] == "nce":
@@ -172,7 +175,8 @@ def how_to_prepare(run: PlannedRun) -> str | None:
 def why_skipped(run: PlannedRun) -> str | None:
     """Return ``skipped: REASON`` if the run cannot be made here for want of data or processor instructions, or None."""
     try:
-        run.config.sampler.check_processor()
+        if run.config.sampler is not None:
+            run.config.sampler.check_processor()
     except ProcessorLacks as error:
         return error.status
     command = how_to_prepare(run)

@@ -71,6 +71,40 @@ def _simhash(vectors, rows, shift, signs, bits, codes):
                     codes[table, first + lane] = lane_codes[lane]
 
 
+@njit(cache=True, fastmath=_FAST)
+def codes_of_one(vector, flips, bits, codes):
+    """Set codes[t] to the ``bits`` sign bits of table t for one vector (D,), as ``SimHash.hash`` does for many.
+
+    ``flips``: the random signs, (blocks, rounds, width) float32.
+    """
+    blocks, rounds, width = flips.shape
+    y = np.empty(width, dtype=np.float32)
+    position, table = 0, 0
+    code = np.int64(0)
+    for block in range(blocks):
+        y[: vector.shape[0]] = vector
+        y[vector.shape[0] :] = np.float32(0.0)
+        for turn in range(rounds):
+            multiply(y, flips[block, turn])
+            half = 1
+            while half < width:
+                for base in range(0, width, 2 * half):
+                    low, high = y[base : base + half], y[base + half : base + 2 * half]
+                    for i in range(half):
+                        a, b = low[i], high[i]
+                        low[i] = a + b
+                        high[i] = a - b
+                half *= 2
+        for k in range(width):
+            code = 2 * code + np.int64(y[k] > np.float32(0.0))
+            position += 1
+            if position == bits:
+                codes[table] = code
+                position, code, table = 0, np.int64(0), table + 1
+                if table == codes.shape[0]:
+                    return
+
+
 class SimHash:
     """Hash vectors to K sign bits for each of L tables; ``code_bits`` is K."""
 
@@ -86,7 +120,8 @@ class SimHash:
         width = width_for(dim)
         blocks = -(-K * L // width)
         flips = rng.generator(seed, rng.HASH).integers(0, 2, size=(blocks, _ROUNDS, width))
-        self._signs = np.repeat((2 * flips - 1).astype(np.float32), LANES, axis=2)
+        self.flips = (2 * flips - 1).astype(np.float32)
+        self._signs = np.repeat(self.flips, LANES, axis=2)
 
     def hash(
         self,

@@ -1,4 +1,4 @@
-"""Choose the task of a run by the family of its data: what a step trains on, what is measured, what is reported."""
+"""Choose the task of a run by its model and data: what a step trains on, what is measured, what is reported."""
 
 from typing import Any
 
@@ -8,22 +8,30 @@ from runner.tasks.base import Task
 from runner.tasks.classification import Classification
 from runner.tasks.language import LanguageModelling
 from runner.tasks.pairs import SentencePairs
+from runner.tasks.regression import LinearRegression, LogisticRegression
 
-TASKS: dict[str, type[Task]] = {"rows": Classification, "text": LanguageModelling, "pairs": SentencePairs}
+TASKS: dict[str, type[Task]] = {
+    "rows": Classification,
+    "text": LanguageModelling,
+    "regression": LinearRegression,
+    "logistic": LogisticRegression,
+    "pairs": SentencePairs,
+}
 
 
 def task_class(config: RunConfig) -> type[Task]:
     """Return the class of a configuration's task, which can say without data what it measures.
 
-    Raises ConfigError where no task is registered for the data set's family.
+    It is the task that the model names, or that of the data set's family. Raises ConfigError where none is registered.
     """
     family = config.dataset.family
+    name = config.model.task if config.model.task is not None and config.model.reads == family else family
     require(
-        family in TASKS,
-        f"dataset={config.dataset.name} holds {family}, and no task is registered for {family} (only for"
+        name in TASKS,
+        f"dataset={config.dataset.name} holds {family}, and no task is registered for {name} (only for"
         f" {', '.join(TASKS)}); register one with runner.registry.register_task",
     )
-    return TASKS[family]
+    return TASKS[name]
 
 
 def task_of(config: RunConfig, data: Any) -> Task:
@@ -40,6 +48,8 @@ __all__ = [
     "TASKS",
     "Classification",
     "LanguageModelling",
+    "LinearRegression",
+    "LogisticRegression",
     "SentencePairs",
     "Task",
     "rehearsal_of",

@@ -7,11 +7,11 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
-from runner.batch_samplers import View
+from runner.batch_samplers import ExampleSampler, View
 from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts
 from runner.heads.classes import ClassesHead
 from runner.settings import RunConfig
@@ -20,6 +20,20 @@ if TYPE_CHECKING:
     from runner.network import ClassNetwork, Network
 
 PROGRESS_BAR: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.1 if sys.stderr.isatty() else 10}
+
+OF_CLASSES = frozenset({"sampler", "loss", "output", "diagnostics"})
+"""The sections that tasks use whose networks end in a class matrix."""
+
+
+class CompiledSteps(Protocol):
+    """Take many training steps in one call, where a step is too short for Python."""
+
+    def take(self, first_step: int, steps: int) -> tuple[float, int, int]:
+        """Take at most ``steps`` steps, the first of which is ``first_step``.
+
+        Returns the sum of their losses, how many were taken (at least 1), and their rows. The last one taken may be one
+        with a loss that is not finite, or one after which the sampler of examples must be refreshed.
+        """
 
 
 class Task(ABC):
@@ -31,7 +45,7 @@ class Task(ABC):
     """The metrics of the task; exactly one of them is the headline."""
     has_validation: ClassVar[bool]
     """True if there is a validation set, by which training may stop early and the best weights are kept."""
-    sections: ClassVar[frozenset[str]] = frozenset()
+    sections: ClassVar[frozenset[str]] = OF_CLASSES
     """The sections of the configuration that this task uses and other tasks may not use."""
 
     examples: Examples
@@ -64,12 +78,18 @@ class Task(ABC):
         """Return what a sampler of examples may look at, or None if the task offers nothing."""
         return None
 
+    def compiled_steps(self, network: "Network[Any]", sampler: ExampleSampler) -> "CompiledSteps | None":
+        """Return what takes many steps at a time, or None if each step is taken by ``network.train_step``."""
+        return None
+
     def build_head(self) -> Any:
         """Return the head of the network: by default the class matrix with the sampler and the loss."""
         return ClassesHead.of(self.config, self.training)
 
     def check_memory(self) -> list[str]:
         """Return what is to be announced of the memory that training takes; ConfigError where there is too little."""
+        if self.config.sampler is None:
+            return []
         notice = self.config.sampler.check_memory(self.rows_per_step, len(self.training.label_counts_N))
         return [notice] if notice else []
 

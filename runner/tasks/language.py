@@ -24,7 +24,7 @@ from runner.errors import DataError, Diverged
 from runner.metrics import perplexity
 from runner.models.recurrent import TextEncoder
 from runner.settings import RunConfig
-from runner.tasks.base import PROGRESS_BAR, Task, label_frequency
+from runner.tasks.base import OF_CLASSES, PROGRESS_BAR, Task, label_frequency
 
 if TYPE_CHECKING:
     from runner.network import ClassNetwork
@@ -43,7 +43,7 @@ class LanguageModelling(Task):
 
     unit = "token"
     has_validation = True
-    sections = frozenset({"windows"})
+    sections = OF_CLASSES | {"windows"}
     measures = (
         Measure(key="ppl", label="perplexity", unit="", scale=1, decimals=2, higher_is_better=False, headline=True),
     )

@@ -70,6 +70,8 @@ class StoredPairs:
 class PairsView:
     """Show a network and the stored vectors of its training pairs. Implements ``batch_samplers.View``."""
 
+    by_magnitude = False  # the sign of a product tells how wrong a prediction is
+
     def __init__(self, network: "ClassNetwork", training: PairBatch) -> None:
         self.network, self.training = network, training
         self.stored = StoredPairs(network, training, network.head.layer.num_classes)

@@ -19,20 +19,21 @@ from tqdm import tqdm
 
 from runner.diagnosis.by_rank import proposal_of
 from runner.diagnosis.divergence import divergence_of
-from runner.errors import Diverged
+from runner.errors import Diverged, require
 from runner.heads.classes import ClassesHead
 from runner.machine import memory
 from runner.machine.clock import StageClock
 from runner.network import Network
 from runner.settings import EvaluationConfig, RunConfig
 from runner.tasks import Task
-from runner.tasks.base import PROGRESS_BAR
+from runner.tasks.base import PROGRESS_BAR, CompiledSteps
 from runner.training.progress import Progress
 from runner.training.run_folder import RunFolder, provenance
 from runner.training.schedule import Schedule
 from runner.training.warm_up import warm_up
 
 _KEPT_BYTES = 64 * 2**20  # weights up to this size are kept if keep_weights is null
+_CALL_SECONDS = 0.1  # time of one call of compiled steps: a signal or a checkpoint waits no longer
 _EXAMPLES = "examples."  # prefix of the example sampler's arrays in a checkpoint
 
 
@@ -104,6 +105,13 @@ class Training:
         self.network: Network[Any] = Network.of(config, task.build_head(), num_features=task.num_features)
         for key, value in self.network.head.chosen.items():
             print(f"{key}=auto: {value}", file=sys.stderr)
+        self.view = task.view(self.network)
+        require(
+            self.view is not None or not config.batch_sampler.needs_view,
+            f"batch_sampler={config.batch_sampler.name} looks at stored examples and the model's weights, which"
+            f" model={config.model.name} does not show; use batch_sampler=epoch or uniform",
+        )
+        self.compiled = task.compiled_steps(self.network, self.examples)
         self.schedule = Schedule.of(config, self.per_epoch)
         self.last_step = config.epochs * self.per_epoch
         if config.max_steps is not None:
@@ -112,6 +120,7 @@ class Training:
         self.probe = task.glance()
         self.diagnosed = task.probe(config.diagnostics.rows)
         self.progress = Progress(best_lr=config.optimizer.lr)
+        self.steps_at_once = 1
         self.peak_mb = 0.0  # largest memory before the last diagnostics, whose own memory must not count
 
     # ------------------------------------------------------------ going
@@ -121,16 +130,17 @@ class Training:
         self._resume()
         config, progress, task = self.config, self.progress, self.task
         if progress.step == 0:
+            self._build_tables()
             self._probe()
         saved_at, save_cost = time.perf_counter(), 0.0
         epochs, steps = divmod(self.last_step, self.per_epoch)
         bar = tqdm(
             total=epochs * task.rows_per_epoch + steps * task.rows_per_step, initial=progress.rows, unit=task.unit,
-            unit_scale=True, desc=config.sampler.name, **PROGRESS_BAR,
+            unit_scale=True, desc=config.method.name, **PROGRESS_BAR,
         )  # fmt: skip
         with bar, stop_signals() as stopping:
             while not self._is_over():
-                bar.update(self._step())
+                bar.update(self._step() if self.compiled is None else self._steps(self.compiled))
                 self._show(bar)
                 step = progress.step
                 in_epoch = (step - 1) % self.per_epoch + 1
@@ -156,6 +166,36 @@ class Training:
                     save_cost = saved_at - begin
         self._finish()
 
+    def _build_tables(self) -> None:
+        """Let the sampler of examples build its tables, which is part of the training time."""
+        begin = time.perf_counter()
+        self.examples.refresh(0, self.view)
+        seconds = time.perf_counter() - begin
+        if self.config.batch_sampler.needs_view:
+            self.progress.train_seconds += seconds
+            self.progress.stage_seconds["build"] = seconds
+
+    def _steps(self, compiled: CompiledSteps) -> int:
+        """Take steps up to the next one after which something else is to do; return their rows."""
+        progress = self.progress
+        begin = time.perf_counter()
+        step = progress.step
+        in_epoch = step % self.per_epoch
+        until = min((end for end in self.evaluate_after if end > in_epoch), default=self.per_epoch)
+        most = min(until - in_epoch, self.last_step - step, self.steps_at_once)
+        loss, taken, rows = compiled.take(step + 1, most)
+        progress.step += taken
+        self.examples.refresh(progress.step, self.view)
+        seconds = time.perf_counter() - begin
+        progress.train_seconds += seconds
+        self.steps_at_once = max(1, int(taken * min(2.0, _CALL_SECONDS / max(seconds, 1e-9))))
+        if not math.isfinite(loss):
+            raise Diverged(f"the loss became {loss} at step {progress.step}; try a smaller optimizer.lr")
+        progress.loss_sum += loss
+        progress.loss_steps += taken
+        progress.rows += rows
+        return rows
+
     def _step(self) -> int:
         """Take a training step and return its rows.
 
@@ -166,10 +206,9 @@ class Training:
         clock = StageClock()
         begin = time.perf_counter()
         progress.step += 1
-        view = task.view(self.network)
-        batch = task.batch(self.examples.draw(progress.step, view))
+        batch = task.batch(self.examples.draw(progress.step, self.view))
         scores = self.network.train_step(batch, progress.step, clock)
-        self.examples.refresh(progress.step, view)
+        self.examples.refresh(progress.step, self.view)
         progress.train_seconds += time.perf_counter() - begin
         for stage, seconds in clock.seconds.items():
             progress.stage_seconds[stage] += seconds
@@ -184,7 +223,7 @@ class Training:
     def _show(self, bar: "tqdm[Any]") -> None:
         """Put loss and headline beside the bar every few steps."""
         progress = self.progress
-        if progress.step % 20 and progress.step != self.last_step:
+        if self.compiled is None and progress.step % 20 and progress.step != self.last_step:
             return
         shown = f"loss {progress.mean_loss:.3f}"
         if not math.isnan(progress.headline):  # it is nan before the first evaluation

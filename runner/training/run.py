@@ -26,7 +26,8 @@ def run(config: RunConfig) -> Path:
     diverges, and KeyboardInterrupt after it has saved a checkpoint.
     """
     check_model_reads_dataset(config)
-    config.sampler.check_processor()
+    if config.sampler is not None:
+        config.sampler.check_processor()
     config = settled(config)
     threads = set_threads(config.hardware.threads)  # raises ConfigError before a folder is made
     folder = RunFolder(config.run_dir)

@@ -28,22 +28,29 @@ NAMES = [
     "wordnet_related",
 ]
 TEXT_NAMES = ["billion_word", "ptb", "ptb_small", "text8", "wikitext2"]
+REGRESSION_NAMES = ["keggundirected", "protein", "slice", "ujiindoorloc", "yearmsd"]
+FAMILY = {
+    **dict.fromkeys(NAMES, "rows"),
+    **dict.fromkeys(TEXT_NAMES, "text"),
+    **dict.fromkeys(REGRESSION_NAMES, "regression"),
+}
 
 
 def test_expected_cards_and_configs_exist() -> None:
-    assert {*NAMES, *TEXT_NAMES} == set(card_names())
-    own = {"xmc", "synthetic_xc", "text", "python_topics"}
-    assert {*NAMES, *TEXT_NAMES, *own} <= {path.stem for path in CONF_KNOWN}
+    assert set(FAMILY) == set(card_names())
+    own = {"xmc", "synthetic_xc", "text", "python_topics", "regression", "diabetes", "synthetic_regression"}
+    assert {*FAMILY, *own} <= {path.stem for path in CONF_KNOWN}
 
 
-@pytest.mark.parametrize("name", [*NAMES, *TEXT_NAMES])
+@pytest.mark.parametrize("name", FAMILY)
 def test_card_is_valid(name: str) -> None:
     card = load_card(name)
     assert card.name == name
     assert card.citation.startswith("@")
     assert card.licence
-    assert card.family == ("text" if name in TEXT_NAMES else "rows")
-    assert CardConfig(name=name).family == card.family
+    assert card.family == FAMILY[name]
+    keys = yaml.safe_load((CARDS_ROOT.parent / "conf" / "dataset" / f"{name}.yaml").read_text())
+    assert CardConfig(**keys).family == card.family
     assert card.sources or card.embedded or card.base in card_names()
     addresses = [url for source in card.sources for file in source.files for url in file.urls]
     assert len(addresses) == len(set(addresses))
@@ -100,7 +107,7 @@ def test_config_builds_its_dataclass(path: Path) -> None:
         (lambda text: text + "embedded: [1]\n", r"embedded\[0\]: must be a mapping"),
         (lambda text: text + "derived: {base: a, num_classes: 1, seed: 0}\n", "either layouts or derived"),
         (lambda text: text + "a: [\n", "not YAML"),
-        (lambda text: text + "family: texts\n", "family: 'texts' is not one of rows, text"),
+        (lambda text: text + "family: texts\n", "family: 'texts' is not one of rows, text, regression"),
         (lambda text: text + "family: text\n", "unknown key 'propensity_a'"),
     ],
 )

@@ -26,7 +26,8 @@ from runner.kernels.hadamard import hadamard as walsh_hadamard
 from runner.kernels.math import fast_exp
 from runner.optimizers import AdamConfig, RowTable
 from runner.samplers import SAMPLERS
-from runner.samplers.static import StaticConfig, alias_table
+from runner.samplers.static import StaticConfig
+from runner.structures.alias_table import alias_table
 from runner.structures.dwta import Dwta
 from runner.structures.simhash import SimHash
 from runner.structures.tables import BucketTables

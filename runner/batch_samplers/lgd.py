@@ -1,0 +1,261 @@
+"""Draw examples whose gradients are large from hash tables, at nearly the cost of a uniform draw (LGD).
+
+The norm of an example's gradient grows with query . vector (see ``View``), so the examples in the query's bucket are
+those of large gradients, and a draw costs K projections whatever the number of examples.
+
+``lgd`` states the chance over the draw of the hash functions (Algorithm 1 of the paper). With the tables of one run,
+the estimate of the gradient is therefore biased; docs/deviations.md tells by how much. ``lgd_exact`` states the chance
+given the tables, which compares the example's codes with the query's in all tables, so that its estimate is unbiased.
+
+@inproceedings{chen2019fast, title={Fast and Accurate Stochastic Gradient Estimation},
+author={Chen, Beidi and Xu, Yingchen and Shrivastava, Anshumali}, booktitle={NeurIPS}, year={2019}}
+
+Legend: X all training examples, B examples of a step, M examples of several steps, D size of the vectors, L tables.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numba import njit, prange
+
+from runner import rng
+from runner.batch_samplers.base import Draws, ExampleSampler, ExampleSamplerConfig, View
+from runner.contracts import ExampleDraw, Examples, Vectors
+from runner.errors import require
+from runner.structures import example_draws as kernel
+from runner.kernels.groups import CHUNKS
+from runner.structures.projections import MOST_BITS, Kind, SignProjections
+from runner.structures.tables import BucketTables
+
+
+@njit(cache=True, parallel=True)
+def _inverse_norms(vectors, inverse):
+    for part in prange(CHUNKS):
+        for i in range(part * len(inverse) // CHUNKS, (part + 1) * len(inverse) // CHUNKS):
+            squared = 0.0
+            for k in range(vectors.shape[1]):
+                squared += np.float64(vectors[i, k]) ** 2
+            inverse[i] = 1 / np.sqrt(squared) if squared > 0 else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HashedExamplesConfig(ExampleSamplerConfig):
+    """Configure the hash tables that examples are drawn from.
+
+    ``K``, ``L``: bits of a table, and tables. ``projections``, ``density``: see ``structures.projections``.
+    ``absolute``: how tables are asked for large magnitudes, where magnitudes matter: by joining the buckets of q and -q,
+    or by hashing products of pairs. ``query_every_steps``: steps that share the query of the first. ``refresh_every_steps``: steps
+    between two rebuilds of the tables; None: never.
+    """
+
+    needs_view: ClassVar[bool] = True
+    K: int = 5
+    L: int = 100
+    projections: Kind = "gaussian"
+    density: float = 1 / 30
+    absolute: Literal["both_signs", "quadratic"] = "both_signs"
+    query_every_steps: int = 1
+    refresh_every_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        require(1 <= self.K <= MOST_BITS, f"batch_sampler.K must lie in [1, {MOST_BITS}] (2^K buckets a table)")
+        require(1 <= self.L <= 10_000, "batch_sampler.L must lie in [1, 10000]")
+        require(0 < self.density <= 1, "batch_sampler.density must lie in (0, 1]")
+        require(
+            self.absolute != "quadratic" or self.projections == "sparse",
+            "batch_sampler.absolute=quadratic hashes products of pairs by sparse projections; set"
+            " batch_sampler.projections=sparse too",
+        )
+        require(self.query_every_steps >= 1, "batch_sampler.query_every_steps must be at least 1")
+        every = self.refresh_every_steps
+        require(every is None or every >= 1, "batch_sampler.refresh_every_steps must be null (never) or at least 1")
+
+    @property
+    def given_tables(self) -> bool:
+        """Tell whether stated chances are those given the tables."""
+        return False
+
+    def empty_rule(self) -> int:
+        """Return what happens if a bucket is empty, as a constant of ``structures.example_draws``."""
+        return kernel.UNIFORM
+
+    def share(self) -> float:
+        """Return the share of the draws that come from all examples."""
+        return 0.0
+
+    def least_count(self, num_examples: int) -> float:
+        """Return the smallest count of one draw that is stated."""
+        return 0.0
+
+    def build(self, *, examples: Examples, batch_size: int, seed: int) -> "HashedExamples":
+        """Make the sampler."""
+        return HashedExamples(self, examples, batch_size, seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LgdConfig(HashedExamplesConfig):
+    """Configure LGD with the chances of the paper.
+
+    ``when_empty``: if the query's bucket is empty, ``skip`` the draw, which then weighs nothing, or ``redraw`` with the
+    paper's factor (1 - P)^(l - 1). That factor is the chance that one example, not all, misses l - 1 buckets, so that
+    estimates with many empty buckets are biased; skipping is not. ``max_weight``: largest weight of a draw, in units of
+    a uniform draw's; None: no limit.
+    """
+
+    name: str = "lgd"
+    when_empty: Literal["skip", "redraw"] = "skip"
+    max_weight: float | None = 100.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.max_weight is None or self.max_weight >= 1, "batch_sampler.max_weight must be null or at least 1")
+
+    def empty_rule(self) -> int:
+        return kernel.SKIP if self.when_empty == "skip" else kernel.REDRAW
+
+    def least_count(self, num_examples: int) -> float:
+        # Without a limit, a weight still has to be a finite float32.
+        return 1 / (num_examples * (1e30 if self.max_weight is None else self.max_weight))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LgdExactConfig(HashedExamplesConfig):
+    """Configure LGD with the chances given the tables. ``uniform_share``: share of draws from all examples alike."""
+
+    name: str = "lgd_exact"
+    L: int = 16
+    uniform_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 < self.uniform_share < 1, "batch_sampler.uniform_share must lie in (0, 1)")
+
+    @property
+    def given_tables(self) -> bool:
+        return True
+
+    def share(self) -> float:
+        return self.uniform_share
+
+
+class HashedExamples(ExampleSampler):
+    """Draw from tables of the examples' stored vectors; ``buckets`` and ``query_D`` are what draws read."""
+
+    buckets: kernel.Buckets
+    query_D: np.ndarray
+
+    def __init__(self, config: HashedExamplesConfig, examples: Examples, batch_size: int, seed: int) -> None:
+        self.config, self.examples, self.batch_size, self.seed = config, examples, batch_size, seed
+        self.prefix = np.uint64(kernel.seed_prefix(seed, rng.EXAMPLES))
+        self.vectors: Vectors | None = None
+        self._built = 0  # the step at whose end the tables were built
+        self._restored: Mapping[str, np.ndarray] | None = None
+
+    # ------------------------------------------------------------ tables
+
+    def refresh(self, step: int, view: View | None = None) -> bool:
+        """Rebuild the tables and take a new query where that is due."""
+        assert view is not None, "the task shows this sampler its examples"
+        self._ensure(view)
+        every = self.config.refresh_every_steps
+        is_due = self._built < step and every is not None and step % every == 0
+        if is_due:
+            assert self.vectors is not None
+            self.vectors.bring_up(None, step)
+            self._build(view, step)
+        if step % self.config.query_every_steps == 0:
+            self.query_D = np.array(view.query_D, dtype=np.float32)
+        return is_due
+
+    def _ensure(self, view: View) -> None:
+        """Build the tables if there are none: at the start of a run, or when it is resumed."""
+        if self.vectors is not None:
+            return
+        self.vectors = view.examples
+        if self._restored is None:
+            self.vectors.bring_up(None, 0)
+            self._build(view, 0)
+            self.query_D = np.array(view.query_D, dtype=np.float32)
+            return
+        self.vectors.load_state_dict(self._restored)
+        self._build(view, int(self._restored["built"][0]))
+        self.query_D = np.array(self._restored["query"])
+
+    def _build(self, view: View, step: int) -> None:
+        config, matrix_XD = self.config, view.examples.matrix
+        quadratic = view.by_magnitude and config.absolute == "quadratic"
+        family = SignProjections(
+            dim=matrix_XD.shape[1], K=config.K, L=config.L, seed=self.seed, kind=config.projections,
+            density=config.density, quadratic=quadratic,
+        )  # fmt: skip
+        tables = BucketTables(L=config.L, num_rows=len(matrix_XD), code_bits=config.K)
+        tables.codes = family.hash_all(matrix_XD)
+        tables.build(self.seed, step)
+        inverse_norm = np.empty(len(matrix_XD), dtype=np.float32)
+        _inverse_norms(matrix_XD, inverse_norm)
+        nothing = np.zeros((0, config.L), dtype=np.uint16)
+        sides = kernel.ONE_SIDED
+        if view.by_magnitude:
+            sides = kernel.SQUARED if quadratic else kernel.BOTH_SIGNS
+        self.buckets = kernel.Buckets(
+            projections=family.arrays,
+            bits=config.K,
+            start=tables.start,
+            members=tables.members,
+            inverse_norm=inverse_norm,
+            codes=np.ascontiguousarray(tables.codes.T) if config.given_tables else nothing,
+            sides=sides,
+            when_empty=config.empty_rule(),
+            uniform_share=config.share(),
+            least_count=config.least_count(self.examples.count),
+        )
+        self._built = step
+
+    # ------------------------------------------------------------ draws
+
+    def draw(self, step: int, view: View | None = None) -> ExampleDraw:
+        """Return the step's draws; one from an empty bucket that is skipped has an infinite count, thus weight 0."""
+        draws = self.draws(step, 1, view)
+        assert draws.count_M is not None
+        return ExampleDraw(rows_B=draws.rows_M, log_expected_count_B=np.log(draws.count_M))
+
+    def draws(self, first_step: int, steps: int, view: View | None = None) -> Draws:
+        """Return the draws of several steps with the present query."""
+        if view is not None:
+            self._ensure(view)
+        assert self.vectors is not None, "refresh(0, view) builds the tables"
+        rows_M = np.empty(steps * self.batch_size, dtype=np.int64)
+        count_M = np.empty(len(rows_M), dtype=np.float64)
+        kernel.draw_examples(
+            self.prefix, first_step, self.batch_size, self.vectors.matrix, self.query_D, self.buckets, rows_M, count_M
+        )
+        return Draws(
+            rows_M=rows_M,
+            begin_S1=np.arange(steps + 1) * self.batch_size,
+            count_M=self.batch_size * count_M,
+        )
+
+    def steps_without_refresh(self, step: int) -> int:
+        """Return the number of steps to the next query or the next rebuild of the tables."""
+        every = self.config.refresh_every_steps or 2**62
+        return min(number - (step - 1) % number for number in (self.config.query_every_steps, every))
+
+    def steps_without_rebuild(self, step: int) -> int:
+        """Return the number of steps to the next rebuild of the tables."""
+        every = self.config.refresh_every_steps or 2**62
+        return every - (step - 1) % every
+
+    # ------------------------------------------------------------ state
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Return the query, when the tables were built, and the state of the vectors; tables are built from these."""
+        if self.vectors is None:
+            return {}
+        return {"query": self.query_D, "built": np.array([self._built]), **self.vectors.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Restore what ``state_dict`` returned; the tables are built when the sampler next gets a view."""
+        self.vectors = None
+        self._restored = {name: np.array(array) for name, array in state.items()} or None

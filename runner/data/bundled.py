@@ -1,0 +1,54 @@
+"""Prepare the table for regression that scikit-learn brings along: nothing is downloaded."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.data.dense import RegressionDataset
+from runner.data.regression import SplitConfig
+from runner.errors import require
+
+BUNDLED = ("diabetes",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SklearnConfig(SplitConfig):
+    """Choose a table that scikit-learn brings along, by its name in `sklearn.datasets.load_<name>`.
+
+    `diabetes` (Efron et al. 2004, Least angle regression): 442 patients, 10 features (age, sex, body mass index, blood
+    pressure, six blood serum values) and the progression of the disease after a year. Features have their own units.
+    """
+
+    kind: str = "sklearn"
+    name: str = "diabetes"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.name in BUNDLED, f"dataset.name: {self.name!r} is not one of {', '.join(BUNDLED)}")
+
+    def build(self) -> RegressionDataset:
+        """Split the table and open it; the same split is prepared once."""
+        from runner.data.manifests import RegressionManifest
+        from runner.data.places import prepared_dir
+        from runner.data.splits import split_rows
+        from runner.data.store import combine, fill_folder, load_regression
+        from runner.data.write_dense import write_dense
+
+        def fill(folder: Path) -> RegressionManifest:
+            from sklearn import datasets
+
+            print(f"preparing {self.name} (once)", file=sys.stderr)
+            features_RF, response_R = getattr(datasets, f"load_{self.name}")(return_X_y=True, scaled=False)
+            parts = zip(("train", "test"), split_rows(len(response_R), self.test_share, self.split_seed), strict=True)
+            return write_dense(
+                folder,
+                {split: [(features_RF[rows_R], response_R[rows_R])] for split, rows_R in parts},
+                num_features=features_RF.shape[1],
+                name=self.name,
+                variant=f"scikit-learn-seed-{self.split_seed}",
+                sources={f"sklearn.datasets.load_{self.name}": ""},
+            )
+
+        folder = prepared_dir(self.name, combine(self.test_share, self.split_seed)[:16])
+        fill_folder(folder, fill)
+        return load_regression(folder)

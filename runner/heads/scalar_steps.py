@@ -1,0 +1,162 @@
+"""Take many training steps of a network with one output in compiled code, single examples or mini-batches.
+
+The network is linear, and its weights are part of a *query*: with squared loss the stored vector of an example is
+[x, y] and the query [theta, -1], so that query . vector is the residual. With logistic loss the vector is s x (s = +-1
+is the class) and the query -theta, so that query . vector is minus the margin. Either way the loss is a function of
+z = query . vector, and its gradient by the query's free coordinates is slope(z) * vector.
+
+Legend: X examples, D size of vectors and query, F free coordinates of the query, B examples of a step, S steps,
+M examples of all these steps.
+"""
+
+import numpy as np
+from numba import njit
+
+from runner.structures.example_draws import draw_examples
+from runner.structures.projections import dot
+
+SQUARED, LOGISTIC = range(2)  # losses
+SGD, ADAGRAD, ADAM = range(3)  # optimizers
+_FAST = {"reassoc", "contract", "arcp", "nsz"}
+_AT_ONCE = 256  # draws that are made before the first of their steps is taken
+
+
+@njit(cache=True, inline="always")
+def loss_and_slope(loss, z):
+    """Return the loss and its derivative at z, as float64: z^2, or log(1 + exp(z))."""
+    z = np.float64(z)
+    if loss == SQUARED:
+        return z * z, 2.0 * z
+    small = np.exp(-abs(z))
+    return max(z, 0.0) + np.log1p(small), (1.0 if z >= 0 else small) / (1.0 + small)
+
+
+@njit(cache=True, inline="always", fastmath=_FAST)
+def _descend(query, vector, factor, free):
+    for k in range(free):
+        query[k] -= factor * vector[k]
+
+
+@njit(cache=True, inline="always", fastmath=_FAST)
+def _add(total, vector, factor, free):
+    for k in range(free):
+        total[k] += factor * vector[k]
+
+
+@njit(cache=True, inline="always", fastmath=_FAST)
+def _adagrad(query, gradient, second, lr, epsilon, free):
+    for k in range(free):
+        second[k] += gradient[k] * gradient[k]
+        query[k] -= lr * gradient[k] / (np.sqrt(second[k]) + epsilon)
+
+
+@njit(cache=True, inline="always", fastmath=_FAST)
+def _adam(query, gradient, first, second, rate, root, beta1, beta2, epsilon, free):
+    for k in range(free):
+        first[k] = beta1 * first[k] + (np.float32(1) - beta1) * gradient[k]
+        second[k] = beta2 * second[k] + (np.float32(1) - beta2) * gradient[k] * gradient[k]
+        query[k] -= rate * first[k] / (np.sqrt(second[k]) * root + epsilon)
+
+
+@njit(cache=True)
+def _take(loss, vectors, query, free, rows, weights, optimizer, lr, constants, first, second, gradient, step):
+    """Take one step on the examples ``rows`` (B,) with their weights; return the weighted sum of their losses."""
+    if optimizer == SGD and rows.shape[0] == 1:
+        vector = vectors[rows[0]]
+        value, slope = loss_and_slope(loss, dot(query, vector))
+        if weights[0] == 0:
+            return 0.0
+        _descend(query, vector, np.float32(lr * weights[0] * slope), free)
+        return weights[0] * value
+    total = 0.0
+    gradient[:] = np.float32(0.0)
+    for j in range(rows.shape[0]):
+        vector = vectors[rows[j]]
+        value, slope = loss_and_slope(loss, dot(query, vector))
+        if weights[j] > 0:  # 0 times an infinite loss would not be a number
+            total += weights[j] * value
+            _add(gradient, vector, np.float32(weights[j] * slope), free)
+    if optimizer == SGD:
+        _descend(query, gradient, np.float32(lr), free)
+    elif optimizer == ADAGRAD:
+        _adagrad(query, gradient, second, np.float32(lr), np.float32(constants[2]), free)
+    else:
+        beta1, beta2 = constants[0], constants[1]
+        rate = np.float32(lr / (1.0 - beta1**step))
+        root = np.float32(1.0 / np.sqrt(1.0 - beta2**step))
+        parts = (np.float32(beta1), np.float32(beta2), np.float32(constants[2]))
+        _adam(query, gradient, first, second, rate, root, parts[0], parts[1], parts[2], free)
+    return total
+
+
+@njit(cache=True)
+def take_given_steps(
+    loss, vectors, query, free, rows, begin, counts, first_step, optimizer, lr, constants, first, second
+):
+    """Take steps on draws that are given; return the sum of their losses and how many were taken.
+
+    ``vectors`` (X, D) and ``query`` (D,) float32, whose first ``free`` coordinates move. Step s has the examples
+    ``rows[begin[s] : begin[s + 1]]``, expected ``counts`` (M,) times in a draw; if ``counts`` is empty, they weigh the
+    same. ``constants``: beta1, beta2 and epsilon of the optimizer; ``first``, ``second`` (F,): its moments. The last
+    step taken is the first one whose loss is not finite.
+    """
+    total = 0.0
+    num_examples = vectors.shape[0]
+    gradient = np.empty(free, dtype=np.float32)
+    longest = 0
+    for s in range(begin.shape[0] - 1):
+        longest = max(longest, begin[s + 1] - begin[s])
+    weights = np.empty(longest, dtype=np.float64)
+    for s in range(begin.shape[0] - 1):
+        here = rows[begin[s] : begin[s + 1]]
+        for j in range(here.shape[0]):
+            if counts.shape[0] == 0:
+                weights[j] = 1.0 / here.shape[0]
+            else:
+                weights[j] = np.float32(1.0 / (counts[begin[s] + j] * num_examples))
+        value = _take(
+            loss, vectors, query, free, here, weights, optimizer, lr, constants, first, second, gradient,
+            first_step + s,
+        )  # fmt: skip
+        total += value
+        if not np.isfinite(value):
+            return total, s + 1
+    return total, begin.shape[0] - 1
+
+
+@njit(cache=True)
+def take_hashed_steps(
+    loss, vectors, query, free, prefix, buckets, last_query, query_every, batch_size, first_step, steps, optimizer, lr,
+    constants, first, second,
+):  # fmt: skip
+    """Take steps on draws from hash tables; return the sum of their losses and how many were taken.
+
+    ``last_query`` (D,): the query that draws use, which becomes ``query`` after every ``query_every``-th step. The rest
+    is as in ``take_given_steps`` and ``draw_examples``.
+    """
+    total, taken = 0.0, 0
+    num_examples = vectors.shape[0]
+    gradient = np.empty(free, dtype=np.float32)
+    weights = np.empty(batch_size, dtype=np.float64)
+    most = max(1, _AT_ONCE // batch_size)
+    rows = np.empty(most * batch_size, dtype=np.int64)
+    counts = np.empty(most * batch_size, dtype=np.float64)
+    while taken < steps:
+        step = first_step + taken
+        alike = min(most, steps - taken, query_every - (step - 1) % query_every)
+        size = alike * batch_size
+        draw_examples(prefix, step, batch_size, vectors, last_query, buckets, rows[:size], counts[:size])
+        for s in range(alike):
+            here = rows[s * batch_size : (s + 1) * batch_size]
+            for j in range(batch_size):
+                weights[j] = np.float32(1.0 / (counts[s * batch_size + j] * batch_size * num_examples))
+            value = _take(
+                loss, vectors, query, free, here, weights, optimizer, lr, constants, first, second, gradient, step + s
+            )
+            total += value
+            taken += 1
+            if not np.isfinite(value):
+                return total, taken
+        if (step + alike - 1) % query_every == 0:
+            last_query[:] = query
+    return total, taken
