@@ -2,7 +2,8 @@
 
 from runner.batch_samplers.base import ExampleSampler, ExampleSamplerConfig, View
 from runner.batch_samplers.epoch import EpochConfig
-from runner.batch_samplers.lgd import LgdConfig, LgdExactConfig
+from runner.batch_samplers.lgd import LgdConfig
+from runner.batch_samplers.lgd_strata import LgdStrataConfig
 from runner.batch_samplers.norm_oracle import NormOracleConfig
 from runner.batch_samplers.uniform import UniformExamplesConfig
 
@@ -10,7 +11,7 @@ BATCH_SAMPLERS: dict[str, type[ExampleSamplerConfig]] = {
     "epoch": EpochConfig,
     "uniform": UniformExamplesConfig,
     "lgd": LgdConfig,
-    "lgd_exact": LgdExactConfig,
+    "lgd_strata": LgdStrataConfig,
     "norm_oracle": NormOracleConfig,
 }
 

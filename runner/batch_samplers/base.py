@@ -35,8 +35,11 @@ class View(Protocol):
     def query_D(self) -> np.ndarray:
         """Return the model's weights as a direction in the examples' space, (D,) float32."""
 
-    def gradient_norms_X(self) -> np.ndarray:
-        """Return the norm of each example's gradient by the weights that the query holds, (X,) float64; O(X D)."""
+    def gradient_norms(self, rows_M: np.ndarray | None = None) -> np.ndarray:
+        """Return the norms of these examples' gradients by the weights that the query holds, (M,) float64.
+
+        ``rows_M``: int64 examples; None: all of them, in O(X D).
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +57,9 @@ class Draws:
 class ExampleSampler(ABC):
     """Draw the examples of each step."""
 
+    learns_norms: ClassVar[bool] = False
+    """True if the sampler learns from the norms of gradients; ``observe`` is then called after each step."""
+
     @abstractmethod
     def draw(self, step: int, view: View | None = None) -> ExampleDraw:
         """Return the examples of a step (1-based).
@@ -67,6 +73,12 @@ class ExampleSampler(ABC):
         The first call, with step 0, builds them.
         """
         return False
+
+    def observe(self, rows_M: np.ndarray, norms_M: np.ndarray) -> None:
+        """Learn the norms (M,) float64 of the gradients of drawn examples, by the weights before each one's step.
+
+        What draws read does not change before the next ``refresh``.
+        """
 
     def steps_without_refresh(self, step: int) -> int:
         """Return after how many steps, from the given one on, ``refresh`` has work to do; at least 1."""

@@ -3,9 +3,8 @@
 The norm of an example's gradient grows with query . vector (see ``View``), so the examples in the query's bucket are
 those of large gradients, and a draw costs K projections whatever the number of examples.
 
-``lgd`` states the chance over the draw of the hash functions (Algorithm 1 of the paper). With the tables of one run,
-the estimate of the gradient is therefore biased; docs/deviations.md tells by how much. ``lgd_exact`` states the chance
-given the tables, which compares the example's codes with the query's in all tables, so that its estimate is unbiased.
+The stated chance is that over the draw of the hash functions (Algorithm 1 of the paper). With the tables of one run,
+the estimate of the gradient is therefore biased; docs/deviations.md tells by how much.
 
 @inproceedings{chen2019fast, title={Fast and Accurate Stochastic Gradient Estimation},
 author={Chen, Beidi and Xu, Yingchen and Shrivastava, Anshumali}, booktitle={NeurIPS}, year={2019}}
@@ -30,6 +29,9 @@ from runner.structures.projections import MOST_BITS, Kind, SignProjections
 from runner.structures.tables import BucketTables
 
 
+_LARGEST_WEIGHT = 1e30
+
+
 @njit(cache=True, parallel=True)
 def _inverse_norms(vectors, inverse):
     for part in prange(CHUNKS):
@@ -41,22 +43,29 @@ def _inverse_norms(vectors, inverse):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HashedExamplesConfig(ExampleSamplerConfig):
+class LgdConfig(ExampleSamplerConfig):
     """Configure the hash tables that examples are drawn from.
 
     ``K``, ``L``: bits of a table, and tables. ``projections``, ``density``: see ``structures.projections``.
     ``absolute``: how tables are asked for large magnitudes, where magnitudes matter: by joining the buckets of q and -q,
-    or by hashing products of pairs. ``query_every_steps``: steps that share the query of the first. ``refresh_every_steps``: steps
-    between two rebuilds of the tables; None: never.
+    or by hashing products of pairs.
+    ``when_empty``: if the query's bucket is empty, ``skip`` the draw, which then weighs nothing, or ``redraw`` with the
+    paper's factor (1 - P)^(l - 1). That factor is the chance that one example, not all, misses l - 1 buckets, so that
+    estimates with many empty buckets are biased; skipping is not.
+    ``query_every_steps``: steps that share the query of the first. ``max_weight``: largest weight of a draw, in units
+    of a uniform draw's; None: no limit. ``refresh_every_steps``: steps between two rebuilds of the tables; None: never.
     """
 
     needs_view: ClassVar[bool] = True
+    name: str = "lgd"
     K: int = 5
     L: int = 100
     projections: Kind = "gaussian"
     density: float = 1 / 30
     absolute: Literal["both_signs", "quadratic"] = "both_signs"
+    when_empty: Literal["skip", "redraw"] = "skip"
     query_every_steps: int = 1
+    max_weight: float | None = 100.0
     refresh_every_steps: int | None = None
 
     def __post_init__(self) -> None:
@@ -69,84 +78,22 @@ class HashedExamplesConfig(ExampleSamplerConfig):
             " batch_sampler.projections=sparse too",
         )
         require(self.query_every_steps >= 1, "batch_sampler.query_every_steps must be at least 1")
+        require(self.max_weight is None or self.max_weight >= 1, "batch_sampler.max_weight must be null or at least 1")
         every = self.refresh_every_steps
         require(every is None or every >= 1, "batch_sampler.refresh_every_steps must be null (never) or at least 1")
 
-    @property
-    def given_tables(self) -> bool:
-        """Tell whether stated chances are those given the tables."""
-        return False
-
-    def empty_rule(self) -> int:
-        """Return what happens if a bucket is empty, as a constant of ``structures.example_draws``."""
-        return kernel.UNIFORM
-
-    def share(self) -> float:
-        """Return the share of the draws that come from all examples."""
-        return 0.0
-
-    def least_count(self, num_examples: int) -> float:
-        """Return the smallest count of one draw that is stated."""
-        return 0.0
-
-    def build(self, *, examples: Examples, batch_size: int, seed: int) -> "HashedExamples":
+    def build(self, *, examples: Examples, batch_size: int, seed: int) -> "Lgd":
         """Make the sampler."""
-        return HashedExamples(self, examples, batch_size, seed)
+        return Lgd(self, examples, batch_size, seed)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LgdConfig(HashedExamplesConfig):
-    """Configure LGD with the chances of the paper.
-
-    ``when_empty``: if the query's bucket is empty, ``skip`` the draw, which then weighs nothing, or ``redraw`` with the
-    paper's factor (1 - P)^(l - 1). That factor is the chance that one example, not all, misses l - 1 buckets, so that
-    estimates with many empty buckets are biased; skipping is not. ``max_weight``: largest weight of a draw, in units of
-    a uniform draw's; None: no limit.
-    """
-
-    name: str = "lgd"
-    when_empty: Literal["skip", "redraw"] = "skip"
-    max_weight: float | None = 100.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.max_weight is None or self.max_weight >= 1, "batch_sampler.max_weight must be null or at least 1")
-
-    def empty_rule(self) -> int:
-        return kernel.SKIP if self.when_empty == "skip" else kernel.REDRAW
-
-    def least_count(self, num_examples: int) -> float:
-        # Without a limit, a weight still has to be a finite float32.
-        return 1 / (num_examples * (1e30 if self.max_weight is None else self.max_weight))
-
-
-@dataclass(frozen=True, kw_only=True)
-class LgdExactConfig(HashedExamplesConfig):
-    """Configure LGD with the chances given the tables. ``uniform_share``: share of draws from all examples alike."""
-
-    name: str = "lgd_exact"
-    L: int = 16
-    uniform_share: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 < self.uniform_share < 1, "batch_sampler.uniform_share must lie in (0, 1)")
-
-    @property
-    def given_tables(self) -> bool:
-        return True
-
-    def share(self) -> float:
-        return self.uniform_share
-
-
-class HashedExamples(ExampleSampler):
+class Lgd(ExampleSampler):
     """Draw from tables of the examples' stored vectors; ``buckets`` and ``query_D`` are what draws read."""
 
     buckets: kernel.Buckets
     query_D: np.ndarray
 
-    def __init__(self, config: HashedExamplesConfig, examples: Examples, batch_size: int, seed: int) -> None:
+    def __init__(self, config: LgdConfig, examples: Examples, batch_size: int, seed: int) -> None:
         self.config, self.examples, self.batch_size, self.seed = config, examples, batch_size, seed
         self.prefix = np.uint64(kernel.seed_prefix(seed, rng.EXAMPLES))
         self.vectors: Vectors | None = None
@@ -195,7 +142,6 @@ class HashedExamples(ExampleSampler):
         tables.build(self.seed, step)
         inverse_norm = np.empty(len(matrix_XD), dtype=np.float32)
         _inverse_norms(matrix_XD, inverse_norm)
-        nothing = np.zeros((0, config.L), dtype=np.uint16)
         sides = kernel.ONE_SIDED
         if view.by_magnitude:
             sides = kernel.SQUARED if quadratic else kernel.BOTH_SIGNS
@@ -205,11 +151,10 @@ class HashedExamples(ExampleSampler):
             start=tables.start,
             members=tables.members,
             inverse_norm=inverse_norm,
-            codes=np.ascontiguousarray(tables.codes.T) if config.given_tables else nothing,
             sides=sides,
-            when_empty=config.empty_rule(),
-            uniform_share=config.share(),
-            least_count=config.least_count(self.examples.count),
+            redraws=config.when_empty == "redraw",
+            # Without a limit, a weight still has to be a finite float32.
+            least_count=1 / (self.examples.count * (config.max_weight or _LARGEST_WEIGHT)),
         )
         self._built = step
 

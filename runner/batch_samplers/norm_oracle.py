@@ -34,6 +34,16 @@ def _draw(seed, first_step, per_step, accept, alias, rows):
         rows[m] = slot if rng.unit(rng.word(key, 2 * j + 1)) < accept[slot] else alias[slot]
 
 
+@njit(cache=True)
+def _search(seed, first_step, per_step, cumulative, rows):
+    """Do as ``_draw`` does, by searches among cumulative chances (X,) float64."""
+    last = cumulative.shape[0] - 1
+    for m in range(rows.shape[0]):
+        key = rng.stream(seed, rng.EXAMPLES, first_step + m // per_step, 0)
+        place = rng.unit(rng.word(key, m % per_step)) * cumulative[last]
+        rows[m] = min(np.searchsorted(cumulative, place, side="right"), last)
+
+
 @dataclass(frozen=True, kw_only=True)
 class NormOracleConfig(ExampleSamplerConfig):
     """Configure the sampler by gradient norms.
@@ -70,7 +80,10 @@ class NormOracle(ExampleSampler):
         self._tabulate()
 
     def _tabulate(self) -> None:
-        self._accept_X, self._alias_X = alias_table(self._chance_X)
+        if self.config.refresh_every_steps == 1:
+            self._cumulative_X = np.cumsum(self._chance_X)
+        else:
+            self._accept_X, self._alias_X = alias_table(self._chance_X)
 
     def draw(self, step: int, view: View | None = None) -> ExampleDraw:
         """Return the step's draws; each is expected as often as its norm's share of all norms says."""
@@ -81,7 +94,10 @@ class NormOracle(ExampleSampler):
     def draws(self, first_step: int, steps: int, view: View | None = None) -> Draws:
         """Return the draws of several steps."""
         rows_M = np.empty(steps * self.batch_size, dtype=np.int64)
-        _draw(self.seed, first_step, self.batch_size, self._accept_X, self._alias_X, rows_M)
+        if self.config.refresh_every_steps == 1:  # an alias table takes longer to make than a few searches
+            _search(self.seed, first_step, self.batch_size, self._cumulative_X, rows_M)
+        else:
+            _draw(self.seed, first_step, self.batch_size, self._accept_X, self._alias_X, rows_M)
         return Draws(
             rows_M=rows_M,
             begin_S1=np.arange(steps + 1) * self.batch_size,
@@ -99,7 +115,7 @@ class NormOracle(ExampleSampler):
             return False
         assert view is not None, "the task shows this sampler its examples"
         view.examples.bring_up(None, step)
-        norms_X = view.gradient_norms_X()
+        norms_X = view.gradient_norms()
         total, share, count = norms_X.sum(), self.config.uniform_share, len(norms_X)
         if total > 0 and np.isfinite(total):
             self._chance_X = (1 - share) / total * norms_X + share / count

@@ -371,6 +371,8 @@ def _convert(kind: Any, raw: Any, where: str) -> Any:
         if raw is None and type(None) in arguments:
             return None
         options = [option for option in arguments if option is not type(None)]
+        if len(options) > 1 and type(raw) not in options:
+            raise DataError(f"{where}: must be {' or '.join(option.__name__ for option in options)}, found {raw!r}")
         return _convert(next((option for option in options if type(raw) is option), options[0]), raw, where)
     if kind is float and type(raw) is int:
         return float(raw)

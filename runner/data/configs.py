@@ -137,7 +137,7 @@ class TableFileConfig(SplitConfig):
     """
 
     kind: str = "table_file"
-    name: str = "table"
+    name: str = "regression"
     path: str | None = None  # None means "not given yet"; build() refuses it
     test_path: str | None = None
     target: str | int = -1

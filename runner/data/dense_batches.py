@@ -10,6 +10,7 @@ batch, D size of stored vectors.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -64,6 +65,12 @@ class StoredExamples:
     sign_X: np.ndarray | None
     valid: Split
     test: Split
+
+    @cached_property
+    def feature_norm_X(self) -> np.ndarray:
+        """Return the norms of the features of each training example, (X,) float64."""
+        features = self.vectors_XD[:, : self.num_features]
+        return np.sqrt(np.einsum("xf,xf->x", features, features, dtype=np.float64))
 
     @property
     def num_features(self) -> int:

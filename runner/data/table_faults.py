@@ -4,10 +4,9 @@ import csv
 import math
 import re
 
-from runner.data.table_form import NO_NUMBER, NUMBER, Form, cells, named, text_lines
+from runner.data.table_form import DECIMAL_COMMA, NO_NUMBER, NUMBER, Form, cells, named, text_lines
 from runner.errors import DataError
 
-_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+\s*")
 _PAIR = re.compile(r"(\d+):(.*)")
 
 
@@ -90,6 +89,6 @@ def _no_number(word: str) -> str | None:
     shown = repr(word.strip()[:40])
     if word.strip().lower() in NO_NUMBER:
         return f"{shown} is not a finite number; fill it in or leave the row out"
-    if _DECIMAL_COMMA.fullmatch(word):
+    if DECIMAL_COMMA.fullmatch(word):
         return f"{shown} is not a number; write a decimal point instead of the comma"
     return f"{shown} is not a number; columns of text and categories are not supported, encode them as numbers first"

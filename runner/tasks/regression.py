@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numba import njit, prange
 
-from runner.batch_samplers.lgd import HashedExamples
+from runner.batch_samplers.lgd import Lgd
 from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts, steps_per_epoch
 from runner.data.dense import DenseRows, RegressionDataset
 from runner.data.dense_batches import DenseBatch, Split, StoredExamples, store
@@ -21,6 +21,7 @@ from runner.heads.scalar import LOSSES, ScalarHead, ScalarLoss
 from runner.kernels.groups import CHUNKS
 from runner.optimizers import AdaGradConfig, AdamConfig
 from runner.settings import RunConfig
+from runner.structures.projections import dot
 from runner.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -31,16 +32,12 @@ _KERNEL_LOSS = {"squared": kernel.SQUARED, "logistic": kernel.LOGISTIC}
 
 
 @njit(cache=True, parallel=True)
-def _gradient_norms(loss, vectors, query, free, norms):
-    """Set norms[i] to |slope(z)| times the norm of the coordinates of vectors[i] that the weights multiply."""
+def _slopes(loss, vectors, query, rows, slopes):
+    """Set slopes[m] to |slope(z)| of the example rows[m], or of example m if there are no rows."""
     for part in prange(CHUNKS):
-        for i in range(part * len(norms) // CHUNKS, (part + 1) * len(norms) // CHUNKS):
-            z, squared = 0.0, 0.0
-            for k in range(vectors.shape[1]):
-                z += np.float64(query[k]) * vectors[i, k]
-                if k < free:
-                    squared += np.float64(vectors[i, k]) ** 2
-            norms[i] = abs(kernel.loss_and_slope(loss, z)[1]) * np.sqrt(squared)
+        for m in range(part * len(slopes) // CHUNKS, (part + 1) * len(slopes) // CHUNKS):
+            z = dot(query, vectors[rows[m] if len(rows) > 0 else m])
+            slopes[m] = abs(kernel.loss_and_slope(loss, z)[1])
 
 
 class FixedVectors:
@@ -71,8 +68,9 @@ class RegressionView:
     magnitude. With logistic loss it is -theta, so that query . s [x, 1] is minus the margin, and gradients grow with it.
     """
 
-    def __init__(self, head: ScalarHead, vectors_XD: np.ndarray) -> None:
-        self.head, self.examples = head, FixedVectors(vectors_XD)
+    def __init__(self, head: ScalarHead, stored: StoredExamples) -> None:
+        self.head, self.examples = head, FixedVectors(stored.vectors_XD)
+        self.feature_norm_X = stored.feature_norm_X
         self.by_magnitude = head.loss == "squared"
 
     @property
@@ -85,12 +83,15 @@ class RegressionView:
         """Set the weights to those of a query."""
         self.head.table.weights[0] = query_D[:-1] if self.by_magnitude else -query_D
 
-    def gradient_norms_X(self) -> np.ndarray:
-        """Return the norms of all gradients by the weights, (X,) float64."""
-        norms_X = np.empty(len(self.examples.matrix))
-        free = self.head.table.weights.shape[1]
-        _gradient_norms(_KERNEL_LOSS[self.head.loss], self.examples.matrix, self.query_D, free, norms_X)
-        return norms_X
+    def gradient_norms(self, rows_M: np.ndarray | None = None) -> np.ndarray:
+        """Return the norms of these examples' gradients (None: of all) by the weights, (M,) float64."""
+        if rows_M is not None and len(rows_M) == 0:
+            return np.zeros(0)
+        norms_M = np.empty(len(self.examples.matrix) if rows_M is None else len(rows_M))
+        chosen = np.zeros(0, dtype=np.int64) if rows_M is None else rows_M
+        _slopes(_KERNEL_LOSS[self.head.loss], self.examples.matrix, self.query_D, chosen, norms_M)
+        norms_M *= self.feature_norm_X if rows_M is None else self.feature_norm_X[rows_M]
+        return norms_M
 
 
 class CompiledSteps:
@@ -121,7 +122,7 @@ class CompiledSteps:
         if self._optimizer == kernel.ADAM and not self.view.by_magnitude:
             first *= -1  # the query is minus the weights
         optimizer = (self._optimizer, table.lr, self._constants, first, second)
-        if isinstance(sampler, HashedExamples):
+        if isinstance(sampler, Lgd):
             steps = min(steps, sampler.steps_without_rebuild(first_step))
             loss, taken = kernel.take_hashed_steps(
                 self._loss, vectors_XD, query_D, free, sampler.prefix, sampler.buckets, sampler.query_D,
@@ -132,10 +133,15 @@ class CompiledSteps:
             steps = min(steps, sampler.steps_without_refresh(first_step))
             draws = sampler.draws(first_step, steps, self.view)
             counts_M = np.zeros(0) if draws.count_M is None else draws.count_M
+            slopes_M = np.empty(len(draws.rows_M))
             loss, taken = kernel.take_given_steps(
-                self._loss, vectors_XD, query_D, free, draws.rows_M, draws.begin_S1, counts_M, first_step, *optimizer
-            )
+                self._loss, vectors_XD, query_D, free, draws.rows_M, draws.begin_S1, counts_M, slopes_M, first_step,
+                *optimizer,
+            )  # fmt: skip
             rows = int(draws.begin_S1[taken])
+            if sampler.learns_norms:
+                drawn_M = draws.rows_M[:rows]
+                sampler.observe(drawn_M, np.abs(slopes_M[:rows]) * self.view.feature_norm_X[drawn_M])
         if self._optimizer == kernel.ADAM and not self.view.by_magnitude:
             first *= -1
         self.view.take_back(query_D)
@@ -193,7 +199,7 @@ class _Regression(Task):
         return self.stored.batch(draw.rows_B, draw.weight_B(self.examples.count))
 
     def view(self, network: "Network[Any]") -> RegressionView:
-        return RegressionView(network.head, self.stored.vectors_XD)
+        return RegressionView(network.head, self.stored)
 
     def compiled_steps(self, network: "Network[Any]", sampler: "ExampleSampler") -> CompiledSteps | None:
         """Return steps in compiled code, unless gradients are clipped."""

@@ -206,8 +206,12 @@ class Training:
         clock = StageClock()
         begin = time.perf_counter()
         progress.step += 1
-        batch = task.batch(self.examples.draw(progress.step, self.view))
+        draw = self.examples.draw(progress.step, self.view)
+        norms_B = self.view.gradient_norms(draw.rows_B) if self.examples.learns_norms and self.view else None
+        batch = task.batch(draw)
         scores = self.network.train_step(batch, progress.step, clock)
+        if norms_B is not None:
+            self.examples.observe(draw.rows_B, norms_B)
         self.examples.refresh(progress.step, self.view)
         progress.train_seconds += time.perf_counter() - begin
         for stage, seconds in clock.seconds.items():

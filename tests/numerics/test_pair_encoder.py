@@ -295,7 +295,8 @@ def test_products_with_the_query_rise_with_the_gradients(tiny_bert: Path, pairs:
     np.testing.assert_allclose(np.linalg.norm(matrix, axis=1), 1, rtol=1e-6)
     assert matrix.dtype == view.query_D.dtype == np.float32
     norms = true_norms(network, pairs)
-    np.testing.assert_allclose(view.gradient_norms_X(), norms, rtol=1e-4)
+    np.testing.assert_allclose(view.gradient_norms(), norms, rtol=1e-4)
+    np.testing.assert_allclose(view.gradient_norms(np.array([4, 4, 1])), norms[[4, 4, 1]], rtol=1e-4)
     assert norms.max() > 2 * norms.min()
     # |p - y| is the gradient without the factor of the vector's own length.
     length = view.examples.norm_R
@@ -324,9 +325,9 @@ def test_stored_vectors_follow_only_when_they_are_brought_up(tiny_bert: Path, pa
     again = PairsView(network, view.training)
     again.examples.load_state_dict(state)
     assert np.array_equal(again.examples.matrix, view.examples.matrix)
-    assert np.array_equal(again.gradient_norms_X(), view.gradient_norms_X())
+    assert np.array_equal(again.gradient_norms(), view.gradient_norms())
     view.examples.bring_up(None, 2)
-    np.testing.assert_allclose(view.gradient_norms_X(), true_norms(network, pairs), rtol=1e-4)
+    np.testing.assert_allclose(view.gradient_norms(), true_norms(network, pairs), rtol=1e-4)
 
 
 def test_three_classes_have_norms_but_no_query(tiny_bert: Path) -> None:
@@ -335,7 +336,7 @@ def test_three_classes_have_norms_but_no_query(tiny_bert: Path) -> None:
     network = with_classes(network_of(tiny_bert)[1], 3)
     spread_head(network)
     view = view_of(network, three)
-    np.testing.assert_allclose(view.gradient_norms_X(), true_norms(network, three), rtol=1e-4)
+    np.testing.assert_allclose(view.gradient_norms(), true_norms(network, three), rtol=1e-4)
     with pytest.raises(ConfigError, match=r"needs two classes.*the data set has 3"):
         _ = view.query_D
 

@@ -1,0 +1,190 @@
+"""Draw examples from the buckets of one hash table, the buckets in proportion to the gradients that they yielded.
+
+The buckets of a table are a partition of the examples, whose cells hold vectors of like direction; each is cut further
+by the vectors' norms. So the gradients within a cell are of like size whatever the weights are. A cell is drawn in
+proportion to its size times the root mean square of its gradients' norms, which is the allocation of least variance
+(Neyman 1934), and then one of its members. The chance of every example is known exactly, so the estimate is unbiased
+with the tables at hand, and a draw costs O(1).
+
+The mean squares are exact at the start; after that each drawn example corrects that of its cell.
+
+Legend: X training examples, B examples of a step, M examples of several steps, C cells.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numba import njit
+
+from runner import rng
+from runner.batch_samplers.base import Draws, ExampleSampler, ExampleSamplerConfig, View
+from runner.contracts import ExampleDraw, Examples
+from runner.errors import require
+from runner.structures.alias_table import alias_table
+from runner.structures.projections import MOST_BITS, SignProjections
+
+_RATE = 0.1  # weight of a new squared norm in the mean square of its cell
+
+
+@njit(cache=True)
+def _draw(seed, first_step, per_step, accept, alias, start, members, rows):
+    """Set rows[m] to the draw number m % per_step of step first_step + m // per_step."""
+    for m in range(rows.shape[0]):
+        key = rng.stream(seed, rng.EXAMPLES, first_step + m // per_step, m % per_step)
+        cell = rng.below(rng.word(key, 0), accept.shape[0])
+        if rng.unit(rng.word(key, 1)) >= accept[cell]:
+            cell = alias[cell]
+        rows[m] = start[cell] + rng.below(rng.word(key, 2), start[cell + 1] - start[cell])
+    for m in range(rows.shape[0]):  # in a second pass, so that these scattered reads overlap
+        rows[m] = members[rows[m]]
+
+
+@njit(cache=True)
+def _learn(rows, norms, cell_of, mean_square, rate):
+    for m in range(rows.shape[0]):
+        cell = cell_of[rows[m]]
+        if np.isfinite(norms[m]):
+            mean_square[cell] += rate * (norms[m] * norms[m] - mean_square[cell])
+
+
+@dataclass(frozen=True, kw_only=True)
+class LgdStrataConfig(ExampleSamplerConfig):
+    """Configure the cells.
+
+    ``K``: bits of the hash table; 0: cells differ by norm alone. ``norm_levels``: number of equally large classes of
+    norms that every bucket is cut into. ``uniform_share``: share of draws from all examples alike, whose inverse bounds
+    every weight. ``refresh_every_steps``: steps after which cells get chances by what was learnt; None: as many as draw
+    as many examples as there are cells.
+    """
+
+    needs_view: ClassVar[bool] = True
+    name: str = "lgd_strata"
+    K: int = 8
+    norm_levels: int = 8
+    uniform_share: float = 0.1
+    refresh_every_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        require(0 <= self.K <= MOST_BITS, f"batch_sampler.K must lie in [0, {MOST_BITS}] (2^K buckets)")
+        require(1 <= self.norm_levels <= 1024, "batch_sampler.norm_levels must lie in [1, 1024]")
+        require(0 < self.uniform_share < 1, "batch_sampler.uniform_share must lie in (0, 1)")
+        every = self.refresh_every_steps
+        require(every is None or every >= 1, "batch_sampler.refresh_every_steps must be null or at least 1")
+
+    def build(self, *, examples: Examples, batch_size: int, seed: int) -> "LgdStrata":
+        """Make the sampler."""
+        return LgdStrata(self, examples, batch_size, seed)
+
+
+class LgdStrata(ExampleSampler):
+    """Draw by an alias table over cells, then uniformly within the cell."""
+
+    learns_norms = True
+
+    def __init__(self, config: LgdStrataConfig, examples: Examples, batch_size: int, seed: int) -> None:
+        self.config, self.examples, self.batch_size, self.seed = config, examples, batch_size, seed
+        self._cell_X: np.ndarray | None = None
+        self._restored: Mapping[str, np.ndarray] | None = None
+
+    # ------------------------------------------------------------ cells
+
+    def refresh(self, step: int, view: View | None = None) -> bool:
+        """Give the cells chances by what was learnt, if that is due; step 0 makes the cells."""
+        if self._cell_X is None:
+            assert view is not None, "the task shows this sampler its examples"
+            self._ensure(view)
+            return True
+        if step % self._every:
+            return False
+        self._tabulate()
+        return True
+
+    def _ensure(self, view: View) -> None:
+        """Make the cells if there are none: at the start of a run, or when it is resumed."""
+        if self._cell_X is not None:
+            return
+        view.examples.bring_up(None, 0)
+        self._make_cells(view.examples.matrix)
+        if self._restored is None:
+            squares_X = view.gradient_norms() ** 2
+            self._mean_square_C = np.bincount(self._cell_X, squares_X) / self._size_C
+            self._tabulate()
+        else:
+            self._mean_square_C = np.array(self._restored["mean_square"])
+            self._tabulate(np.array(self._restored["chance"]))
+
+    def _make_cells(self, matrix_XD: np.ndarray) -> None:
+        config = self.config
+        cell_X = np.zeros(len(matrix_XD), dtype=np.int64)
+        if config.K > 0:
+            family = SignProjections(dim=matrix_XD.shape[1], K=config.K, L=1, seed=self.seed, kind="gaussian")
+            cell_X = family.hash_all(matrix_XD)[0].astype(np.int64)
+        norm_X = np.sqrt(np.einsum("xd,xd->x", matrix_XD, matrix_XD, dtype=np.float64))
+        edges = np.quantile(norm_X, np.linspace(0, 1, config.norm_levels + 1)[1:-1])
+        cell_X = cell_X * config.norm_levels + np.searchsorted(edges, norm_X)
+        self._cell_X = np.unique(cell_X, return_inverse=True)[1].astype(np.int64)
+        self._size_C = np.bincount(self._cell_X)
+        self._start_C1 = np.concatenate([[0], np.cumsum(self._size_C)])
+        self._members_X = np.argsort(self._cell_X, kind="stable").astype(np.int32)
+        draws = len(self._size_C)
+        self._every = self.config.refresh_every_steps or max(1, draws // self.batch_size)
+
+    def _tabulate(self, chance_C: np.ndarray | None = None) -> None:
+        """Let the cells have these chances; None: those by sizes and mean squares."""
+        if chance_C is None:
+            weight_C = self._size_C * np.sqrt(self._mean_square_C)
+            total, share = weight_C.sum(), self.config.uniform_share
+            chance_C = self._size_C / self.examples.count
+            if total > 0 and np.isfinite(total):  # otherwise there is no gradient, or an overflow that the loss tells of
+                chance_C = (1 - share) / total * weight_C + share * chance_C
+        self._chance_C = chance_C
+        self._accept_C, self._alias_C = alias_table(chance_C)
+
+    # ------------------------------------------------------------ draws
+
+    def draw(self, step: int, view: View | None = None) -> ExampleDraw:
+        """Return the step's draws."""
+        draws = self.draws(step, 1, view)
+        assert draws.count_M is not None
+        return ExampleDraw(rows_B=draws.rows_M, log_expected_count_B=np.log(draws.count_M))
+
+    def draws(self, first_step: int, steps: int, view: View | None = None) -> Draws:
+        """Return the draws of several steps."""
+        if view is not None:
+            self._ensure(view)
+        assert self._cell_X is not None, "refresh(0, view) makes the cells"
+        rows_M = np.empty(steps * self.batch_size, dtype=np.int64)
+        _draw(
+            self.seed, first_step, self.batch_size, self._accept_C, self._alias_C, self._start_C1, self._members_X,
+            rows_M,
+        )  # fmt: skip
+        cell_M = self._cell_X[rows_M]
+        return Draws(
+            rows_M=rows_M,
+            begin_S1=np.arange(steps + 1) * self.batch_size,
+            count_M=self.batch_size * (self._chance_C / self._size_C)[cell_M],
+        )
+
+    def observe(self, rows_M: np.ndarray, norms_M: np.ndarray) -> None:
+        """Correct the mean squares of the drawn examples' cells."""
+        assert self._cell_X is not None
+        _learn(rows_M, norms_M, self._cell_X, self._mean_square_C, _RATE)
+
+    def steps_without_refresh(self, step: int) -> int:
+        """Return the number of steps to the next new chances."""
+        return self._every - (step - 1) % self._every
+
+    # ------------------------------------------------------------ state
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Return what was learnt and the present chances; the cells follow from the examples and the seed."""
+        if self._cell_X is None:
+            return {}
+        return {"mean_square": self._mean_square_C, "chance": self._chance_C}
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Restore what ``state_dict`` returned; the cells are made when the sampler next gets a view."""
+        self._cell_X = None
+        self._restored = {name: np.array(array) for name, array in state.items()} or None
