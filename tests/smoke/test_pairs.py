@@ -71,7 +71,7 @@ def test_a_few_steps(sampler: str, configure: Configure) -> None:
 @pytest.mark.parametrize("choice", [
     "batch_sampler=epoch model.pooling=mean",
     "batch_sampler=epoch training.clip=1",
-    "batch_sampler=lgd batch_sampler.K=3 batch_sampler.L=8 batch_sampler.refresh_every_steps=4",
+    "batch_sampler=lgd batch_sampler.K=1 batch_sampler.L=8 batch_sampler.refresh_every_steps=4",
 ])  # fmt: skip
 def test_training_learns(choice: str, configure: Configure, tiny_bert: Path, tmp_path: Path) -> None:
     """A word of the second sentence tells the class."""
