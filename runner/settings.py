@@ -158,8 +158,8 @@ class TrainingConfig:
 class RunConfig:
     """Hold all settings of a run: those that decide its numbers, and those that say where it happens (``PLACE_ONLY``).
 
-    ``sampler``, ``loss``: None where the network has no classes. ``plugins``: modules or Python files that register what
-    this package lacks (see ``runner.registry``).
+    ``sampler``, ``loss``: None where the network has no classes. ``plugins``: modules or Python files that register
+    what this package lacks (see ``runner.registry``).
     ``unused``: names of the sections that only other tasks use; they are not part of the run's identity.
     """
 

@@ -74,10 +74,10 @@ class ExampleSampler(ABC):
         """
         return False
 
-    def observe(self, rows_M: np.ndarray, norms_M: np.ndarray) -> None:
+    def observe(self, rows_M: np.ndarray, norms_M: np.ndarray) -> None:  # noqa: B027
         """Learn the norms (M,) float64 of the gradients of drawn examples, by the weights before each one's step.
 
-        What draws read does not change before the next ``refresh``.
+        What draws read does not change before the next ``refresh``. Most samplers learn nothing.
         """
 
     def steps_without_refresh(self, step: int) -> int:

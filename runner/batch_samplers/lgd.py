@@ -23,11 +23,10 @@ from runner import rng
 from runner.batch_samplers.base import Draws, ExampleSampler, ExampleSamplerConfig, View
 from runner.contracts import ExampleDraw, Examples, Vectors
 from runner.errors import require
-from runner.structures import example_draws as kernel
 from runner.kernels.groups import CHUNKS
+from runner.structures import example_draws as kernel
 from runner.structures.projections import MOST_BITS, Kind, SignProjections
 from runner.structures.tables import BucketTables
-
 
 _LARGEST_WEIGHT = 1e30
 
@@ -47,8 +46,8 @@ class LgdConfig(ExampleSamplerConfig):
     """Configure the hash tables that examples are drawn from.
 
     ``K``, ``L``: bits of a table, and tables. ``projections``, ``density``: see ``structures.projections``.
-    ``absolute``: how tables are asked for large magnitudes, where magnitudes matter: by joining the buckets of q and -q,
-    or by hashing products of pairs.
+    ``absolute``: how tables are asked for large magnitudes, where magnitudes matter: by joining the buckets of q and
+    -q, or by hashing products of pairs.
     ``when_empty``: if the query's bucket is empty, ``skip`` the draw, which then weighs nothing, or ``redraw`` with the
     paper's factor (1 - P)^(l - 1). That factor is the chance that one example, not all, misses l - 1 buckets, so that
     estimates with many empty buckets are biased; skipping is not.

@@ -25,18 +25,23 @@ from runner.errors import require
 from runner.structures.alias_table import alias_table
 from runner.structures.projections import MOST_BITS, SignProjections
 
+_DRAWS_ALIKE = 16_384  # draws between two updates of the chances, unless the configuration says how many steps
 _RATE = 0.1  # weight of a new squared norm in the mean square of its cell
 
 
 @njit(cache=True)
-def _draw(seed, first_step, per_step, accept, alias, start, members, rows):
-    """Set rows[m] to the draw number m % per_step of step first_step + m // per_step."""
+def _draw(seed, first_step, per_step, accept, alias, start, members, chance, rows, counts):
+    """Set rows[m] to the draw number m % per_step of step first_step + m // per_step, counts[m] to its expected count.
+
+    ``chance`` (C,): the chance of one draw to yield one member of each cell.
+    """
     for m in range(rows.shape[0]):
         key = rng.stream(seed, rng.EXAMPLES, first_step + m // per_step, m % per_step)
         cell = rng.below(rng.word(key, 0), accept.shape[0])
         if rng.unit(rng.word(key, 1)) >= accept[cell]:
             cell = alias[cell]
         rows[m] = start[cell] + rng.below(rng.word(key, 2), start[cell + 1] - start[cell])
+        counts[m] = per_step * chance[cell]
     for m in range(rows.shape[0]):  # in a second pass, so that these scattered reads overlap
         rows[m] = members[rows[m]]
 
@@ -56,7 +61,7 @@ class LgdStrataConfig(ExampleSamplerConfig):
     ``K``: bits of the hash table; 0: cells differ by norm alone. ``norm_levels``: number of equally large classes of
     norms that every bucket is cut into. ``uniform_share``: share of draws from all examples alike, whose inverse bounds
     every weight. ``refresh_every_steps``: steps after which cells get chances by what was learnt; None: as many as draw
-    as many examples as there are cells.
+    16,384 examples.
     """
 
     needs_view: ClassVar[bool] = True
@@ -82,6 +87,8 @@ class LgdStrata(ExampleSampler):
     """Draw by an alias table over cells, then uniformly within the cell."""
 
     learns_norms = True
+    _mean_square_C: np.ndarray
+    _chance_C: np.ndarray
 
     def __init__(self, config: LgdStrataConfig, examples: Examples, batch_size: int, seed: int) -> None:
         self.config, self.examples, self.batch_size, self.seed = config, examples, batch_size, seed
@@ -109,10 +116,11 @@ class LgdStrata(ExampleSampler):
         self._make_cells(view.examples.matrix)
         if self._restored is None:
             squares_X = view.gradient_norms() ** 2
+            assert self._cell_X is not None
             self._mean_square_C = np.bincount(self._cell_X, squares_X) / self._size_C
             self._tabulate()
         else:
-            self._mean_square_C = np.array(self._restored["mean_square"])
+            self._mean_square_C = np.array(self._restored["mean_square"], dtype=np.float64)
             self._tabulate(np.array(self._restored["chance"]))
 
     def _make_cells(self, matrix_XD: np.ndarray) -> None:
@@ -128,8 +136,7 @@ class LgdStrata(ExampleSampler):
         self._size_C = np.bincount(self._cell_X)
         self._start_C1 = np.concatenate([[0], np.cumsum(self._size_C)])
         self._members_X = np.argsort(self._cell_X, kind="stable").astype(np.int32)
-        draws = len(self._size_C)
-        self._every = self.config.refresh_every_steps or max(1, draws // self.batch_size)
+        self._every = self.config.refresh_every_steps or max(1, _DRAWS_ALIKE // self.batch_size)
 
     def _tabulate(self, chance_C: np.ndarray | None = None) -> None:
         """Let the cells have these chances; None: those by sizes and mean squares."""
@@ -137,7 +144,7 @@ class LgdStrata(ExampleSampler):
             weight_C = self._size_C * np.sqrt(self._mean_square_C)
             total, share = weight_C.sum(), self.config.uniform_share
             chance_C = self._size_C / self.examples.count
-            if total > 0 and np.isfinite(total):  # otherwise there is no gradient, or an overflow that the loss tells of
+            if total > 0 and np.isfinite(total):  # otherwise there is no gradient, or the loss tells of an overflow
                 chance_C = (1 - share) / total * weight_C + share * chance_C
         self._chance_C = chance_C
         self._accept_C, self._alias_C = alias_table(chance_C)
@@ -156,16 +163,12 @@ class LgdStrata(ExampleSampler):
             self._ensure(view)
         assert self._cell_X is not None, "refresh(0, view) makes the cells"
         rows_M = np.empty(steps * self.batch_size, dtype=np.int64)
+        count_M = np.empty(len(rows_M), dtype=np.float64)
         _draw(
             self.seed, first_step, self.batch_size, self._accept_C, self._alias_C, self._start_C1, self._members_X,
-            rows_M,
+            self._chance_C / self._size_C, rows_M, count_M,
         )  # fmt: skip
-        cell_M = self._cell_X[rows_M]
-        return Draws(
-            rows_M=rows_M,
-            begin_S1=np.arange(steps + 1) * self.batch_size,
-            count_M=self.batch_size * (self._chance_C / self._size_C)[cell_M],
-        )
+        return Draws(rows_M=rows_M, begin_S1=np.arange(steps + 1) * self.batch_size, count_M=count_M)
 
     def observe(self, rows_M: np.ndarray, norms_M: np.ndarray) -> None:
         """Correct the mean squares of the drawn examples' cells."""

@@ -23,7 +23,7 @@ _ROWS_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class DenseBatch:
-    """Hold the rows of a batch: ``features_BF`` and ``response_B`` float32; ``weight_B`` float32 or None: 1 / B each."""
+    """Hold the rows of a batch, float32; ``weight_B``: factors of the rows' losses, None: 1 / B each."""
 
     features_BF: np.ndarray
     response_B: np.ndarray
@@ -94,7 +94,8 @@ def split_rows(num_rows: int, valid_share: float) -> tuple[np.ndarray, np.ndarra
     num_valid = round(valid_share * num_rows)
     if not 0 < num_valid < num_rows:
         raise DataError(
-            f"{num_rows} training rows cannot be split: dataset.valid_share={valid_share:g} holds {num_valid} of them out"
+            f"{num_rows} training rows cannot be split: dataset.valid_share={valid_share:g} holds {num_valid} of them"
+            " out for validation"
         )
     order = rng.generator(0, rng.EVALUATE).permutation(num_rows)
     return np.sort(order[num_valid:]), np.sort(order[:num_valid])

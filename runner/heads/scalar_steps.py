@@ -102,8 +102,9 @@ def take_given_steps(
 
     ``vectors`` (X, D) and ``query`` (D,) float32, whose first ``free`` coordinates move. Step s has the examples
     ``rows[begin[s] : begin[s + 1]]``, expected ``counts`` (M,) times in a draw; if ``counts`` is empty, they weigh the
-    same. ``slopes`` (M,) float64 is set to the slopes of their losses before each step. ``constants``: beta1, beta2 and epsilon of the optimizer; ``first``, ``second`` (F,): its moments. The last
-    step taken is the first one whose loss is not finite.
+    same. ``slopes`` (M,) float64 is set to the slopes of their losses before each step. ``constants``: beta1, beta2 and
+    epsilon of the optimizer; ``first``, ``second`` (F,): its moments. The last step taken is the first one whose loss
+    is not finite.
     """
     total = 0.0
     num_examples = vectors.shape[0]

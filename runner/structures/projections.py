@@ -4,9 +4,9 @@ Three kinds of projections:
 
 - ``gaussian``: dense normal entries. For one bit P[h(x) = h(y)] = 1 - angle(x, y) / pi holds exactly (Goemans &
   Williamson 1995), and one table of one query costs K inner products.
-- ``sparse``: entries are 0 but for a share ``density``, which are +-1 with equal odds (Li, Hastie & Church 2006; density
-  1 / 30 in the LGD paper, section 2.2). Cheaper; the law above holds only for vectors that are spread over many
-  coordinates. A projection that misses every coordinate of a vector gives bit 0.
+- ``sparse``: entries are 0 but for a share ``density``, which are +-1 with equal odds (Li, Hastie & Church 2006;
+  density 1 / 30 in the LGD paper, section 2.2). They cost less; the law above holds only for vectors that are spread
+  over many coordinates. A projection that misses every coordinate of a vector gives bit 0.
 - ``hadamard``: three rounds of random signs and Hadamard transforms (``simhash``), whose projections come by the block,
   so that a query is hashed for all tables at once.
 
@@ -36,13 +36,13 @@ class Projections(NamedTuple):
     """Hold the projections of all tables in the form that kernels read; arrays of other kinds are empty.
 
     ``kind``: GAUSSIAN, SPARSE, QUADRATIC or HADAMARD. ``dense`` (L, K, D) float32: normal entries. Drawn entries of a
-    sparse projection: ``count`` (L, K) int32 of them, at ``first`` (and ``second``, for pairs) (L, K, J) int32, with
+    sparse projection: ``entries`` (L, K) int32 of them, at ``first`` (and ``second``, for pairs) (L, K, J) int32, with
     ``sign`` (L, K, J) float32. ``flips`` (blocks, rounds, width) float32: the random signs of Hadamard projections.
     """
 
     kind: int
     dense: np.ndarray
-    count: np.ndarray
+    entries: np.ndarray
     first: np.ndarray
     second: np.ndarray
     sign: np.ndarray
@@ -70,10 +70,10 @@ def code_in(projections, vector, table):
     for bit in range(first.shape[0]):
         total = np.float32(0.0)
         if projections.kind == SPARSE:
-            for j in range(projections.count[table, bit]):
+            for j in range(projections.entries[table, bit]):
                 total += sign[bit, j] * vector[first[bit, j]]
         else:
-            for j in range(projections.count[table, bit]):
+            for j in range(projections.entries[table, bit]):
                 total += sign[bit, j] * vector[first[bit, j]] * vector[second[bit, j]]
         code = 2 * code + np.int64(total > np.float32(0.0))
     return code
@@ -120,16 +120,17 @@ class SignProjections:
             dense = generator.standard_normal((L, K, dim), dtype=np.float32)
         elif kind == "sparse":
             number = QUADRATIC if quadratic else SPARSE
-            entries = dim * dim if quadratic else dim
+            places = dim * dim if quadratic else dim
             # A projection without any entry would put all vectors into one bucket.
-            count = np.maximum(generator.binomial(entries, density, (L, K)), 1).astype(np.int32)
+            count = np.maximum(generator.binomial(places, density, (L, K)), 1).astype(np.int32)
             flat = np.zeros((L, K, count.max()), dtype=np.int64)
             for table in range(L):
                 for bit in range(K):
-                    drawn = generator.choice(entries, count[table, bit], replace=False)
+                    drawn = generator.choice(places, count[table, bit], replace=False)
                     flat[table, bit, : len(drawn)] = np.sort(drawn)
-            first, second = (flat // dim if quadratic else flat).astype(np.int32), (flat % dim).astype(np.int32)
-            sign = (2 * generator.integers(0, 2, flat.shape) - 1).astype(np.float32)
+            first = (flat // dim if quadratic else flat).astype(np.int32)
+            second = (flat % dim).astype(np.int32)
+            sign = np.where(generator.random(flat.shape) < 0.5, -1, 1).astype(np.float32)
         flips = _none(np.float32, 3) if self._simhash is None else self._simhash.flips
         self.arrays = Projections(number, dense, count, first, second, sign, flips)
 

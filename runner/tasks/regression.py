@@ -65,7 +65,7 @@ class RegressionView:
     """Show the stored examples, and the weights as a query of the same size.
 
     With squared loss the query is [theta, -1], so that query . [x, y] is the residual, and gradients grow with its
-    magnitude. With logistic loss it is -theta, so that query . s [x, 1] is minus the margin, and gradients grow with it.
+    magnitude. With logistic loss it is -theta, so that query . s [x, 1] is minus the margin, with which gradients grow.
     """
 
     def __init__(self, head: ScalarHead, stored: StoredExamples) -> None:
@@ -231,7 +231,7 @@ class _Regression(Task):
         else:
             train = Split(features_RF=vectors_XD, response_R=(sign_X + 1) / 2)
             predicted_X = head.predict(vectors_XD) * sign_X
-        metrics = {}
+        metrics: dict[str, Any] = {}
         splits = {"train": (train, predicted_X)}
         for name in ("valid", "test"):
             split: Split = getattr(self.stored, name)
@@ -289,7 +289,9 @@ class LogisticRegression(_Regression):
 
     loss = "logistic"
     measures = (
-        Measure(key="accuracy", label="accuracy", unit="%", scale=100, decimals=2, higher_is_better=True, headline=True),
+        Measure(
+            key="accuracy", label="accuracy", unit="%", scale=100, decimals=2, higher_is_better=True, headline=True
+        ),
         Measure(key="loss", label="loss", unit="", scale=1, decimals=4, higher_is_better=False, headline=False),
     )
 

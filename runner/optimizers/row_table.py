@@ -1,154 +1,30 @@
-"""Apply Adam, AdaGrad or SGD to a matrix of which a step touches few rows.
+"""Hold a matrix whose rows take steps one by one, and gradients that are computed but not applied yet.
 
-Adam has three named policies for the rows that a step does not touch (their gradient is zero):
-
-- ``dense``: every row takes every step, as in ``torch.optim.Adam``; a step costs O(rows).
-- ``touched``: untouched rows do not move, as in ``torch.optim.SparseAdam``. A step is cheap, but the moments of rare
-  rows never decay and their momentum is lost, so trajectories deviate from dense Adam's.
-- ``catch_up``: untouched rows do not change in memory. When such a row is next read, the zero-gradient steps that it
-  missed are applied in closed form. This gives dense Adam's trajectory at the cost of ``touched``.
-
-SGD here has no momentum, so a row without a gradient does not move. Nor does it under AdaGrad (Duchi, Hazan & Singer
-2011), which divides each step by the root of the sum of all squared gradients of an element.
-
-There are two ways to take a step. ``update_groups`` and ``update_all`` compute gradients and apply Adam in one pass
-over each row. ``gradients_of_groups`` and ``gradients_of_all`` return a ``RowGradient`` instead, for callers that add
-to it or need its norm before ``RowGradient.apply``.
-
-@inproceedings{kingma2015adam, title={Adam: A Method for Stochastic Optimization},
-author={Kingma, Diederik P. and Ba, Jimmy}, booktitle={ICLR}, year={2015}}
-
-Legend: R rows, D columns, N pairs of a row and a source, U distinct rows, B sources with a gradient, S all sources (in
-``Drift``: last steps).
+Legend: R rows, D columns, N pairs of a row and a source, U distinct rows, B sources with a gradient, S all sources.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from runner.errors import require
+from runner.optimizers.configs import AdaGradConfig, AdamConfig, OptimizerConfig, SgdConfig
+from runner.optimizers.drift import Drift
 
 # Names in ``state_dict`` that end in one of these parts are needed for further training only.
 STATE_OF_TRAINING = ("first", "second", "last_step", "bias_first", "bias_second", "carried")
 _NOTHING = np.zeros(0, dtype=np.float32)
-_NEGLIGIBLE = 1e-12  # missed steps whose momentum has decayed to this fraction move a row by less than float32 resolves
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdamConfig:
-    """Configure Adam (Kingma & Ba 2015); ``lr`` is the rate of a step, ``rows`` one of this module's policies."""
-
-    name: str = "adam"
-    lr: float = 3e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    rows: Literal["dense", "touched", "catch_up"] = "catch_up"
-
-    def __post_init__(self) -> None:
-        require(self.lr > 0, "optimizer.lr must be above 0")
-        require(0 <= self.beta1 < 1, "optimizer.beta1 must lie in [0, 1)")
-        require(0 < self.beta2 < 1, "optimizer.beta2 must lie in (0, 1)")
-        require(self.beta1 < self.beta2**0.5, "optimizer.beta1 must be below the root of optimizer.beta2")
-        require(self.epsilon > 0, "optimizer.epsilon must be above 0")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SgdConfig:
-    """Configure stochastic gradient descent without momentum; ``lr`` is the rate of a step."""
-
-    rows: ClassVar[str] = "touched"  # without momentum, rows without a gradient do not move
-    name: str = "sgd"
-    lr: float = 1.0
-
-    def __post_init__(self) -> None:
-        require(self.lr > 0, "optimizer.lr must be above 0")
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdaGradConfig:
-    """Configure AdaGrad; ``lr`` is the rate, and the size of an element's first step."""
-
-    rows: ClassVar[str] = "touched"  # rows without a gradient do not move
-    name: str = "adagrad"
-    lr: float = 0.01
-    epsilon: float = 1e-10
-
-    def __post_init__(self) -> None:
-        require(self.lr > 0, "optimizer.lr must be above 0")
-        require(self.epsilon > 0, "optimizer.epsilon must be above 0")
-
-
-OptimizerConfig = AdamConfig | AdaGradConfig | SgdConfig
-OPTIMIZERS: dict[str, type] = {"adam": AdamConfig, "adagrad": AdaGradConfig, "sgd": SgdConfig}
-
-
-def _powers(beta: float) -> np.ndarray:
-    """Return beta ** 0, 1, 2, ... as float32, until they vanish or 2^17 are listed; kernels compute the rest."""
-    length = int(np.ceil(np.log(1e-37) / np.log(max(beta, 1e-37))))
-    return (np.float64(beta) ** np.arange(1 + min(length, 1 << 17))).astype(np.float32)
-
-
-class Drift:
-    """Sum up the zero-gradient Adam steps s+1..t of a row last updated at step s.
-
-    Step j moves an element by lr a_j m / (b_j sqrt(v) + epsilon), where m, v are the moments at s,
-    a_j = beta1^(j-s) / (1 - beta1^j) and b_j = sqrt(beta2^(j-s) / (1 - beta2^j)). With A = sum a_j and
-    D = sum a_j / b_j, the sum over j is lr D m / (sqrt(v) + epsilon D / A), to second order in the spread of b_j. This
-    is exact if epsilon is negligible or dominates. In between, the spread matters in the first steps, when b_j changes
-    fast.
-    """
-
-    def __init__(self, config: AdamConfig) -> None:
-        self.config = config
-        self.lr = config.lr
-        ratio = config.beta1 / config.beta2**0.5  # the drift of each missed step is this fraction of the one before
-        self.window = max(1, int(np.ceil(np.log(_NEGLIGIBLE) / np.log(ratio)))) if config.beta1 > 0 else 1
-        self.step = 0
-        self.drift = np.zeros(1024, dtype=np.float32)
-        self.damping = np.zeros(1024, dtype=np.float32)
-        self._weight = np.zeros(1024)  # A
-        self._scaled = np.zeros(1024)  # D
-        self.powers = (_powers(config.beta1), _powers(config.beta2))
-
-    def until(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients (drift_S, damping_S) by last step, for all missed steps up to and including ``step``."""
-        self.advance(step)
-        return self.drift, self.damping
-
-    def advance(self, step: int) -> None:
-        """Extend the sums so that they cover missed steps up to and including ``step``."""
-        config = self.config
-        if step >= len(self.drift):
-            grow = max(2 * len(self.drift), step + 1)
-            for name in ("drift", "damping", "_weight", "_scaled"):
-                old = getattr(self, name)
-                new = np.zeros(grow, dtype=old.dtype)
-                new[: len(old)] = old
-                setattr(self, name, new)
-        while self.step < step:
-            self.step += 1
-            j = self.step
-            lo = max(1, j - self.window)
-            gap = np.arange(j - lo, 0, -1, dtype=np.float64)  # j - s for s = lo .. j-1
-            a = config.beta1**gap / (1 - config.beta1**j)
-            b = np.sqrt(config.beta2**gap / (1 - config.beta2**j))
-            self._weight[lo:j] += a
-            self._scaled[lo:j] += a / b
-            self.drift[lo:j] = self.lr * self._scaled[lo:j]
-            moving = np.maximum(self._weight[lo:j], 1e-300)  # it is 0 under beta1 = 0, where any damping will do
-            self.damping[lo:j] = np.maximum(config.epsilon * self._scaled[lo:j] / moving, 1e-30)
 
 
 class RowTable:
     """Hold an (R, D) float32 matrix with an optional bias per row, its Adam moments, and each row's last update.
 
-    Under SGD the arrays of moments are empty. AdaGrad keeps its sums of squares in those of second moments. ``bias_moves``: if false, biases stay 0. Where a method gets
-    ``least_norm``, it takes the rows' directions instead of the rows (see ``kernels.rows``).
+    Under SGD the arrays of moments are empty. AdaGrad keeps its sums of squares in those of second moments.
+    ``bias_moves``: if false, biases stay 0. Where a method gets ``least_norm``, it takes the rows' directions instead
+    of the rows (see ``kernels.rows``).
     """
 
     def __init__(self, config: OptimizerConfig, weights_RD: np.ndarray, *, bias: bool, bias_moves: bool = True) -> None:
@@ -474,40 +350,3 @@ def clipping_factor(gradients: Sequence[Gradient], largest_norm: float) -> float
     """
     norm = math.sqrt(sum(gradient.squared_norm() for gradient in gradients))
     return min(1.0, largest_norm / (norm + 1e-6)) if math.isfinite(norm) else math.nan
-
-
-def dense_step(
-    config: OptimizerConfig, state: dict[str, Any], parameter: np.ndarray, grad: np.ndarray, step: int, lr: float
-) -> None:
-    """Take a step of a small dense parameter, in place; ``state`` holds its moments as 'first' and 'second'."""
-    if isinstance(config, AdamConfig):
-        dense_adam(config, state, parameter, grad, step, lr)
-    elif isinstance(config, AdaGradConfig):
-        second = state.setdefault("second", np.zeros_like(parameter))
-        second += grad * grad
-        parameter -= (lr * grad / (np.sqrt(second) + config.epsilon)).astype(parameter.dtype)
-    else:
-        parameter -= np.float32(lr) * grad
-
-
-def dense_adam(
-    config: AdamConfig,
-    state: dict[str, Any],
-    parameter: np.ndarray,
-    grad: np.ndarray,
-    step: int,
-    lr: float | None = None,
-) -> None:
-    """Take an Adam step of a small dense parameter, in place; ``state`` holds its moments as 'first' and 'second'.
-
-    ``lr``: learning rate; None: the configuration's.
-    """
-    lr = config.lr if lr is None else lr
-    first = state.setdefault("first", np.zeros_like(parameter))
-    second = state.setdefault("second", np.zeros_like(parameter))
-    first *= config.beta1
-    first += (1 - config.beta1) * grad
-    second *= config.beta2
-    second += (1 - config.beta2) * grad * grad
-    root = np.sqrt(second / (1 - config.beta2**step)) + config.epsilon
-    parameter -= (lr / (1 - config.beta1**step) * first / root).astype(parameter.dtype)
