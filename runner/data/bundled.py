@@ -28,9 +28,10 @@ class SklearnConfig(SplitConfig):
 
     def build(self) -> RegressionDataset:
         """Split the table and open it; the same split is prepared once."""
+        from runner.data.manifests import RegressionManifest
         from runner.data.places import prepared_dir
         from runner.data.splits import split_rows
-        from runner.data.store import RegressionManifest, combine, fill_folder, load_regression
+        from runner.data.store import combine, fill_folder, load_regression
         from runner.data.write_dense import write_dense
 
         def fill(folder: Path) -> RegressionManifest:
