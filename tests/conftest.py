@@ -149,21 +149,29 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def write_pairs(path: Path, *, count: int, seed: int = 0, classes: int = 2) -> None:
-    """A TSV file of pairs that can be learnt: the second sentence begins with a word of its class."""
-    generator = np.random.default_rng(seed)
-    lines = ["sentence1\tsentence2\tlabel"]
-    for _ in range(count):
-        label = int(generator.integers(classes))
-        first, second = (
-            " ".join(generator.choice(PAIR_WORDS[4:], generator.integers(1, 9)).tolist()) for _ in range(2)
-        )
-        lines.append(f"{first}\tw{label} {second}\t{label}")
-    path.write_text("\n".join(lines) + "\n")
+WritePairs = Callable[..., None]
 
 
 @pytest.fixture(scope="session")
-def pairs_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def write_pairs() -> WritePairs:
+    """Write a TSV file of so many pairs that can be learnt: the second sentence begins with a word of its class."""
+
+    def write(path: Path, *, count: int, classes: int = 2) -> None:
+        generator = np.random.default_rng(0)
+        lines = ["sentence1\tsentence2\tlabel"]
+        for _ in range(count):
+            label = int(generator.integers(classes))
+            first, second = (
+                " ".join(generator.choice(PAIR_WORDS[4:], generator.integers(1, 9)).tolist()) for _ in range(2)
+            )
+            lines.append(f"{first}\tw{label} {second}\t{label}")
+        path.write_text("\n".join(lines) + "\n")
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def pairs_file(tmp_path_factory: pytest.TempPathFactory, write_pairs: WritePairs) -> Path:
     """A table of 60 pairs of two classes."""
     path = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
     write_pairs(path, count=60)

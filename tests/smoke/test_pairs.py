@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import write_pairs
 from test_runs import numbers, observations, summary_of
 
 from runner.batch_samplers import BATCH_SAMPLERS
@@ -30,6 +29,7 @@ SAMPLERS = {
     "norm_oracle": ["batch_sampler.refresh_every_steps=2", "batch_sampler.uniform_share=0.2"],
 }
 Configure = Callable[..., RunConfig]
+WritePairs = Callable[..., None]
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_few_steps(sampler: str, configure: Configure) -> None:
     "batch_sampler=epoch training.clip=1",
     "batch_sampler=lgd batch_sampler.K=1 batch_sampler.L=8 batch_sampler.refresh_every_steps=4",
 ])  # fmt: skip
-def test_training_learns(choice: str, configure: Configure, tiny_bert: Path, tmp_path: Path) -> None:
+def test_training_learns(choice: str, configure: Configure, write_pairs: WritePairs, tmp_path: Path) -> None:
     """A word of the second sentence tells the class."""
     path = tmp_path / "more.tsv"
     write_pairs(path, count=160)
@@ -164,7 +164,9 @@ def test_rehearsals_load_no_checkpoint(configure: Configure, monkeypatch: pytest
     loop.warm_up(configure("model.pooling=mean", "diagnostics.every_epochs=1"))
 
 
-def test_three_classes_are_trained_but_not_by_lgd(configure: Configure, tmp_path: Path) -> None:
+def test_three_classes_are_trained_but_not_by_lgd(
+    configure: Configure, write_pairs: WritePairs, tmp_path: Path
+) -> None:
     path = tmp_path / "three.tsv"
     write_pairs(path, count=60, classes=3)
     for sampler in ("epoch", "norm_oracle"):
