@@ -39,6 +39,7 @@ class SentencePairs(Task):
 
     unit = "pair"
     has_validation = True
+    shows_examples = True
     measures = (
         Measure(
             key="accuracy", label="accuracy", unit="%", scale=100, decimals=2, higher_is_better=True, headline=True

@@ -154,6 +154,7 @@ class _Regression(Task):
 
     unit = "row"
     has_validation = True
+    shows_examples = True
     sections = frozenset()
     loss: ScalarLoss
 
