@@ -22,10 +22,12 @@ from runner import rng
 from runner.batch_samplers.base import Draws, ExampleSampler, ExampleSamplerConfig, View
 from runner.contracts import ExampleDraw, Examples
 from runner.errors import require
+from runner.kernels.norms import row_norms
 from runner.structures.alias_table import alias_table
 from runner.structures.projections import MOST_BITS, SignProjections
 
 _DRAWS_ALIKE = 16_384  # draws between two updates of the chances, unless the configuration says how many steps
+_NORMS_RANKED = 10_000  # at least so many norms, if there are more, are ranked for the classes of norms
 _RATE = 0.1  # weight of a new squared norm in the mean square of its cell
 
 
@@ -44,6 +46,14 @@ def _draw(seed, first_step, per_step, accept, alias, start, members, chance, row
         counts[m] = per_step * chance[cell]
     for m in range(rows.shape[0]):  # in a second pass, so that these scattered reads overlap
         rows[m] = members[rows[m]]
+
+
+@njit(cache=True)
+def _sort(cell, cursor, members):
+    """List the examples cell by cell; ``cursor`` (C,): where each cell begins, and afterwards where it ends."""
+    for i in range(cell.shape[0]):
+        members[cursor[cell[i]]] = i
+        cursor[cell[i]] += 1
 
 
 @njit(cache=True)
@@ -112,30 +122,38 @@ class LgdStrata(ExampleSampler):
         """Make the cells if there are none: at the start of a run, or when it is resumed."""
         if self._cell_X is not None:
             return
-        view.examples.bring_up(None, 0)
-        self._make_cells(view.examples.matrix)
         if self._restored is None:
+            view.examples.bring_up(None, 0)
+            self._set_cells(self._cells_of(view.examples.matrix))
             squares_X = view.gradient_norms() ** 2
             assert self._cell_X is not None
             self._mean_square_C = np.bincount(self._cell_X, squares_X) / self._size_C
             self._tabulate()
         else:
+            self._set_cells(np.array(self._restored["cell"]))
             self._mean_square_C = np.array(self._restored["mean_square"], dtype=np.float64)
             self._tabulate(np.array(self._restored["chance"]))
 
-    def _make_cells(self, matrix_XD: np.ndarray) -> None:
+    def _cells_of(self, matrix_XD: np.ndarray) -> np.ndarray:
+        """Return the cell of each vector, (X,) int32; every cell has a vector."""
         config = self.config
         cell_X = np.zeros(len(matrix_XD), dtype=np.int64)
         if config.K > 0:
             family = SignProjections(dim=matrix_XD.shape[1], K=config.K, L=1, seed=self.seed, kind="gaussian")
             cell_X = family.hash_all(matrix_XD)[0].astype(np.int64)
-        norm_X = np.sqrt(np.einsum("xd,xd->x", matrix_XD, matrix_XD, dtype=np.float64))
-        edges = np.quantile(norm_X, np.linspace(0, 1, config.norm_levels + 1)[1:-1])
+        norm_X = row_norms(matrix_XD)
+        some = norm_X[:: max(1, len(norm_X) // _NORMS_RANKED)]
+        edges = np.quantile(some, np.linspace(0, 1, config.norm_levels + 1)[1:-1])
         cell_X = cell_X * config.norm_levels + np.searchsorted(edges, norm_X)
-        self._cell_X = np.unique(cell_X, return_inverse=True)[1].astype(np.int64)
+        is_there = np.bincount(cell_X, minlength=config.norm_levels << config.K) > 0
+        return (np.cumsum(is_there) - 1)[cell_X].astype(np.int32)
+
+    def _set_cells(self, cell_X: np.ndarray) -> None:
+        self._cell_X = cell_X
         self._size_C = np.bincount(self._cell_X)
         self._start_C1 = np.concatenate([[0], np.cumsum(self._size_C)])
-        self._members_X = np.argsort(self._cell_X, kind="stable").astype(np.int32)
+        self._members_X = np.empty(len(cell_X), dtype=np.int32)
+        _sort(cell_X, self._start_C1[:-1].copy(), self._members_X)
         self._every = self.config.refresh_every_steps or max(1, _DRAWS_ALIKE // self.batch_size)
 
     def _tabulate(self, chance_C: np.ndarray | None = None) -> None:
@@ -187,12 +205,12 @@ class LgdStrata(ExampleSampler):
     # ------------------------------------------------------------ state
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Return what was learnt and the present chances; the cells follow from the examples and the seed."""
+        """Return the cells, what was learnt of them, and their present chances."""
         if self._cell_X is None:
             return {}
-        return {"mean_square": self._mean_square_C, "chance": self._chance_C}
+        return {"cell": self._cell_X, "mean_square": self._mean_square_C, "chance": self._chance_C}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore what ``state_dict`` returned; the cells are made when the sampler next gets a view."""
+        """Restore what ``state_dict`` returned, when the sampler next gets a view."""
         self._cell_X = None
         self._restored = {name: np.array(array) for name, array in state.items()} or None
