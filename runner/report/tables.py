@@ -65,8 +65,9 @@ class TableSpec:
     Kind numbers has ``columns``, and ``with_costs`` adds a second table of epochs, seconds, candidates and memory. With
     ``tuned``, numbers and curves show each method's runs with the value that validates best (``runner.report.tuning``).
     Kind curves has ``against``, which names what the horizontal axes count; ``metrics``, such as ``test/mse``, whose
-    default is the watched headline; and ``names``, which says where the lines are named. Kind diagnosis has
-    ``diagnose``, the arguments of ``python -m runner.diagnose RUN_FOLDER`` after the folder.
+    default is the watched headline; ``smooth``, the number of neighbouring evaluations whose median a line shows; and
+    ``names``, which says where the lines are named. Kind diagnosis has ``diagnose``, the arguments of ``python -m
+    runner.diagnose RUN_FOLDER`` after the folder.
     """
 
     name: str
@@ -88,6 +89,7 @@ class TableSpec:
     tuned: TunedSetting | None = None
     against: tuple[Axis, ...] = ("seconds", "epoch")
     metrics: tuple[str, ...] = ()
+    smooth: int = 1
     names: Literal["below", "beside"] = "below"
     notes: tuple[str, ...] = ()
     diagnose: tuple[str, ...] = ()
@@ -112,7 +114,9 @@ class TableSpec:
         require_unique(self.columns, "columns")
         require(bool(self.against), "against: give at least one")
         if self.kind != "curves":
-            require(self.names == "below" and not self.metrics, "metrics and names: only for kind: curves")
+            unset = self.names == "below" and not self.metrics and self.smooth == 1
+            require(unset, "metrics, smooth and names: only for kind: curves")
+        require(self.smooth >= 1 and self.smooth % 2 == 1, "smooth must be an odd number, at least 1")
         require(
             bool(self.diagnose) == (self.kind == "diagnosis"), "diagnose: kind: diagnosis needs it, no other kind does"
         )
