@@ -204,6 +204,39 @@ def take_compiled(
     return total, {**network.state_dict(), **{f"examples.{n}": a.copy() for n, a in sampler.state_dict().items()}}
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("what", ["weights", "weights before the tables", "examples", "moments"])
+@pytest.mark.parametrize("batch", [1, 8])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_an_overflow_is_told_by_the_loss(loss: str, sampler: str, batch: int, what: str) -> None:
+    """A draw from an empty bucket has no loss, so that it may take a few steps.
+
+    Vectors that are not numbers all have code 0, so one bit makes sure that a query comes upon them.
+    """
+    task, network, built, view = parts(loss, "adam", sampler, batch)
+    if what == "examples":
+        task.stored.vectors_XD[:, 1] = np.nan
+    elif what == "moments":
+        network.head.table.second[:, 1] = np.nan
+    else:
+        network.head.table.weights[:, 1] = np.nan
+    if what in ("weights before the tables", "examples"):
+        config = task.config.batch_sampler
+        config = replace(config, K=1) if sampler == "lgd" else config
+        built = config.build(examples=task.examples, batch_size=batch, seed=5)
+        built.refresh(0, view)
+    compiled = task.compiled_steps(network, built)
+    step = 0
+    while step < 60:
+        total, taken, _ = compiled.take(step + 1, 60 - step)
+        step += taken
+        if not np.isfinite(total):
+            break
+        built.refresh(step, view)
+    assert step < 60
+
+
 CASES = list(itertools.product(LOSSES, OPTIMIZERS, sorted(SAMPLERS)))
 
 
