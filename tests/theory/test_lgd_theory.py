@@ -41,7 +41,7 @@ def built(name: str, view: PlainView, *, seed: int = 0, batch: int = 1, **settin
 def test_a_redraw_states_the_papers_probability(by_magnitude: bool) -> None:
     """Algorithm 1, repeated in NumPy on the same random words: P (1 - P)^(l - 1) / |S| for the l-th bucket."""
     generator = np.random.default_rng(0)
-    count, K, L, batch, draws = 6, 4, 9, 3, 600
+    count, K, L, batch, draws = 6, 4, 40, 3, 600
     vectors_XD, query_D = generator.standard_normal((count, 4)), generator.standard_normal(4)
     view = PlainView(vectors_XD, query_D, by_magnitude=by_magnitude)
     sampler = built("lgd", view, seed=11, batch=batch, K=K, L=L, when_empty="redraw", max_weight=None)
