@@ -56,8 +56,9 @@ reproduce: $(STAMP) ## make the runs that tables need and render them (TABLE, PR
 data: $(STAMP) ## download and prepare a data set (NAME, FROM)
 	$(PY) scripts/prepare_dataset.py $(NAME) $(if $(FROM),--from $(FROM))
 
-bench: $(STAMP) ## measure the training step of every method, side by side (CLASSES)
+bench: $(STAMP) ## measure the training steps of all methods, side by side (CLASSES)
 	$(PY) scripts/bench.py output_layer $(if $(CLASSES),--classes $(CLASSES))
+	$(PY) scripts/bench.py example_steps
 
 lint: $(STAMP) ## run ruff and mypy
 	$(VENV)/bin/ruff check .

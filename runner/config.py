@@ -95,8 +95,9 @@ def _sections_of_other_tasks(config: RunConfig) -> frozenset[str]:
 def check_model_reads_dataset(config: RunConfig) -> None:
     """Check that model, data set and task go together.
 
-    Raises ConfigError in three cases: the model reads another family of data (rows, text) than the data set holds; a
-    section is set that only another task uses; or a setting needs a validation set and the data set has none.
+    Raises ConfigError in four cases: the model reads another family of data (rows, text) than the data set holds; a
+    section is set that only another task uses; the sampler of examples needs to see them and the task does not show
+    them; or a setting needs a validation set and the data set has none.
     """
     from runner.models import MODELS
     from runner.tasks import task_class
@@ -113,8 +114,13 @@ def check_model_reads_dataset(config: RunConfig) -> None:
         require(
             getattr(config, section) == usual[section],
             f"{section} has no effect on training model={config.model.name} on dataset={config.dataset.name}, which"
-            f" holds {family}; leave {section} at its default",
+            f" holds {family}; leave {section} out",
         )
+    require(
+        task_class(config).shows_examples or not config.batch_sampler.needs_view,
+        f"batch_sampler={config.batch_sampler.name} looks at stored examples and the model's weights, which"
+        f" model={config.model.name} does not show; use batch_sampler=epoch or uniform",
+    )
     for key in ("anneal", "patience"):
         require(
             task_class(config).has_validation or getattr(config.training, key) is None,

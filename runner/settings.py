@@ -197,7 +197,7 @@ class RunConfig:
         )
         require(self.checkpoint_every_seconds > 0, "checkpoint_every_seconds must be above 0")
         require(bool(self.results_dir), "results_dir must not be empty")
-        if self.sampler is None:
+        if self.sampler is None or self.loss is None:
             return
         self.sampler.check_loss(self.loss)
         require(

@@ -7,6 +7,7 @@ python scripts/bench.py refresh --classes 670091                       rebuildin
 python scripts/bench.py sampling --classes 10000 100000 500000         how long drawing takes, and its figure
 python scripts/bench.py sampling --rf-softmax                          RF-softmax Table 2 beside its printed numbers
 python scripts/bench.py kernels                                        RF-softmax Table 1: errors, no times
+python scripts/bench.py example_steps                                  steps of regression by sampler of examples
 python scripts/bench.py language_step --texts ptb                      whole steps of a language model by sampler
 python scripts/bench.py language_step --lsh-softmax                    LSH Softmax Table 2 beside its printed speed-ups
 
@@ -76,6 +77,17 @@ def parser() -> argparse.ArgumentParser:
     kernels.add_argument("--draws", type=int, default=5, metavar="N", help="draws of the features (default: 5)")
     kernels.add_argument("--threads", type=int, default=0, metavar="N", help="default: all cores of this process")
     kernels.add_argument("--json", type=Path, metavar="PATH", help="default: results/bench/kernels.json")
+    examples = what.add_parser("example_steps", help="measure steps of linear regression by sampler of examples")
+    examples.add_argument(
+        "--examples", type=int, nargs="+", metavar="N",
+        help="numbers of training examples (default: 100000 1000000 10000000)",
+    )  # fmt: skip
+    examples.add_argument(
+        "--batches", type=int, nargs="+", default=[1, 32], metavar="N", help="sizes of batches (default: 1 32)"
+    )
+    examples.add_argument("--threads", type=int, default=0, metavar="N", help="default: all cores of this process")
+    examples.add_argument("--repetitions", type=int, default=5, metavar="N", help="default: 5")
+    examples.add_argument("--json", type=Path, metavar="PATH", help="default: results/bench/example_steps.json")
     language = what.add_parser(
         "language_step", parents=[every], help="measure whole training steps of a language model"
     )
@@ -126,6 +138,8 @@ def measure(arguments: argparse.Namespace) -> str:
     """Measure what was asked and write the report; return its Markdown and its path. ConfigError for bad arguments."""
     if arguments.what == "kernels":
         return measure_kernels(arguments)
+    if arguments.what == "example_steps":
+        return measure_example_steps(arguments)
     if arguments.what == "language_step":
         return measure_language_steps(arguments)
     from runner.bench import output_layer, refresh, rows, sampling
@@ -180,6 +194,34 @@ def measure(arguments: argparse.Namespace) -> str:
     text = write_report(path, head, one_size, sizes=arguments.classes, config=config, threads=threads)
     if arguments.what == "sampling" and len(arguments.classes) > 2:
         text += f"\n{sampling.draw_figure(json.loads(path.read_text()), path.with_suffix(''))}"
+    return f"{text}\n{path}"
+
+
+def measure_example_steps(arguments: argparse.Namespace) -> str:
+    """Measure steps of linear regression and write the report; return its Markdown and its path."""
+    from runner.bench import example_steps
+    from runner.bench.report import write_report
+    from runner.config import compose
+    from runner.errors import require
+    from runner.machine.threads import set_threads
+
+    sizes = arguments.examples or list(example_steps.DEFAULT_SIZES)
+    require(min(sizes) >= 16, "--examples must be at least 16")
+    require(min(arguments.batches) >= 1, "--batches must be at least 1")
+    require(arguments.repetitions >= 1, "--repetitions must be at least 1")
+    head = {
+        "name": arguments.what,
+        "kind": arguments.what,
+        "repetitions": arguments.repetitions,
+        "overrides": [],
+        "notes": example_steps.NOTES,
+    }
+    path = arguments.json or Path("results/bench/example_steps.json")
+    text = write_report(
+        path, head,
+        lambda size: example_steps.one_size(size, arguments.batches, arguments.repetitions),
+        sizes=sizes, size_key="examples", config=compose(["model=regression"]), threads=set_threads(arguments.threads),
+    )  # fmt: skip
     return f"{text}\n{path}"
 
 

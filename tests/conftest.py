@@ -128,6 +128,56 @@ def text_folder(tmp_path_factory: pytest.TempPathFactory, write_text: WriteText)
     return folder
 
 
+PAIR_WORDS = [f"w{number}" for number in range(12)]
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of a BERT with random weights: 2 layers of 16 units, and a vocabulary of 12 words."""
+    import transformers
+
+    folder = tmp_path_factory.mktemp("bert") / "tiny-bert"
+    config = transformers.BertConfig(
+        vocab_size=17, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=40, initializer_range=0.3,
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        transformers.BertModel(config).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PAIR_WORDS]) + "\n")
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "tokenizer_class": "BertTokenizer"}')
+    return folder
+
+
+WritePairs = Callable[..., None]
+
+
+@pytest.fixture(scope="session")
+def write_pairs() -> WritePairs:
+    """Write a TSV file of so many pairs that can be learnt: the second sentence begins with a word of its class."""
+
+    def write(path: Path, *, count: int, classes: int = 2) -> None:
+        generator = np.random.default_rng(0)
+        lines = ["sentence1\tsentence2\tlabel"]
+        for _ in range(count):
+            label = int(generator.integers(classes))
+            first, second = (
+                " ".join(generator.choice(PAIR_WORDS[4:], generator.integers(1, 9)).tolist()) for _ in range(2)
+            )
+            lines.append(f"{first}\tw{label} {second}\t{label}")
+        path.write_text("\n".join(lines) + "\n")
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def pairs_file(tmp_path_factory: pytest.TempPathFactory, write_pairs: WritePairs) -> Path:
+    """A table of 60 pairs of two classes."""
+    path = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
+    write_pairs(path, count=60)
+    return path
+
+
 @pytest.fixture(scope="session")
 def prepared_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where this session's data sets are prepared: never beside the cards."""

@@ -111,19 +111,21 @@ class LgdStrata(ExampleSampler):
         """Make the cells if there are none: at the start of a run, or when it is resumed."""
         if self._cell_X is not None:
             return
-        assert view is not None, "the task shows this sampler its examples"
-        view.examples.bring_up(None, 0)
-        self._make_cells(view.examples.matrix)
         if self._restored is None:
+            assert view is not None, "the task shows this sampler its examples"
+            view.examples.bring_up(None, 0)
+            self._set_cells(self._cells_of(view.examples.matrix))
             squares_X = view.gradient_norms() ** 2
             assert self._cell_X is not None
             self._mean_square_C = np.bincount(self._cell_X, squares_X) / self._size_C
             self._tabulate()
         else:
+            self._set_cells(np.array(self._restored["cell"]))
             self._mean_square_C = np.array(self._restored["mean_square"], dtype=np.float64)
             self._tabulate(np.array(self._restored["chance"]))
 
-    def _make_cells(self, matrix_XD: np.ndarray) -> None:
+    def _cells_of(self, matrix_XD: np.ndarray) -> np.ndarray:
+        """Return the cell of each vector, (X,) int32; every cell has a vector."""
         config = self.config
         cell_X = np.zeros(len(matrix_XD), dtype=np.int64)
         if config.K > 0:
@@ -132,7 +134,10 @@ class LgdStrata(ExampleSampler):
         norm_X = np.sqrt(np.einsum("xd,xd->x", matrix_XD, matrix_XD, dtype=np.float64))
         edges = np.quantile(norm_X, np.linspace(0, 1, config.norm_levels + 1)[1:-1])
         cell_X = cell_X * config.norm_levels + np.searchsorted(edges, norm_X)
-        self._cell_X = np.unique(cell_X, return_inverse=True)[1].astype(np.int64)
+        return np.unique(cell_X, return_inverse=True)[1].astype(np.int32)
+
+    def _set_cells(self, cell_X: np.ndarray) -> None:
+        self._cell_X = cell_X
         self._size_C = np.bincount(self._cell_X)
         self._start_C1 = np.concatenate([[0], np.cumsum(self._size_C)])
         self._members_X = np.argsort(self._cell_X, kind="stable").astype(np.int32)
@@ -181,12 +186,12 @@ class LgdStrata(ExampleSampler):
     # ------------------------------------------------------------ state
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Return what was learnt and the present chances; the cells follow from the examples and the seed."""
+        """Return the cells, what was learnt of them, and their present chances."""
         if self._cell_X is None:
             return dict(self._restored or {})  # a resumed run may stop before its first step
-        return {"mean_square": self._mean_square_C, "chance": self._chance_C}
+        return {"cell": self._cell_X, "mean_square": self._mean_square_C, "chance": self._chance_C}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore what ``state_dict`` returned; the cells are made when the sampler next gets a view."""
+        """Restore what ``state_dict`` returned, when the sampler next gets a view."""
         self._cell_X = None
         self._restored = {name: np.array(array) for name, array in state.items()} or None

@@ -114,6 +114,7 @@ class NormOracle(ExampleSampler):
         if step % self.config.refresh_every_steps:
             return False
         assert view is not None, "the task shows this sampler its examples"
+        view.examples.bring_up(None, step)
         norms_X = view.gradient_norms()
         total, share, count = norms_X.sum(), self.config.uniform_share, len(norms_X)
         if total > 0 and np.isfinite(total):

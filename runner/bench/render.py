@@ -36,10 +36,13 @@ def render(report: dict[str, Any]) -> str:
         "refresh": _refresh,
         "sampling": _sampling,
         "language_step": _language_step,
+        "example_steps": _example_steps,
     }
     section = sections[report["kind"]]
     for size in report["sizes"]:
         lines += [*_head(size), "", *section(size), ""]
+    unmeasured = set(report.get("examples", [])) - {size.get("examples") for size in report["sizes"]}
+    lines += [f"{n:,} examples: not measured, the run ended before." for n in sorted(unmeasured)]
     missing = [n for n in report.get("classes", []) if n not in [size["classes"] for size in report["sizes"]]]
     lines += [f"{n:,} classes: not measured, the run ended before." for n in missing]
     left = [text for text in report.get("texts", []) if text not in [size["text"] for size in report["sizes"]]]
@@ -83,6 +86,8 @@ def _head(size: dict[str, Any]) -> list[str]:
 
 def title_of(size: dict[str, Any]) -> str:
     """Return a title such as ``10,000 classes``, preceded by the text's name where there is one."""
+    if "examples" in size:
+        return f"{size['examples']:,} examples"
     name = size.get("text", "")
     return f"{size['classes']:,} classes" if not name or name.isdecimal() else f"{name}, {size['classes']:,} classes"
 
@@ -101,6 +106,28 @@ def _or_blank(value: float | None, form: str) -> str:
 
 def _skipped(row: dict[str, Any], width: int) -> list[str]:
     return [row["method"], row["status"], *[""] * (width - 2)]
+
+
+def _example_steps(size: dict[str, Any]) -> list[str]:
+    head = ["method", "batch", "ns / example", "range", "times uniform", "range", "build s"]
+    rows = []
+    for row in size["results"]:
+        if row["status"] != _MEASURED:
+            rows.append(_skipped(row, len(head)))
+            continue
+        nanoseconds, ratio = row["ns_per_example"], row["times_uniform"]
+        rows.append(
+            [
+                row["method"],
+                str(row["batch_size"]),
+                f"{nanoseconds['median']:,.0f}",
+                f"{nanoseconds['lowest']:,.0f}-{nanoseconds['highest']:,.0f}",
+                f"{ratio['median']:.2f}",
+                f"{ratio['lowest']:.2f}-{ratio['highest']:.2f}",
+                _seconds(row["build_seconds"]),
+            ]
+        )
+    return table(head, rows)
 
 
 def _output_layer(size: dict[str, Any]) -> list[str]:

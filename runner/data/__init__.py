@@ -1,12 +1,13 @@
-"""Prepare and open data sets: sparse rows with labels, texts, and tables of numbers for regression.
+"""Prepare and open data sets: sparse rows with labels, texts, tables for regression, sentence pairs.
 
 Prepared data are memory-mapped. Importing this package imports only NumPy; compilers, YAML and progress bars are
 imported when a set is prepared.
 """
 
 from runner.data.bundled import SklearnConfig
-from runner.data.configs import KINDS, CardConfig, TableFileConfig, TextFilesConfig, XmcFilesConfig
+from runner.data.configs import KINDS, CardConfig, PairsFileConfig, TableFileConfig, TextFilesConfig, XmcFilesConfig
 from runner.data.dense import DenseRows, RegressionDataset
+from runner.data.pairs import Pairs, PairsDataset
 from runner.data.python_topics import PythonTopicsConfig
 from runner.data.rows import LabelledRows, XmcDataset
 from runner.data.synthetic_regression import SyntheticRegressionConfig
@@ -18,6 +19,9 @@ __all__ = [
     "CardConfig",
     "DenseRows",
     "LabelledRows",
+    "Pairs",
+    "PairsDataset",
+    "PairsFileConfig",
     "PythonTopicsConfig",
     "RegressionDataset",
     "SklearnConfig",

@@ -1,4 +1,4 @@
-"""Prepare the table for regression that scikit-learn brings along: nothing is downloaded."""
+"""Prepare tables for regression that scikit-learn brings along: nothing is downloaded."""
 
 import sys
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from runner.data.dense import RegressionDataset
 from runner.data.regression import SplitConfig
 from runner.errors import require
 
-BUNDLED = ("diabetes",)
+BUNDLED = ("diabetes", "breast_cancer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +17,8 @@ class SklearnConfig(SplitConfig):
 
     `diabetes` (Efron et al. 2004, Least angle regression): 442 patients, 10 features (age, sex, body mass index, blood
     pressure, six blood serum values) and the progression of the disease after a year. Features have their own units.
+    `breast_cancer` (Wolberg et al. 1995, UCI, CC BY 4.0): 569 tumours, 30 features of cell nuclei, and 1 for a benign
+    tumour, 0 for a malignant one.
     """
 
     kind: str = "sklearn"
@@ -28,16 +30,18 @@ class SklearnConfig(SplitConfig):
 
     def build(self) -> RegressionDataset:
         """Split the table and open it; the same split is prepared once."""
+        from runner.data.manifests import RegressionManifest
         from runner.data.places import prepared_dir
         from runner.data.splits import split_rows
-        from runner.data.store import RegressionManifest, combine, fill_folder, load_regression
+        from runner.data.store import combine, fill_folder, load_regression
         from runner.data.write_dense import write_dense
 
         def fill(folder: Path) -> RegressionManifest:
             from sklearn import datasets
 
             print(f"preparing {self.name} (once)", file=sys.stderr)
-            features_RF, response_R = getattr(datasets, f"load_{self.name}")(return_X_y=True, scaled=False)
+            options = {"scaled": False} if self.name == "diabetes" else {}
+            features_RF, response_R = getattr(datasets, f"load_{self.name}")(return_X_y=True, **options)
             parts = zip(("train", "test"), split_rows(len(response_R), self.test_share, self.split_seed), strict=True)
             return write_dense(
                 folder,

@@ -1,9 +1,9 @@
 """Read dataset cards: what a published set is, where it comes from, and how its files are laid out.
 
 A card is `datasets/<name>/card.yaml`. Each mapping in it is one of the dataclasses below; a misspelt key, a missing
-key or a wrong type is a DataError of one line. There are three families of cards: sparse rows, text, and tables of
-numbers for regression. They differ in their layouts (`runner/data/layouts.py`), their expected counts, and the way in
-which other sets are derived from them.
+key or a wrong type is a DataError of one line. There are four families of cards: sparse rows, text, tables of
+numbers for regression, and sentence pairs. They differ in their layouts (`runner/data/layouts.py`), their expected
+counts, and the way in which other sets are derived from them.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from runner.data import places
-from runner.data.layouts import Layout, RowsLayout, TableLayout, TextLayout
+from runner.data.layouts import Layout, PairsLayout, RowsLayout, TableLayout, TextLayout
 from runner.errors import ConfigError, DataError
 
 
@@ -69,6 +69,15 @@ class ExpectedTable:
     num_rows: int  # training and test rows together
     num_train: int | None
     num_test: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedPairs:
+    """Hold the published counts of a set of sentence pairs."""
+
+    num_classes: int
+    num_train: int
+    num_test: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +239,45 @@ class RegressionCard(Card):
         )
 
 
-CARDS: dict[str, type[Card]] = {kind.family: kind for kind in (RowsCard, TextCard, RegressionCard)}
+@dataclass(frozen=True, kw_only=True)
+class PairsCard(Card):
+    """Describe a set of sentence pairs. `labels`: the labels in the files, in the order of the class ids.
+
+    `class_names`: what the labels mean, if they do not say so themselves.
+    """
+
+    family: ClassVar[str] = "pairs"
+
+    expected: ExpectedPairs
+    labels: tuple[str, ...]
+    class_names: tuple[str, ...] = ()
+    layouts: tuple[PairsLayout, ...]
+
+    @property
+    def all_layouts(self) -> tuple[Layout, ...]:
+        return self.layouts
+
+    @property
+    def base(self) -> str | None:
+        return None
+
+    @property
+    def size(self) -> Size:
+        counts = self.expected
+        return Size(
+            unit="pairs", train=counts.num_train, test=counts.num_test, features=None, classes=counts.num_classes
+        )
+
+    def problem_of_labels(self) -> str | None:
+        """Return what is wrong with labels and names, or None if nothing is."""
+        if not len(self.labels) == len(set(self.labels)) == self.expected.num_classes:
+            return f"labels: must be {self.expected.num_classes} different labels"
+        if self.class_names and len(self.class_names) != len(self.labels):
+            return "class_names: must be as many as labels"
+        return None
+
+
+CARDS: dict[str, type[Card]] = {kind.family: kind for kind in (RowsCard, TextCard, RegressionCard, PairsCard)}
 
 
 def card_names() -> list[str]:
@@ -283,9 +330,13 @@ def _check(card: Card, path: Path) -> None:
             raise DataError(f"{path}: source layout {source.layout!r} is not one of {', '.join(known)}")
     if bool(card.all_layouts) == (card.base is not None):
         raise DataError(f"{path}: give either layouts or derived")
+    if isinstance(card, PairsCard) and (problem := card.problem_of_labels()) is not None:
+        raise DataError(f"{path}: {problem}")
 
 
-def differences(name: str, expected: Expected | ExpectedText | ExpectedTable, found: dict[str, int]) -> list[str]:
+def differences(
+    name: str, expected: Expected | ExpectedText | ExpectedTable | ExpectedPairs, found: dict[str, int]
+) -> list[str]:
     """Return (and print) a note for every count that differs from the published one."""
     published = dataclasses.asdict(expected)
     notes = [

@@ -1,23 +1,27 @@
 """Define what `conf/dataset/*.yaml` may say: one frozen dataclass for each `kind`.
 
 `build()` opens the data set. `family` says which type it returns: `rows` an XmcDataset, `text` a TextDataset,
-`regression` a RegressionDataset.
+`regression` a RegressionDataset, `pairs` a PairsDataset.
 """
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from runner.data.bundled import SklearnConfig
 from runner.data.dense import RegressionDataset
+from runner.data.pairs import PairsDataset
 from runner.data.python_topics import PythonTopicsConfig
-from runner.data.regression import SplitConfig, check_threshold
+from runner.data.regression import VALID_SHARE, SplitConfig, check_threshold
 from runner.data.rows import XmcDataset
 from runner.data.synthetic_regression import SyntheticRegressionConfig
 from runner.data.synthetic_xc import SyntheticXcConfig
 from runner.data.text import TextDataset
 from runner.errors import ConfigError, require
+
+if TYPE_CHECKING:
+    from runner.data.store import Dataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +57,12 @@ class CardConfig:
 
     @property
     def family(self) -> str:
-        """Return the family of the set, as its card says: `rows`, `text` or `regression`."""
+        """Return the family of the set, as its card says: `rows`, `text`, `regression` or `pairs`."""
         from runner.data.card import load_card
 
         return load_card(self.name).family
 
-    def build(self) -> XmcDataset | TextDataset | RegressionDataset:
+    def build(self) -> "Dataset":
         """Open the prepared set; an embedded one is prepared on first use. Raises DataNotPrepared, DataError."""
         from runner.data.prepare import load_card_dataset
 
@@ -154,21 +158,83 @@ class TableFileConfig(SplitConfig):
         """
         from runner.data.prepare import load_table_dataset
 
-        files = {"train": _file("path", self.path)}
-        if self.test_path is not None:
-            files["test"] = _file("test_path", self.test_path)
         return load_table_dataset(
-            files, self.name, target=self.target, test_share=self.test_share, split_seed=self.split_seed
+            _own_tables(self.path, self.test_path, "CSV or svmlight text"),
+            self.name,
+            target=self.target,
+            test_share=self.test_share,
+            split_seed=self.split_seed,
         )
 
 
-def _file(key: str, path: str | None) -> Path:
+@dataclass(frozen=True, kw_only=True)
+class PairsFileConfig:
+    """Choose your own sentence pairs: a table with a header, TSV (without quoting) or CSV, plain or compressed.
+
+    `first`, `second`, `label`: names of the columns that are used. `test_path`: a second file with the same columns;
+    without it, `test_share` of the pairs of `path` are the test pairs, drawn by `split_seed`. `valid_share`: share of
+    the training pairs that the task holds out for validation. The classes are the labels of the training pairs.
+    """
+
+    family: ClassVar[str] = "pairs"
+
+    kind: str = "pairs_file"
+    name: str = "pairs"
+    path: str | None = None  # None means "not given yet"; build() refuses it
+    test_path: str | None = None
+    first: str = "sentence1"
+    second: str = "sentence2"
+    label: str = "label"
+    test_share: float = 0.1
+    split_seed: int = 0
+    valid_share: float = VALID_SHARE
+
+    def __post_init__(self) -> None:
+        _require_plain(self.name)
+        require(0 < self.valid_share <= 0.5, f"dataset.valid_share must lie in (0, 0.5], got {self.valid_share}")
+        require(0 < self.test_share <= 0.9, f"dataset.test_share must lie in (0, 0.9], got {self.test_share}")
+        require(0 <= self.split_seed < 2**31, "dataset.split_seed must lie in [0, 2147483647]")
+        names = (self.first, self.second, self.label)
+        require(
+            len(set(names)) == 3 and all(names),
+            "dataset.first, dataset.second and dataset.label must name three different columns",
+        )
+        for key in ("test_share", "split_seed"):
+            require(
+                self.test_path is None or getattr(self, key) == getattr(PairsFileConfig, key),
+                f"dataset.{key} has no effect if dataset.test_path gives the test pairs; leave it at its default",
+            )
+
+    def build(self) -> PairsDataset:
+        """Prepare the files and open them. Files of the same path, size, time and settings are prepared once.
+
+        Raises ConfigError for a wrong path, DataError for wrong files.
+        """
+        from runner.data.prepare import load_pairs_file_dataset
+        from runner.data.read_pairs import PairColumns
+
+        return load_pairs_file_dataset(
+            _own_tables(self.path, self.test_path, "TSV or CSV with a header"),
+            self.name,
+            columns=PairColumns(first=self.first, second=self.second, label=self.label),
+            test_share=self.test_share,
+            split_seed=self.split_seed,
+        )
+
+
+def _own_tables(path: str | None, test_path: str | None, what: str) -> dict[str, Path]:
+    """Return the files of `dataset.path` and, if given, `dataset.test_path`; ConfigError if one is no file."""
+    train = _file("path", path, what)
+    return {"train": train} if test_path is None else {"train": train, "test": _file("test_path", test_path, what)}
+
+
+def _file(key: str, path: str | None, what: str) -> Path:
     """Return the file of `dataset.<key>`, or raise ConfigError."""
     if not path:
-        raise ConfigError(f"dataset.{key}: give a file of CSV or svmlight text, e.g. dataset.{key}=my_table.csv")
+        raise ConfigError(f"dataset.{key}: give a file of {what}, e.g. dataset.{key}=my_table.csv")
     file = Path(path).expanduser()
     if not file.is_file():
-        raise ConfigError(f"dataset.{key}: {path} is not a file; give a file of CSV or svmlight text")
+        raise ConfigError(f"dataset.{key}: {path} is not a file; give a file of {what}")
     return file.resolve()
 
 
@@ -199,4 +265,5 @@ KINDS: dict[str, type] = {
     "table_file": TableFileConfig,
     "sklearn": SklearnConfig,
     "synthetic_regression": SyntheticRegressionConfig,
+    "pairs_file": PairsFileConfig,
 }

@@ -10,6 +10,7 @@ import numpy as np
 from runner.data.card import RowsCard, differences
 from runner.data.download import hash_file
 from runner.data.layouts import RowsLayout
+from runner.data.manifests import RowsManifest, SplitCounts
 from runner.data.readers import (
     Block,
     FileCounts,
@@ -20,7 +21,7 @@ from runner.data.readers import (
     read_split_lines,
 )
 from runner.data.rows import XmcDataset
-from runner.data.store import LABEL_NAMES, RowsManifest, RowsWriter, SplitCounts, combine
+from runner.data.store import LABEL_NAMES, RowsWriter, combine
 from runner.data.uniform import write_uniform
 from runner.errors import DataError
 

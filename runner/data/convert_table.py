@@ -12,8 +12,8 @@ import numpy as np
 from runner.data.card import RegressionCard, differences
 from runner.data.download import hash_file
 from runner.data.layouts import Missing, TableLayout
+from runner.data.manifests import RegressionManifest
 from runner.data.splits import split_groups, split_rows
-from runner.data.store import RegressionManifest
 from runner.data.tables import Table, read_tables
 from runner.data.write_dense import write_dense
 from runner.errors import ConfigError, DataError

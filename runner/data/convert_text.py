@@ -16,7 +16,8 @@ import numpy as np
 from runner.data.card import FirstLines, TextCard, differences
 from runner.data.download import hash_file
 from runner.data.layouts import TextLayout
-from runner.data.store import VOCABULARY, ColumnWriter, TextCounts, TextManifest, combine
+from runner.data.manifests import TextCounts, TextManifest
+from runner.data.store import VOCABULARY, ColumnWriter, combine
 from runner.data.text import EOS, UNK, TextDataset
 from runner.data.words import TextPart, choose_vocabulary, count_words, write_tokens
 from runner.errors import DataError

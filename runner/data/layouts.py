@@ -146,6 +146,33 @@ class TableLayout(Layout):
         return "group needs test_share" if self.group is not None and self.test_share is None else None
 
 
+@dataclass(frozen=True, kw_only=True)
+class PairsLayout(Layout):
+    """Name the files of sentence pairs and their columns.
+
+    There are either `train` and `test`, or `data` with a file `test_ids` that lists which of its pairs are test pairs,
+    by the values of `id_columns`.
+    """
+
+    first: str
+    second: str
+    label: str
+    train: str | None = None
+    test: str | None = None
+    data: str | None = None
+    test_ids: str | None = None
+    id_columns: tuple[str, ...] = ()
+
+    def file_names(self) -> dict[str, str]:
+        return _given(self, "train", "test", "data", "test_ids")
+
+    def problem(self) -> str | None:
+        by_ids = {"data", "test_ids"} if self.id_columns else {"train", "test"}
+        if set(self.file_names()) != by_ids:
+            return "give either train and test, or data, test_ids and id_columns"
+        return None
+
+
 def _given(layout: Layout, *fields: str) -> dict[str, str]:
     """Return the values of those fields that are not None, by field."""
     return {field: name for field in fields if (name := getattr(layout, field)) is not None}

@@ -8,19 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from runner.data import convert_rows, convert_table, convert_text, places
-from runner.data.card import Card, RegressionCard, RowsCard, Source, SourceFile, TextCard, load_card
+from runner.data import convert_pairs, convert_rows, convert_table, convert_text, places
+from runner.data.card import Card, PairsCard, RegressionCard, RowsCard, Source, SourceFile, TextCard, load_card
 from runner.data.dense import RegressionDataset
 from runner.data.download import checksum_problem, download
 from runner.data.extract import extract, is_archive
-from runner.data.layouts import Layout, RowsLayout, TableLayout, TextLayout
+from runner.data.layouts import Layout, PairsLayout, RowsLayout, TableLayout, TextLayout
+from runner.data.manifests import Manifest
+from runner.data.pairs import PairsDataset
+from runner.data.read_pairs import PairColumns
 from runner.data.readers import find_file, find_files
 from runner.data.rows import XmcDataset
 from runner.data.store import (
-    Manifest,
+    Dataset,
     combine,
     fill_folder,
     load_dataset,
+    load_pairs,
     load_regression,
     load_rows,
     load_text,
@@ -51,7 +55,7 @@ def prepare_card(name: str, *, given: Path | None = None, force: bool = False) -
     return fill_folder(places.prepared_dir(name), lambda folder: _fill_from_card(card, folder, given), force=force)
 
 
-def load_card_dataset(name: str) -> XmcDataset | TextDataset | RegressionDataset:
+def load_card_dataset(name: str) -> Dataset:
     """Open a card's prepared set; an embedded one is prepared on first use.
 
     Raises DataNotPrepared if another set is not prepared, DataError if its files are damaged.
@@ -133,6 +137,25 @@ def load_table_dataset(
     return dataclasses.replace(load_regression(folder), name=name)
 
 
+def load_pairs_file_dataset(
+    files: dict[str, Path], name: str, *, columns: PairColumns, test_share: float, split_seed: int
+) -> PairsDataset:
+    """Prepare tables of sentence pairs (TSV or CSV with a header, plain or compressed) once and open the result.
+
+    `files`: `train`, and `test` if the test pairs are in a file of their own. Raises DataError for wrong files.
+    """
+
+    def fill(folder: Path) -> Manifest:
+        print(f"preparing {files['train']} (once)", file=sys.stderr)
+        return convert_pairs.convert_own(
+            files, folder, name=name, columns=columns, test_share=test_share, split_seed=split_seed
+        )
+
+    folder = places.prepared_dir("pairs", _fingerprint(files, columns, test_share, split_seed))
+    fill_folder(folder, fill)
+    return dataclasses.replace(load_pairs(folder), name=name)
+
+
 def _own_files(path: Path, splits: tuple[str, ...]) -> dict[str, Path]:
     files = {}
     for split in splits:
@@ -168,6 +191,8 @@ def _fill_from_card(card: Card, folder: Path, given: Path | None) -> Manifest:
             return convert_text.convert(card, cast(TextLayout, found.layout), found.files, folder)
         if isinstance(card, RegressionCard):
             return convert_table.convert(card, cast(TableLayout, found.layout), found.files, folder)
+        if isinstance(card, PairsCard):
+            return convert_pairs.convert(card, cast(PairsLayout, found.layout), found.files, folder)
         return convert_rows.convert(cast(RowsCard, card), cast(RowsLayout, found.layout), found.files, folder)
     finally:
         shutil.rmtree(unpacked, ignore_errors=True)
@@ -295,6 +320,7 @@ __all__ = [
     "how_to_get",
     "load_card_dataset",
     "load_files_dataset",
+    "load_pairs_file_dataset",
     "load_table_dataset",
     "load_text_files_dataset",
     "prepare_card",

@@ -40,8 +40,9 @@ class PythonTopicsConfig:
         Raises DataError if this Python has no topics.
         """
         from runner.data.convert_text import convert_parts
+        from runner.data.manifests import TextManifest
         from runner.data.places import prepared_dir
-        from runner.data.store import TextManifest, fill_folder, load_text
+        from runner.data.store import fill_folder, load_text
         from runner.data.words import TextPart
 
         texts = split_topics(_topics())

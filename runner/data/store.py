@@ -16,113 +16,33 @@ import os
 import shutil
 import sys
 import typing
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 import numpy as np
 
 from runner.data.dense import DenseRows, RegressionDataset
+from runner.data.manifests import (
+    FAMILIES,
+    FORMAT_VERSION,
+    Manifest,
+    PairsManifest,
+    RegressionManifest,
+    RowsManifest,
+    SplitCounts,
+    TextManifest,
+)
+from runner.data.pairs import Pairs, PairsDataset
 from runner.data.rows import LabelledRows, XmcDataset
 from runner.data.text import TextDataset
 from runner.errors import DataError, DataNotPrepared
 
-FORMAT_VERSION = 1
+Dataset = XmcDataset | TextDataset | RegressionDataset | PairsDataset
 COLUMNS = {"indptr": "<i8", "indices": "<i4", "values": "<f4", "label_indptr": "<i8", "labels": "<i4"}
 LABEL_NAMES = "labels.txt"
 VOCABULARY = "vocabulary.txt"
-
-
-# ---- manifests ----
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manifest(ABC):
-    """Hold the fields that the manifests of all families of data have."""
-
-    name: str
-    variant: str
-    checksum: str
-    sources: dict[str, str]  # sha256 of each file that was read, "" if it was not computed
-    notes: list[str]  # differences between the data and what the card expects
-    format_version: int = FORMAT_VERSION
-
-    @abstractmethod
-    def in_words(self) -> str:
-        """Return the sizes of the data in words."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SplitCounts:
-    """Hold the counts of one split of sparse rows, and how many rows were dropped when it was read."""
-
-    rows: int
-    nonzeros: int
-    label_pairs: int
-    rows_read: int  # rows in the file: rows + rows_dropped
-    rows_dropped: int  # rows without any label
-    rows_without_features: int  # rows that are kept with an empty feature row
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowsManifest(Manifest):
-    """Describe a prepared set of sparse rows."""
-
-    num_features: int
-    num_classes: int
-    propensity_a: float
-    propensity_b: float
-    train: SplitCounts
-    test: SplitCounts
-
-    def in_words(self) -> str:
-        return (
-            f"{self.train.rows:,} / {self.test.rows:,} rows, {self.num_features:,} features,"
-            f" {self.num_classes:,} classes"
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextCounts:
-    """Hold the counts of one split of a text."""
-
-    tokens: int
-    outside: int  # how many tokens were words outside the vocabulary, which became <unk>
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextManifest(Manifest):
-    """Describe a prepared text."""
-
-    family: str = "text"
-    num_classes: int
-    train: TextCounts
-    valid: TextCounts
-    test: TextCounts
-
-    def in_words(self) -> str:
-        return (
-            f"{self.train.tokens:,} / {self.valid.tokens:,} / {self.test.tokens:,} tokens, {self.num_classes:,} classes"
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RegressionManifest(Manifest):
-    """Describe prepared tables of numbers with one response for each row."""
-
-    family: str = "regression"
-    num_features: int
-    train_rows: int
-    test_rows: int
-
-    def in_words(self) -> str:
-        return f"{self.train_rows:,} / {self.test_rows:,} rows, {self.num_features:,} features"
-
-
-# Manifests of rows do not name their family, because there was no other when the first of them were written.
-FAMILIES: dict[str, type[Manifest]] = {"rows": RowsManifest, "text": TextManifest, "regression": RegressionManifest}
 
 
 # ---- writing ----
@@ -309,7 +229,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 # ---- opening ----
 
 
-def load_dataset(folder: Path, *, how_to_get: str = "") -> XmcDataset | TextDataset | RegressionDataset:
+def load_dataset(folder: Path, *, how_to_get: str = "") -> Dataset:
     """Open a prepared folder.
 
     Raises DataNotPrepared, with the message `how_to_get`, if there is no manifest; DataError if the arrays do not fit
@@ -322,6 +242,8 @@ def load_dataset(folder: Path, *, how_to_get: str = "") -> XmcDataset | TextData
         return _open_text(folder, manifest)
     if isinstance(manifest, RegressionManifest):
         return _open_regression(folder, manifest)
+    if isinstance(manifest, PairsManifest):
+        return _open_pairs(folder, manifest)
     raise DataNotPrepared(how_to_get or f"{folder}: not prepared")
 
 
@@ -336,6 +258,13 @@ def load_text(folder: Path) -> TextDataset:
     """Open a prepared folder that is known to hold text."""
     dataset = load_dataset(folder)
     assert isinstance(dataset, TextDataset)
+    return dataset
+
+
+def load_pairs(folder: Path) -> PairsDataset:
+    """Open a prepared folder that is known to hold sentence pairs."""
+    dataset = load_dataset(folder)
+    assert isinstance(dataset, PairsDataset)
     return dataset
 
 
@@ -390,6 +319,36 @@ def _open_regression(folder: Path, manifest: RegressionManifest) -> RegressionDa
         checksum=manifest.checksum,
         variant=manifest.variant,
     )
+
+
+def _open_pairs(folder: Path, manifest: PairsManifest) -> PairsDataset:
+    def split(name: str, count: int) -> Pairs:
+        return Pairs(
+            first=_load_lines(folder / f"{name}.first.txt", count),
+            second=_load_lines(folder / f"{name}.second.txt", count),
+            labels_R=_load_array(folder / f"{name}.labels.npy", "<i4", count),
+        )
+
+    return PairsDataset(
+        name=manifest.name,
+        train=split("train", manifest.train),
+        test=split("test", manifest.test),
+        num_classes=manifest.num_classes,
+        class_names=tuple(manifest.class_names),
+        checksum=manifest.checksum,
+        variant=manifest.variant,
+    )
+
+
+def _load_lines(path: Path, count: int) -> tuple[str, ...]:
+    """Read a file of `count` lines. Raises DataError if it is not the file that the manifest describes."""
+    try:
+        lines = path.read_bytes().decode("utf-8").split("\n")[:-1]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); prepare the set again with --force") from None
+    if len(lines) != count:
+        raise DataError(f"{path}: does not fit its manifest; prepare the set again with --force")
+    return tuple(lines)
 
 
 def _load_rows(folder: Path, split: str, counts: SplitCounts) -> LabelledRows:

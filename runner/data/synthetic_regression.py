@@ -65,8 +65,9 @@ class SyntheticRegressionConfig(RegressionConfig):
 
     def build(self) -> RegressionDataset:
         """Generate the table and open it; a configuration that was generated before is only opened."""
+        from runner.data.manifests import RegressionManifest
         from runner.data.places import prepared_dir
-        from runner.data.store import RegressionManifest, combine, fill_folder, load_regression
+        from runner.data.store import combine, fill_folder, load_regression
         from runner.data.write_dense import write_dense
 
         sizes = (self.num_rows, self.num_features, self.tail, self.test_share, self.seed)

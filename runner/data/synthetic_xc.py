@@ -157,8 +157,9 @@ class SyntheticXcConfig:
 
     def build(self) -> XmcDataset:
         """Generate the set and open it; a configuration that was generated before is only opened."""
+        from runner.data.manifests import Manifest
         from runner.data.places import prepared_dir
-        from runner.data.store import Manifest, fill_folder, load_rows
+        from runner.data.store import fill_folder, load_rows
 
         def fill(folder: Path) -> Manifest:
             print(f"generating {self.name} {self.key} (once)", file=sys.stderr)
@@ -177,7 +178,8 @@ def _within(key: str, value: float | None, low: float, high: float) -> None:
 def _generate(config: SyntheticXcConfig, folder: Path) -> Any:
     from tqdm import tqdm
 
-    from runner.data.store import RowsManifest, RowsWriter, combine
+    from runner.data.manifests import RowsManifest
+    from runner.data.store import RowsWriter, combine
 
     generator = Generator(config)
     shape = config.shape

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
+from runner.data.manifests import SplitCounts
 from runner.data.rows import Int32s, LabelledRows, XmcDataset
-from runner.data.store import RowsWriter, SplitCounts
+from runner.data.store import RowsWriter
 from runner.errors import DataError
 
 ROWS_AT_ONCE = 1 << 15

@@ -20,8 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
+from runner.data.manifests import TextCounts
 from runner.data.readers import blocks, progress_bar
-from runner.data.store import ColumnWriter, TextCounts
+from runner.data.store import ColumnWriter
 from runner.data.text import EOS, UNK
 from runner.errors import DataError
 

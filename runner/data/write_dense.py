@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from runner.data.store import DenseWriter, RegressionManifest, combine
+from runner.data.manifests import RegressionManifest
+from runner.data.store import DenseWriter, combine
 
 
 def write_dense(

@@ -17,11 +17,12 @@ from runner.structures.projections import dot
 
 SQUARED, LOGISTIC = range(2)  # losses
 SGD, ADAGRAD, ADAM = range(3)  # optimizers
+# Inlined functions are compiled with the flags of their caller.
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 _AT_ONCE = 256  # draws that are made before the first of their steps is taken
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, inline="always", fastmath=_FAST)
 def loss_and_slope(loss, z):
     """Return the loss and its derivative at z, as float64: z^2, or log(1 + exp(z))."""
     z = np.float64(z)
@@ -58,43 +59,62 @@ def _adam(query, gradient, first, second, rate, root, beta1, beta2, epsilon, fre
         query[k] -= rate * first[k] / (np.sqrt(second[k]) * root + epsilon)
 
 
-@njit(cache=True)
-def _take(loss, vectors, query, free, rows, weights, slopes, optimizer, lr, constants, first, second, gradient, step):
-    """Take one step on the examples ``rows`` (B,) with their weights; return the weighted sum of their losses.
-
-    ``slopes`` (B,) float64 is set to the slopes of their losses.
-    """
-    if optimizer == SGD and rows.shape[0] == 1:
-        vector = vectors[rows[0]]
-        value, slope = loss_and_slope(loss, dot(query, vector))
-        slopes[0] = slope
-        if weights[0] == 0:
-            return 0.0
-        _descend(query, vector, np.float32(lr * weights[0] * slope), free)
-        return weights[0] * value
+@njit(cache=True, fastmath=_FAST)
+def _take_single_sgd(loss, vectors, query, free, rows, weights, slopes, lr):
+    """Take one step of SGD on each example of ``rows`` in turn; the rest is as in ``_take_batches``."""
     total = 0.0
-    gradient[:] = np.float32(0.0)
-    for j in range(rows.shape[0]):
-        vector = vectors[rows[j]]
+    for m in range(rows.shape[0]):
+        vector = vectors[rows[m]]
         value, slope = loss_and_slope(loss, dot(query, vector))
-        slopes[j] = slope
-        if weights[j] > 0:  # 0 times an infinite loss would not be a number
-            total += weights[j] * value
-            _add(gradient, vector, np.float32(weights[j] * slope), free)
-    if optimizer == SGD:
-        _descend(query, gradient, np.float32(lr), free)
-    elif optimizer == ADAGRAD:
-        _adagrad(query, gradient, second, np.float32(lr), np.float32(constants[2]), free)
-    else:
-        beta1, beta2 = constants[0], constants[1]
-        rate = np.float32(lr / (1.0 - beta1**step))
-        root = np.float32(1.0 / np.sqrt(1.0 - beta2**step))
-        parts = (np.float32(beta1), np.float32(beta2), np.float32(constants[2]))
-        _adam(query, gradient, first, second, rate, root, parts[0], parts[1], parts[2], free)
-    return total
+        slopes[m] = slope
+        weight = weights[m]
+        if weight > 0:  # 0 times an infinite loss would not be a number
+            _descend(query, vector, np.float32(lr * weight * slope), free)
+            value *= weight
+            total += value
+            if not np.isfinite(value):
+                return total, m + 1
+    return total, rows.shape[0]
 
 
-@njit(cache=True)
+@njit(cache=True, fastmath=_FAST)
+def _take_batches(
+    loss, vectors, query, free, rows, begin, weights, slopes, optimizer, lr, constants, first, second, first_step
+):
+    """Take a step on each batch rows[begin[s] : begin[s + 1]] in turn; return the sum of losses and the steps taken.
+
+    ``weights`` and ``slopes`` (M,) float64: the weights of the examples, and the slopes of their losses, which are set.
+    The last step taken is the first one whose loss is not finite.
+    """
+    total = 0.0
+    gradient = np.empty(free, dtype=np.float32)
+    for s in range(begin.shape[0] - 1):
+        here = 0.0
+        gradient[:] = np.float32(0.0)
+        for m in range(begin[s], begin[s + 1]):
+            vector = vectors[rows[m]]
+            value, slope = loss_and_slope(loss, dot(query, vector))
+            slopes[m] = slope
+            if weights[m] > 0:
+                here += weights[m] * value
+                _add(gradient, vector, np.float32(weights[m] * slope), free)
+        if optimizer == SGD:
+            _descend(query, gradient, np.float32(lr), free)
+        elif optimizer == ADAGRAD:
+            _adagrad(query, gradient, second, np.float32(lr), np.float32(constants[2]), free)
+        else:
+            beta1, beta2 = constants[0], constants[1]
+            rate = np.float32(lr / (1.0 - beta1 ** (first_step + s)))
+            root = np.float32(1.0 / np.sqrt(1.0 - beta2 ** (first_step + s)))
+            parts = (np.float32(beta1), np.float32(beta2), np.float32(constants[2]))
+            _adam(query, gradient, first, second, rate, root, parts[0], parts[1], parts[2], free)
+        total += here
+        if not np.isfinite(here):
+            return total, s + 1
+    return total, begin.shape[0] - 1
+
+
+@njit(cache=True, fastmath=_FAST)
 def take_given_steps(
     loss, vectors, query, free, rows, begin, counts, slopes, first_step, optimizer, lr, constants, first, second
 ):
@@ -106,31 +126,22 @@ def take_given_steps(
     epsilon of the optimizer; ``first``, ``second`` (F,): its moments. The last step taken is the first one whose loss
     is not finite.
     """
-    total = 0.0
-    num_examples = vectors.shape[0]
-    gradient = np.empty(free, dtype=np.float32)
-    longest = 0
-    for s in range(begin.shape[0] - 1):
-        longest = max(longest, begin[s + 1] - begin[s])
-    weights = np.empty(longest, dtype=np.float64)
-    for s in range(begin.shape[0] - 1):
-        here = rows[begin[s] : begin[s + 1]]
-        for j in range(here.shape[0]):
+    num_examples, steps = vectors.shape[0], begin.shape[0] - 1
+    weights = np.empty(rows.shape[0], dtype=np.float64)
+    for s in range(steps):
+        for m in range(begin[s], begin[s + 1]):
             if counts.shape[0] == 0:
-                weights[j] = 1.0 / here.shape[0]
+                weights[m] = 1.0 / (begin[s + 1] - begin[s])
             else:
-                weights[j] = np.float32(1.0 / (counts[begin[s] + j] * num_examples))
-        value = _take(
-            loss, vectors, query, free, here, weights, slopes[begin[s] : begin[s + 1]], optimizer, lr, constants, first,
-            second, gradient, first_step + s,
-        )  # fmt: skip
-        total += value
-        if not np.isfinite(value):
-            return total, s + 1
-    return total, begin.shape[0] - 1
+                weights[m] = np.float32(1.0 / (counts[m] * num_examples))
+    if optimizer == SGD and steps == rows.shape[0]:
+        return _take_single_sgd(loss, vectors, query, free, rows, weights, slopes, lr)
+    return _take_batches(
+        loss, vectors, query, free, rows, begin, weights, slopes, optimizer, lr, constants, first, second, first_step
+    )
 
 
-@njit(cache=True)
+@njit(cache=True, fastmath=_FAST)
 def take_hashed_steps(
     loss, vectors, query, free, prefix, buckets, last_query, query_every, batch_size, first_step, steps, optimizer, lr,
     constants, first, second,
@@ -142,28 +153,28 @@ def take_hashed_steps(
     """
     total, taken = 0.0, 0
     num_examples = vectors.shape[0]
-    gradient = np.empty(free, dtype=np.float32)
-    weights, slopes = np.empty(batch_size, dtype=np.float64), np.empty(batch_size, dtype=np.float64)
     most = max(1, _AT_ONCE // batch_size)
+    begin = np.arange(most + 1) * batch_size
     rows = np.empty(most * batch_size, dtype=np.int64)
-    counts = np.empty(most * batch_size, dtype=np.float64)
+    counts, weights, slopes = np.empty(rows.shape[0]), np.empty(rows.shape[0]), np.empty(rows.shape[0])
     while taken < steps:
         step = first_step + taken
         alike = min(most, steps - taken, query_every - (step - 1) % query_every)
         size = alike * batch_size
         draw_examples(prefix, step, batch_size, vectors, last_query, buckets, rows[:size], counts[:size])
-        for s in range(alike):
-            here = rows[s * batch_size : (s + 1) * batch_size]
-            for j in range(batch_size):
-                weights[j] = np.float32(1.0 / (counts[s * batch_size + j] * batch_size * num_examples))
-            value = _take(
-                loss, vectors, query, free, here, weights, slopes, optimizer, lr, constants, first, second, gradient,
-                step + s,
+        for m in range(size):
+            weights[m] = np.float32(1.0 / (counts[m] * batch_size * num_examples))
+        if optimizer == SGD and batch_size == 1:
+            value, done = _take_single_sgd(loss, vectors, query, free, rows[:size], weights, slopes, lr)
+        else:
+            value, done = _take_batches(
+                loss, vectors, query, free, rows, begin[: alike + 1], weights, slopes, optimizer, lr, constants, first,
+                second, step,
             )  # fmt: skip
-            total += value
-            taken += 1
-            if not np.isfinite(value):
-                return total, taken
+        total += value
+        taken += done
+        if not np.isfinite(value):
+            return total, taken
         if (step + alike - 1) % query_every == 0:
             last_query[:] = query
     return total, taken

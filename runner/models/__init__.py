@@ -1,6 +1,7 @@
 """List the models by name. A model encodes a batch as hidden states (B, D) and is trained by their gradients."""
 
 from runner.models.base import Encoder, ModelConfig
+from runner.models.bert import BertConfig
 from runner.models.language import LstmConfig, TransformerConfig
 from runner.models.mlp import LinearConfig, Mlp, MlpConfig
 from runner.models.regression import LogisticConfig, RegressionConfig
@@ -12,10 +13,12 @@ MODELS: dict[str, type[ModelConfig]] = {
     "transformer": TransformerConfig,
     "regression": RegressionConfig,
     "logistic": LogisticConfig,
+    "bert": BertConfig,
 }
 
 __all__ = [
     "MODELS",
+    "BertConfig",
     "Encoder",
     "LinearConfig",
     "LogisticConfig",

@@ -72,6 +72,10 @@ class ModelConfig(ABC):
         weights *= np.float32(1 / math.sqrt(self.dim))
         return weights
 
+    def rehearsal(self) -> "ModelConfig":
+        """Return the model to compile kernels with: this one, or a small one of its kind if this takes long to load."""
+        return self
+
     @abstractmethod
     def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> Encoder:
         """Make the encoder.

@@ -19,8 +19,7 @@ gradients have one row for each token: in ``grad_hidden_BD`` B counts all tokens
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -28,12 +27,12 @@ from torch import Tensor, nn
 
 from runner import rng
 from runner.kernels.groups import group_by_id
-from runner.optimizers import Gradient, OptimizerConfig, RowGradient, RowTable
+from runner.models.parameters import Parameters, draws_of, gradient_of_words, load_states, states_of
+from runner.optimizers import Gradient, OptimizerConfig, RowTable
 
 if TYPE_CHECKING:
     from runner.data.text_batches import TextBatch
 
-_COLUMNS = 256  # columns of the table that holds a module's parameters
 State = tuple[Tensor, ...]  # hidden and cell states of an LSTM, (L, B, D) each; empty for a transformer
 
 
@@ -102,45 +101,6 @@ def positions(length: int, size: int) -> Tensor:
 Module = Lstm | Transformer
 
 
-def _draws_of(seed: int, purpose: int, step: int = 0) -> AbstractContextManager[Any]:
-    """Return a context in which torch's random numbers are a function of the arguments.
-
-    After it, torch's generator is in the same state as before.
-    """
-    inside = ExitStack()
-    inside.enter_context(torch.random.fork_rng(devices=[]))
-    torch.manual_seed(int(rng.generator(seed, purpose, step).integers(2**63)))
-    return inside
-
-
-# ---------------------------------------------------------------- parameters as rows
-
-
-class _Parameters:
-    """Keep a module's parameters and their gradients as views into the rows of a table."""
-
-    def __init__(self, module: nn.Module, optimizer: OptimizerConfig) -> None:
-        held = list(module.parameters())
-        rows = -(-sum(parameter.numel() for parameter in held) // _COLUMNS)
-        self.table = RowTable(optimizer, np.zeros((rows, _COLUMNS), dtype=np.float32), bias=False)
-        self.rows_R = np.arange(rows, dtype=np.int32)
-        self.grad_RC = np.zeros_like(self.table.weights)
-        weights_P, grad_P = (torch.from_numpy(matrix.reshape(-1)) for matrix in (self.table.weights, self.grad_RC))
-        begin = 0
-        for parameter in held:
-            here = slice(begin, begin + parameter.numel())
-            view = weights_P[here].view(parameter.shape)
-            view.copy_(parameter.detach())
-            parameter.data = view
-            parameter.grad = grad_P[here].view(parameter.shape)
-            begin = here.stop
-
-    def gradient(self) -> RowGradient:
-        """Return what autograd has added to the gradients since they were cleared."""
-        nothing = np.zeros(0, dtype=np.float32)  # these rows have no biases
-        return RowGradient(table=self.table, rows_U=self.rows_R, grad_UD=self.grad_RC, bias_grad_U=nothing)
-
-
 # ---------------------------------------------------------------- the encoder
 
 
@@ -167,14 +127,14 @@ class TextEncoder:
         self.dim = dim
         self.seed = seed
         self.words, self.owns_words = words, owns_words
-        with _draws_of(seed, rng.MODULE_INIT):
+        with draws_of(seed, rng.MODULE_INIT):
             self.module = make_module()
             if init is not None:
                 for part in self.module.modules():
                     if not isinstance(part, nn.LayerNorm):  # a layer norm must start as the identity
                         for parameter in part.parameters(recurse=False):
                             nn.init.uniform_(parameter, -init, init)
-        self.parameters = _Parameters(self.module, optimizer)
+        self.parameters = Parameters(self.module.parameters(), optimizer)
         self.working = self.module  # the module that computes: this one, or its copy on another device
         self.tables: Sequence[RowTable] = (self.parameters.table, *((words,) if owns_words else ()))
         self.dense: Sequence[np.ndarray] = ()
@@ -250,7 +210,7 @@ class TextEncoder:
         self._x = torch.from_numpy(self.words.weights[batch.tokens_BT]).to(self._device).requires_grad_()
         self._bring_parameters()
         self.working.train()
-        with _draws_of(self.seed, rng.DROPOUT, step):
+        with draws_of(self.seed, rng.DROPOUT, step):
             hidden, after = self.working(self._x, self.carried)
         self.carried = tuple(part.detach() for part in after)
         self._hidden = hidden.reshape(-1, self.dim)
@@ -271,20 +231,17 @@ class TextEncoder:
         assert grad_x is not None
         grad_XE = grad_x.cpu().numpy().reshape(-1, grad_x.shape[-1])
         del self._hidden, self._x
-        place_X = np.arange(len(grad_XE), dtype=np.int32)
-        once_X = np.ones(len(grad_XE), dtype=np.float32)
-        nobody = np.zeros((0, grad_XE.shape[1]), dtype=np.float32)
-        no_bias_X = np.zeros(len(grad_XE), dtype=np.float32)
-        of_words = self.words.gradients_of_groups(self._groups, grad_XE, place_X, once_X, nobody, step, no_bias_X)
-        return [self.parameters.gradient(), of_words]
+        return [self.parameters.gradient(), gradient_of_words(self.words, self._groups, grad_XE, step)]
 
     # ------------------------------------------------------------ state
 
-    def state_dict(self) -> dict[str, np.ndarray]:
+    @property
+    def _held(self) -> dict[str, RowTable]:
         held = {"module": self.parameters.table}
-        if self.owns_words:
-            held["words"] = self.words
-        arrays = {f"{part}.{name}": array for part, table in held.items() for name, array in table.state_dict().items()}
+        return {**held, "words": self.words} if self.owns_words else held
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        arrays = states_of(self._held)
         if self.carried:
             arrays["carried"] = torch.stack(self.carried).cpu().numpy()
         return arrays
@@ -292,10 +249,4 @@ class TextEncoder:
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         if self.carried:
             self.carried = tuple(torch.from_numpy(part.copy()).to(self._device) for part in state["carried"])
-        self.parameters.table.load_state_dict(_part_of(state, "module."))
-        if self.owns_words:
-            self.words.load_state_dict(_part_of(state, "words."))
-
-
-def _part_of(state: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+        load_states(self._held, state)

@@ -19,6 +19,7 @@ from runner.rng import below, mix, word
 from runner.structures.projections import HADAMARD, Projections, code_in, codes_in_all, dot
 
 ONE_SIDED, BOTH_SIGNS, SQUARED = range(3)  # what the tables are asked: q, q and -q, or T(q)
+_FAST = {"reassoc", "contract", "arcp", "nsz"}
 MOST_TRIES = 64  # empty buckets in a row after which a redrawn example comes from all examples
 
 
@@ -94,7 +95,7 @@ def _bucket(buckets, code, table):
     return begin, size, begin_other, np.int64(buckets.start[table, other + 1]) - begin_other
 
 
-@njit(cache=True)
+@njit(cache=True, fastmath=_FAST)
 def draw_examples(prefix, first_step, per_step, vectors, query, buckets, rows, counts):
     """Draw examples for several steps with one query: rows[m] is an example, counts[m] its expected count in a draw.
 

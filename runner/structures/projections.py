@@ -23,12 +23,15 @@ import numpy as np
 from numba import njit, prange
 
 from runner import rng
+from runner.kernels.dense import gather_candidates, logits, padded_dim, padded_size, pitch
 from runner.kernels.groups import CHUNKS
+from runner.kernels.products import COLUMNS
 from runner.structures.simhash import SimHash, codes_of_one
 
 Kind = Literal["gaussian", "sparse", "hadamard"]
 GAUSSIAN, SPARSE, QUADRATIC, HADAMARD = range(4)
 MOST_BITS = 16
+_BLOCK = 4096  # vectors that are hashed at a time, so that their products stay in the cache
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 
@@ -79,7 +82,7 @@ def code_in(projections, vector, table):
     return code
 
 
-@njit(cache=True)
+@njit(cache=True, fastmath=_FAST)
 def codes_in_all(projections, vector, bits, codes):
     """Set codes[t] to the K = ``bits`` sign bits of a vector (D,) in every table t, for projections of any kind."""
     if projections.kind == HADAMARD:
@@ -90,8 +93,38 @@ def codes_in_all(projections, vector, bits, codes):
 
 
 @njit(cache=True, parallel=True)
+def _pack(products, bits, codes):
+    """Set codes[t, i] to the signs of products[i, t * bits : (t + 1) * bits]."""
+    tables, count = codes.shape
+    for part in prange(CHUNKS):
+        for i in range(part * count // CHUNKS, (part + 1) * count // CHUNKS):
+            for table in range(tables):
+                code = 0
+                for bit in range(table * bits, (table + 1) * bits):
+                    code = 2 * code + np.int64(products[i, bit] > np.float32(0.0))
+                codes[table, i] = code
+
+
+def _hash_dense(dense_LKD: np.ndarray, vectors_XD: np.ndarray, codes_LX: np.ndarray) -> None:
+    """Set the codes of all vectors under dense projections, as products of blocks with all projections at once."""
+    tables, bits, dim = dense_LKD.shape
+    matrix = dense_LKD.reshape(tables * bits, dim)
+    rows = np.empty((padded_size(len(matrix)), padded_dim(dim)), dtype=np.float32)
+    panels = np.empty((len(rows) // COLUMNS, rows.shape[1], COLUMNS), dtype=np.float32)
+    gather_candidates(matrix, np.arange(len(matrix), dtype=np.int32), rows, panels)
+    block = np.zeros((padded_size(min(_BLOCK, len(vectors_XD))), rows.shape[1]), dtype=np.float32)
+    products = np.empty((len(block), pitch(len(matrix))), dtype=np.float32)
+    no_bias = np.zeros(0, dtype=np.float32)
+    for begin in range(0, len(vectors_XD), _BLOCK):
+        here = vectors_XD[begin : begin + _BLOCK]
+        block[: len(here), :dim] = here
+        logits(block, panels, no_bias, products)
+        _pack(products, bits, codes_LX[:, begin : begin + len(here)])
+
+
+@njit(cache=True, parallel=True, fastmath=_FAST)
 def _hash_all(projections, vectors, codes):
-    """Set codes[t, i] to the code of vectors[i] in table t, for projections other than Hadamard's."""
+    """Set codes[t, i] to the code of vectors[i] in table t, for sparse projections."""
     tables, count = codes.shape
     for part in prange(CHUNKS):
         for i in range(part * count // CHUNKS, (part + 1) * count // CHUNKS):
@@ -137,6 +170,9 @@ class SignProjections:
     def hash_all(self, vectors_XD: np.ndarray) -> np.ndarray:
         """Return the codes (L, X) uint16 of all vectors."""
         codes = np.empty((self.L, len(vectors_XD)), dtype=np.uint16)
+        if self.arrays.kind == GAUSSIAN:
+            _hash_dense(self.arrays.dense, vectors_XD, codes)
+            return codes
         if self._simhash is None:
             _hash_all(self.arrays, vectors_XD, codes)
             return codes

@@ -7,6 +7,7 @@ from runner.settings import RunConfig
 from runner.tasks.base import Task
 from runner.tasks.classification import Classification
 from runner.tasks.language import LanguageModelling
+from runner.tasks.pairs import SentencePairs
 from runner.tasks.regression import LinearRegression, LogisticRegression
 
 TASKS: dict[str, type[Task]] = {
@@ -14,6 +15,7 @@ TASKS: dict[str, type[Task]] = {
     "text": LanguageModelling,
     "regression": LinearRegression,
     "logistic": LogisticRegression,
+    "pairs": SentencePairs,
 }
 
 
@@ -48,6 +50,7 @@ __all__ = [
     "LanguageModelling",
     "LinearRegression",
     "LogisticRegression",
+    "SentencePairs",
     "Task",
     "rehearsal_of",
     "task_class",

@@ -45,6 +45,8 @@ class Task(ABC):
     """The metrics of the task; exactly one of them is the headline."""
     has_validation: ClassVar[bool]
     """True if there is a validation set, by which training may stop early and the best weights are kept."""
+    shows_examples: ClassVar[bool] = False
+    """True if ``view`` shows the training examples as vectors, and the weights as a query."""
     sections: ClassVar[frozenset[str]] = OF_CLASSES
     """The sections of the configuration that this task uses and other tasks may not use."""
 

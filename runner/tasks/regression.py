@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _KERNEL_LOSS = {"squared": kernel.SQUARED, "logistic": kernel.LOGISTIC}
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=True, fastmath={"reassoc", "contract", "arcp", "nsz"})
 def _slopes(loss, vectors, query, rows, slopes):
     """Set slopes[m] to |slope(z)| of the example rows[m], or of example m if there are no rows."""
     for part in prange(CHUNKS):
@@ -155,6 +155,7 @@ class _Regression(Task):
 
     unit = "row"
     has_validation = True
+    shows_examples = True
     sections = frozenset()
     loss: ScalarLoss
 

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from runner.diagnosis.by_rank import proposal_of
 from runner.diagnosis.divergence import divergence_of
-from runner.errors import Diverged, require
+from runner.errors import Diverged
 from runner.heads.classes import ClassesHead
 from runner.machine import memory
 from runner.machine.clock import StageClock
@@ -106,11 +106,6 @@ class Training:
         for key, value in self.network.head.chosen.items():
             print(f"{key}=auto: {value}", file=sys.stderr)
         self.view = task.view(self.network)
-        require(
-            self.view is not None or not config.batch_sampler.needs_view,
-            f"batch_sampler={config.batch_sampler.name} looks at stored examples and the model's weights, which"
-            f" model={config.model.name} does not show; use batch_sampler=epoch or uniform",
-        )
         self.compiled = task.compiled_steps(self.network, self.examples)
         self.schedule = Schedule.of(config, self.per_epoch)
         self.last_step = config.epochs * self.per_epoch

