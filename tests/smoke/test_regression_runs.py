@@ -11,6 +11,7 @@ import pytest
 
 from runner.batch_samplers import BATCH_SAMPLERS
 from runner.config import compose
+from runner.errors import ConfigError, Diverged
 from runner.optimizers import OPTIMIZERS
 from runner.settings import RunConfig
 from runner.tasks.regression import CompiledSteps
@@ -100,3 +101,63 @@ def test_a_run_learns_and_resumes_with_the_same_bits(
     assert summary_of(config.run_dir)["metrics"] == metrics
     assert weights_of(whole)
     assert weights_of(config.run_dir) == weights_of(whole)
+
+
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_a_table_of_ones_own(model: str, configure: Configure, tmp_path: Path) -> None:
+    """A CSV with a header, whose response is exactly linear, is fitted exactly; classes are told apart."""
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((120, 2))
+    y = 50 + 4 * x[:, 0] - 3 * x[:, 1]
+    lines = [f"{a:.6f},{b:.6f},{c:.6f}" for (a, b), c in zip(x, y, strict=True)]
+    (tmp_path / "mine.csv").write_text("\n".join(["left,right,y", *lines]) + "\n")
+    words = [
+        f"model={model}", "dataset=regression", f"dataset.path={tmp_path / 'mine.csv'}", "batch_sampler=lgd",
+        "batch_sampler.L=500", "optimizer=sgd", "optimizer.lr=0.05", "epochs=30",
+    ]  # fmt: skip
+    if model == "logistic":
+        words.append("dataset.threshold=50")
+    metrics = summary_of(run(configure(*words)))["metrics"]
+    if model == "regression":
+        assert metrics["test/r2"] > 0.9999
+        assert metrics["test/mse"] < 1e-4 * y.var()
+    else:
+        assert metrics["test/accuracy"] > 0.9
+
+
+def test_one_thread_and_two_give_the_same_weights(configure: Configure) -> None:
+    made = []
+    for threads in (1, 2):
+        words = [*MODELS["regression"], "batch_sampler=lgd", *OPTIONS["lgd"], "optimizer=adagrad"]
+        folder = run(configure(*words, f"hardware.threads={threads}", place=f"{threads}"))
+        made.append((summary_of(folder)["metrics"], weights_of(folder)))
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("sampler", sorted(BATCH_SAMPLERS))
+@pytest.mark.parametrize("clip", [[], ["training.clip=1e30"]], ids=["compiled", "single steps"])
+def test_too_large_a_rate_diverges(sampler: str, clip: list[str], configure: Configure) -> None:
+    words = [*MODELS["regression"], f"batch_sampler={sampler}", *OPTIONS.get(sampler, []), *clip]
+    config = configure(*words, "optimizer=sgd", "optimizer.lr=1e9")
+    with pytest.raises(Diverged, match=r"loss became (inf|nan) at step \d+; try a smaller optimizer\.lr"):
+        run(config)
+    summary = summary_of(config.run_dir)
+    assert summary["status"] == "diverged"
+    assert "metrics" not in summary
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["model=regression", "sampler=uniform"], "sampler.*model=regression"),
+    (["model=logistic", "sampler=lsh_label"], "sampler.*model=logistic"),
+    (["model=regression", "loss=full"], "loss.*model=regression"),
+    (["dataset=wordnet_hypernym", "batch_sampler=lgd"], "batch_sampler=lgd .*batch_sampler=epoch"),
+    (["dataset=wordnet_hypernym", "batch_sampler=lgd_strata"], "batch_sampler=lgd_strata .*batch_sampler=epoch"),
+    (["dataset=ptb", "model=lstm", "batch_sampler=norm_oracle", "windows.cut=chunked"], "batch_sampler=norm_oracle"),
+    (["dataset=ptb", "model=lstm", "batch_sampler=lgd"], "batch_sampler=lgd"),
+    (["model=regression", "dataset=wordnet_hypernym"], "model=regression reads regression"),
+    (["model=mlp", "dataset=diabetes"], "dataset=diabetes holds regression"),
+])  # fmt: skip
+def test_what_does_not_go_together_is_one_line(words: list[str], message: str, configure: Configure) -> None:
+    with pytest.raises(ConfigError, match=message) as told:
+        run(configure(*words))
+    assert "\n" not in str(told.value)
