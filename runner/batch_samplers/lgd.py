@@ -17,28 +17,17 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numba import njit, prange
 
 from runner import rng
 from runner.batch_samplers.base import Draws, ExampleSampler, ExampleSamplerConfig, View
 from runner.contracts import ExampleDraw, Examples, Vectors
 from runner.errors import require
-from runner.kernels.groups import CHUNKS
+from runner.kernels.norms import row_norms
 from runner.structures import example_draws as kernel
 from runner.structures.projections import MOST_BITS, Kind, SignProjections
 from runner.structures.tables import BucketTables
 
 _LARGEST_WEIGHT = 1e30
-
-
-@njit(cache=True, parallel=True)
-def _inverse_norms(vectors, inverse):
-    for part in prange(CHUNKS):
-        for i in range(part * len(inverse) // CHUNKS, (part + 1) * len(inverse) // CHUNKS):
-            squared = 0.0
-            for k in range(vectors.shape[1]):
-                squared += np.float64(vectors[i, k]) ** 2
-            inverse[i] = 1 / np.sqrt(squared) if squared > 0 else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +129,8 @@ class Lgd(ExampleSampler):
         tables = BucketTables(L=config.L, num_rows=len(matrix_XD), code_bits=config.K)
         tables.codes = family.hash_all(matrix_XD)
         tables.build(self.seed, step)
-        inverse_norm = np.empty(len(matrix_XD), dtype=np.float32)
-        _inverse_norms(matrix_XD, inverse_norm)
+        norm_X = row_norms(matrix_XD)
+        inverse_norm = np.where(norm_X > 0, 1 / np.maximum(norm_X, 1e-300), 0).astype(np.float32)
         sides = kernel.ONE_SIDED
         if view.by_magnitude:
             sides = kernel.SQUARED if quadratic else kernel.BOTH_SIGNS

@@ -22,10 +22,12 @@ from runner import rng
 from runner.batch_samplers.base import Draws, ExampleSampler, ExampleSamplerConfig, View
 from runner.contracts import ExampleDraw, Examples
 from runner.errors import require
+from runner.kernels.norms import row_norms
 from runner.structures.alias_table import alias_table
 from runner.structures.projections import MOST_BITS, SignProjections
 
 _DRAWS_ALIKE = 16_384  # draws between two updates of the chances, unless the configuration says how many steps
+_NORMS_RANKED = 10_000  # at least so many norms, if there are more, are ranked for the classes of norms
 _RATE = 0.1  # weight of a new squared norm in the mean square of its cell
 
 
@@ -44,6 +46,14 @@ def _draw(seed, first_step, per_step, accept, alias, start, members, chance, row
         counts[m] = per_step * chance[cell]
     for m in range(rows.shape[0]):  # in a second pass, so that these scattered reads overlap
         rows[m] = members[rows[m]]
+
+
+@njit(cache=True)
+def _sort(cell, cursor, members):
+    """List the examples cell by cell; ``cursor`` (C,): where each cell begins, and afterwards where it ends."""
+    for i in range(cell.shape[0]):
+        members[cursor[cell[i]]] = i
+        cursor[cell[i]] += 1
 
 
 @njit(cache=True)
@@ -131,16 +141,19 @@ class LgdStrata(ExampleSampler):
         if config.K > 0:
             family = SignProjections(dim=matrix_XD.shape[1], K=config.K, L=1, seed=self.seed, kind="gaussian")
             cell_X = family.hash_all(matrix_XD)[0].astype(np.int64)
-        norm_X = np.sqrt(np.einsum("xd,xd->x", matrix_XD, matrix_XD, dtype=np.float64))
-        edges = np.quantile(norm_X, np.linspace(0, 1, config.norm_levels + 1)[1:-1])
+        norm_X = row_norms(matrix_XD)
+        some = norm_X[:: max(1, len(norm_X) // _NORMS_RANKED)]
+        edges = np.quantile(some, np.linspace(0, 1, config.norm_levels + 1)[1:-1])
         cell_X = cell_X * config.norm_levels + np.searchsorted(edges, norm_X)
-        return np.unique(cell_X, return_inverse=True)[1].astype(np.int32)
+        is_there = np.bincount(cell_X, minlength=config.norm_levels << config.K) > 0
+        return (np.cumsum(is_there) - 1)[cell_X].astype(np.int32)
 
     def _set_cells(self, cell_X: np.ndarray) -> None:
         self._cell_X = cell_X
         self._size_C = np.bincount(self._cell_X)
         self._start_C1 = np.concatenate([[0], np.cumsum(self._size_C)])
-        self._members_X = np.argsort(self._cell_X, kind="stable").astype(np.int32)
+        self._members_X = np.empty(len(cell_X), dtype=np.int32)
+        _sort(cell_X, self._start_C1[:-1].copy(), self._members_X)
         self._every = self.config.refresh_every_steps or max(1, _DRAWS_ALIKE // self.batch_size)
 
     def _tabulate(self, chance_C: np.ndarray | None = None) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from runner import rng
 from runner.data.dense import DenseRows, RegressionDataset
 from runner.errors import ConfigError, DataError
+from runner.kernels.norms import row_norms
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -69,8 +70,7 @@ class StoredExamples:
     @cached_property
     def feature_norm_X(self) -> np.ndarray:
         """Return the norms of the features of each training example, (X,) float64."""
-        features = self.vectors_XD[:, : self.num_features]
-        return np.sqrt(np.einsum("xf,xf->x", features, features, dtype=np.float64))
+        return row_norms(self.vectors_XD, self.num_features)
 
     @property
     def num_features(self) -> int:
