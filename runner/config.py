@@ -80,6 +80,7 @@ def to_run_config(cfg: Any) -> RunConfig:
     config = dataclasses.replace(config, unused=_sections_of_other_tasks(config))
     for group in set(OF_CLASSES) - config.unused:
         if getattr(config, group) is None:
+            check_model_reads_dataset(config)  # a model without classes takes both groups away
             options = sorted(file.stem for file in (CONF / group).glob("*.yaml"))
             raise ConfigError(f"{group} is missing; name a file of conf/{group}: {', '.join(options)}")
     return config

@@ -74,6 +74,12 @@ class ExampleSampler(ABC):
         """
         return False
 
+    def make_tables(self, view: View | None) -> None:  # noqa: B027
+        """Make again what ``load_state_dict`` could not restore without a view; do nothing if nothing is missing.
+
+        A resumed run calls this before its first step. Nothing is brought up to date: that is what ``refresh`` does.
+        """
+
     def observe(self, rows_M: np.ndarray, norms_M: np.ndarray) -> None:  # noqa: B027
         """Learn the norms (M,) float64 of the gradients of drawn examples, by the weights before each one's step.
 

@@ -92,8 +92,8 @@ class Lgd(ExampleSampler):
 
     def refresh(self, step: int, view: View | None = None) -> bool:
         """Rebuild the tables and take a new query where that is due."""
+        self.make_tables(view)
         assert view is not None, "the task shows this sampler its examples"
-        self._ensure(view)
         every = self.config.refresh_every_steps
         is_due = self._built < step and every is not None and step % every == 0
         if is_due:
@@ -104,10 +104,11 @@ class Lgd(ExampleSampler):
             self.query_D = np.array(view.query_D, dtype=np.float32)
         return is_due
 
-    def _ensure(self, view: View) -> None:
+    def make_tables(self, view: View | None) -> None:
         """Build the tables if there are none: at the start of a run, or when it is resumed."""
         if self.vectors is not None:
             return
+        assert view is not None, "the task shows this sampler its examples"
         self.vectors = view.examples
         if self._restored is None:
             self.vectors.bring_up(None, 0)
@@ -156,9 +157,8 @@ class Lgd(ExampleSampler):
 
     def draws(self, first_step: int, steps: int, view: View | None = None) -> Draws:
         """Return the draws of several steps with the present query."""
-        if view is not None:
-            self._ensure(view)
-        assert self.vectors is not None, "refresh(0, view) builds the tables"
+        self.make_tables(view)
+        assert self.vectors is not None
         rows_M = np.empty(steps * self.batch_size, dtype=np.int64)
         count_M = np.empty(len(rows_M), dtype=np.float64)
         kernel.draw_examples(
@@ -185,7 +185,7 @@ class Lgd(ExampleSampler):
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return the query, when the tables were built, and the state of the vectors; tables are built from these."""
         if self.vectors is None:
-            return {}
+            return dict(self._restored or {})  # a resumed run may stop before its first step
         return {"query": self.query_D, "built": np.array([self._built]), **self.vectors.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:

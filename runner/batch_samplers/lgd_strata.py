@@ -110,19 +110,19 @@ class LgdStrata(ExampleSampler):
     def refresh(self, step: int, view: View | None = None) -> bool:
         """Give the cells chances by what was learnt, if that is due; step 0 makes the cells."""
         if self._cell_X is None:
-            assert view is not None, "the task shows this sampler its examples"
-            self._ensure(view)
+            self.make_tables(view)
             return True
         if step % self._every:
             return False
         self._tabulate()
         return True
 
-    def _ensure(self, view: View) -> None:
+    def make_tables(self, view: View | None) -> None:
         """Make the cells if there are none: at the start of a run, or when it is resumed."""
         if self._cell_X is not None:
             return
         if self._restored is None:
+            assert view is not None, "the task shows this sampler its examples"
             view.examples.bring_up(None, 0)
             self._set_cells(self._cells_of(view.examples.matrix))
             squares_X = view.gradient_norms() ** 2
@@ -177,9 +177,8 @@ class LgdStrata(ExampleSampler):
 
     def draws(self, first_step: int, steps: int, view: View | None = None) -> Draws:
         """Return the draws of several steps."""
-        if view is not None:
-            self._ensure(view)
-        assert self._cell_X is not None, "refresh(0, view) makes the cells"
+        self.make_tables(view)
+        assert self._cell_X is not None
         rows_M = np.empty(steps * self.batch_size, dtype=np.int64)
         count_M = np.empty(len(rows_M), dtype=np.float64)
         _draw(
@@ -207,7 +206,7 @@ class LgdStrata(ExampleSampler):
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return the cells, what was learnt of them, and their present chances."""
         if self._cell_X is None:
-            return {}
+            return dict(self._restored or {})  # a resumed run may stop before its first step
         return {"cell": self._cell_X, "mean_square": self._mean_square_C, "chance": self._chance_C}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:

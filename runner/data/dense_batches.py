@@ -109,12 +109,14 @@ def store(data: RegressionDataset, *, valid_share: float, threshold: float | Non
     """
     train, valid = split_rows(data.train.num_rows, valid_share)
     response = {name: _response(getattr(data, name), threshold) for name in ("train", "test")}
-    chosen = response["train"][train]
     if logistic:
-        _require_two_classes(data.name, response["train"])
-        _require_two_classes(data.name, response["test"])
-    elif np.ptp(chosen) == 0:
-        raise DataError(f"{data.name}: the response is {chosen[0]:g} in every training row, so there is nothing to fit")
+        response = _two_classes(data.name, response)
+    chosen = response["train"][train]
+    if np.ptp(chosen) == 0:
+        way_out = "" if threshold is None else f"; dataset.threshold={threshold:g} does not lie between the responses"
+        raise DataError(
+            f"{data.name}: the response is {chosen[0]:g} in every training row, so there is nothing to fit{way_out}"
+        )
     mean_F, deviation_F = _moments(data.train.features_RF, train)
     mean, deviation = (0.0, 1.0) if logistic else (float(chosen.mean()), float(chosen.std()))
     scale = Scale(mean_F=mean_F, deviation_F=deviation_F, response_mean=mean, response_deviation=deviation)
@@ -145,29 +147,33 @@ def _response(rows: DenseRows, threshold: float | None) -> np.ndarray:
     return response if threshold is None else (response > threshold).astype(np.float64)
 
 
-def _require_two_classes(name: str, response_R: np.ndarray) -> None:
-    found = np.unique(response_R)
+def _two_classes(name: str, response: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the responses of the splits as 0 and 1; they may be given as -1 and 1."""
+    found = np.unique(np.concatenate(list(response.values())))
     if set(found.tolist()) <= {-1.0, 1.0} and -1.0 in found:
-        response_R[:] = (response_R + 1) / 2
-        return
-    if not set(found.tolist()) <= {0.0, 1.0}:
+        return {split: (response_R + 1) / 2 for split, response_R in response.items()}
+    others = found[~np.isin(found, (0.0, 1.0))]
+    if len(others) > 0:
         raise ConfigError(
-            f"dataset={name} has responses such as {found[len(found) // 2]:g}, but logistic regression needs 0 and 1;"
-            " set dataset.threshold, above which a response counts as 1"
+            f"dataset={name} has responses such as {others[len(others) // 2]:g}, but logistic regression needs 0 and 1"
+            " (or -1 and 1); set dataset.threshold, above which a response counts as 1"
         )
+    return response
 
 
 def _moments(features_RF: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation of the columns over some rows, computed in blocks; deviation 1 if constant."""
+    """Return mean and standard deviation of the columns over some rows, computed in blocks; infinite if constant."""
+    # Sums of differences from one row are exactly 0 in a constant column, and small where all numbers are alike.
+    first_F = features_RF[rows[0]]
     total = np.zeros(features_RF.shape[1])
     for begin in range(0, len(rows), _ROWS_AT_ONCE):
-        total += features_RF[rows[begin : begin + _ROWS_AT_ONCE]].sum(axis=0)
-    mean_F = total / len(rows)
+        total += (features_RF[rows[begin : begin + _ROWS_AT_ONCE]] - first_F).sum(axis=0)
+    mean_F = first_F + total / len(rows)
     squares = np.zeros_like(total)
     for begin in range(0, len(rows), _ROWS_AT_ONCE):
         squares += np.square(features_RF[rows[begin : begin + _ROWS_AT_ONCE]] - mean_F).sum(axis=0)
     deviation_F = np.sqrt(squares / len(rows))
-    # Rounding leaves a constant column a tiny deviation, by which it must not be divided.
+    # A column that differs by rounding only counts as constant.
     deviation_F[deviation_F <= 1e-12 * np.maximum(np.abs(mean_F), 1e-300)] = np.inf
     return mean_F, deviation_F
 

@@ -17,6 +17,11 @@ ScalarLoss = Literal["squared", "logistic"]
 _THE_ROW = np.zeros(1, dtype=np.int32)
 
 
+def _overflow_shows_in_the_loss() -> np.errstate:
+    """Keep NumPy from warning of an overflow, after which the loss is not finite and training stops."""
+    return np.errstate(over="ignore", invalid="ignore")
+
+
 class ResponseBatch(Protocol):
     """Describe a batch whose rows have one number each to predict."""
 
@@ -57,23 +62,25 @@ class ScalarScores:
 
     def __init__(self, head: "ScalarHead", hidden_BD: np.ndarray, batch: ResponseBatch, step: int) -> None:
         self.head, self.hidden_BD, self.step = head, hidden_BD, step
-        self.loss_B, slope_B = LOSSES[head.loss](head.predict(hidden_BD), batch.response_B)
         weight_B = batch.weight_B
         if weight_B is None:
             weight_B = np.full(len(hidden_BD), 1 / len(hidden_BD), dtype=np.float64)
-        self.loss = float(np.dot(weight_B, self.loss_B))
-        self._grad_B = (weight_B * slope_B).astype(np.float32)
+        with _overflow_shows_in_the_loss():
+            self.loss_B, slope_B = LOSSES[head.loss](head.predict(hidden_BD), batch.response_B)
+            self.loss = float(np.dot(weight_B, self.loss_B))
+            self._grad_B = (weight_B * slope_B).astype(np.float32)
 
     def gradients(self) -> tuple[RowGradient, np.ndarray]:
         """Return the gradient of the row of weights, without applying it, and that of the hidden states (B, D)."""
         table, grad_B = self.head.table, self._grad_B
-        gradient = RowGradient(
-            table=table,
-            rows_U=_THE_ROW,
-            grad_UD=np.einsum("b,bd->d", grad_B, self.hidden_BD)[None],
-            bias_grad_U=np.array([grad_B.sum()], dtype=np.float32),
-        )
-        return gradient, grad_B[:, None] * table.weights[0]
+        with _overflow_shows_in_the_loss():
+            gradient = RowGradient(
+                table=table,
+                rows_U=_THE_ROW,
+                grad_UD=np.einsum("b,bd->d", grad_B, self.hidden_BD)[None],
+                bias_grad_U=np.array([grad_B.sum()], dtype=np.float32),
+            )
+            return gradient, grad_B[:, None] * table.weights[0]
 
     def update(self) -> np.ndarray:
         """Apply the gradient; return that of the hidden states (B, D), taken at the weights before the step."""

@@ -142,10 +142,11 @@ class CompiledSteps:
             if sampler.learns_norms:
                 drawn_M = draws.rows_M[:rows]
                 sampler.observe(drawn_M, np.abs(slopes_M[:rows]) * self.view.feature_norm_X[drawn_M])
-        if self._optimizer == kernel.ADAM and not self.view.by_magnitude:
-            first *= -1
+        if self._optimizer == kernel.ADAM:
+            table.last_step[0] = first_step + taken - 1
+            if not self.view.by_magnitude:
+                first *= -1
         self.view.take_back(query_D)
-        table.last_step[0] = first_step + taken - 1
         return loss, taken, rows
 
 

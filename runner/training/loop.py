@@ -127,6 +127,8 @@ class Training:
         if progress.step == 0:
             self._build_tables()
             self._probe()
+        else:
+            self.examples.make_tables(self.view)  # a part of the first start's time, so it does not count again
         saved_at, save_cost = time.perf_counter(), 0.0
         epochs, steps = divmod(self.last_step, self.per_epoch)
         bar = tqdm(

@@ -11,7 +11,7 @@ from runner.heads.scalar import ScalarHead, ScalarLoss, logistic_loss
 from runner.machine.clock import StageClock
 from runner.models import MlpConfig
 from runner.network import Network
-from runner.optimizers import AdamConfig, OptimizerConfig, SgdConfig
+from runner.optimizers import AdaGradConfig, AdamConfig, OptimizerConfig, SgdConfig
 
 ROWS, FEATURES, HIDDEN = 20, 15, 6
 NOBODY = np.zeros(0, dtype=np.int32)
@@ -51,7 +51,11 @@ def network_of(loss: ScalarLoss, optimizer: OptimizerConfig, clip: float | None)
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("clip", [None, 0.1])
-@pytest.mark.parametrize("optimizer", [SgdConfig(lr=0.1), AdamConfig(lr=0.02, rows="dense")], ids=["sgd", "adam"])
+@pytest.mark.parametrize(
+    "optimizer",
+    [SgdConfig(lr=0.1), AdamConfig(lr=0.02, rows="dense"), AdaGradConfig(lr=0.05)],
+    ids=["sgd", "adam", "adagrad"],
+)
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
 def test_training_is_torchs(loss: ScalarLoss, optimizer: OptimizerConfig, clip: float | None, weighted: bool) -> None:
     weight_B = np.random.default_rng(5).random(ROWS).astype(np.float32) / ROWS if weighted else None
@@ -66,6 +70,8 @@ def test_training_is_torchs(loss: ScalarLoss, optimizer: OptimizerConfig, clip: 
     theirs: torch.optim.Optimizer = torch.optim.SGD(parameters, lr=optimizer.lr)
     if isinstance(optimizer, AdamConfig):
         theirs = torch.optim.Adam(parameters, lr=optimizer.lr)
+    elif isinstance(optimizer, AdaGradConfig):
+        theirs = torch.optim.Adagrad(parameters, lr=optimizer.lr)
     y = torch.from_numpy(batch.response_B).double()
     weight = torch.full((ROWS,), 1 / ROWS).double() if weight_B is None else torch.from_numpy(weight_B).double()
     for step in range(1, 9):
