@@ -67,7 +67,9 @@ class TableSpec:
     Kind curves has ``against``, which names what the horizontal axes count; ``metrics``, such as ``test/mse``, whose
     default is the watched headline; ``smooth``, the number of neighbouring evaluations whose median a line shows; and
     ``names``, which says where the lines are named. Kind diagnosis has ``diagnose``, the arguments of ``python -m
-    runner.diagnose RUN_FOLDER`` after the folder.
+    runner.diagnose RUN_FOLDER`` after the folder; so have kinds example_diagnosis, a table of samplers of training
+    examples, and example_course, a figure of them. Results are stored under the table's name, unless ``--name`` is in
+    the arguments, so that a table and a figure can share them.
     """
 
     name: str
@@ -81,6 +83,8 @@ class TableSpec:
         "frequency",
         "frontier",
         "diagnosis",
+        "example_diagnosis",
+        "example_course",
     ]
     grid: Grid
     published: Published | None = None
@@ -118,12 +122,24 @@ class TableSpec:
             require(unset, "metrics, smooth and names: only for kind: curves")
         require(self.smooth >= 1 and self.smooth % 2 == 1, "smooth must be an odd number, at least 1")
         require(
-            bool(self.diagnose) == (self.kind == "diagnosis"), "diagnose: kind: diagnosis needs it, no other kind does"
+            bool(self.diagnose) == self.is_diagnosed,
+            "diagnose: kind: diagnosis needs it, no other kind does but example_diagnosis and example_course",
         )
 
     @property
     def is_figure(self) -> bool:
         return self.kind in ("distribution", "curves", "effect", "frequency", "frontier")
+
+    @property
+    def is_diagnosed(self) -> bool:
+        """Tell whether the table needs more than runs: samplers are measured on the weights that these leave."""
+        return self.kind in ("diagnosis", "example_diagnosis", "example_course")
+
+    @property
+    def diagnosis_name(self) -> str:
+        """The name that the diagnosis is stored under."""
+        arguments = list(self.diagnose)
+        return arguments[arguments.index("--name") + 1] if "--name" in arguments else self.name
 
 
 @dataclass(frozen=True, kw_only=True)
