@@ -8,7 +8,7 @@ from runner.report.cells import cells
 from runner.report.grids import PROFILES, Grid, PlannedRun, expand
 from runner.report.records import record_of
 from runner.report.tables import TableSpec
-from runner.report.tuning import tune
+from runner.report.tuning import sentences, tune
 from runner.training.run_folder import write_atomically
 
 PAPER = PROFILES[-1]
@@ -54,7 +54,8 @@ def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[
             draw = plots.draw if spec.is_figure else diagnosed_examples.draw
             pictures = draw(spec, runs, folder)
             written += pictures
-            sections.append((spec.name, _figure_fragment(spec, pictures, runs, command)))
+            notes = (*spec.notes, *sentences(tuned.choices, spec))
+            sections.append((spec.name, _figure_fragment(spec, pictures, runs, command, notes)))
             continue
         if spec.kind == "example_diagnosis":
             frame = diagnosed_examples.as_frame(spec, runs)
@@ -78,7 +79,9 @@ def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[
     return [*written, report]
 
 
-def _figure_fragment(spec: TableSpec, pictures: Sequence[Path], runs: Sequence[PlannedRun], command: str) -> str:
+def _figure_fragment(
+    spec: TableSpec, pictures: Sequence[Path], runs: Sequence[PlannedRun], command: str, notes: Sequence[str]
+) -> str:
     records = [record_of(run) for run in runs]
     made = layout.how_made([record for record in records if record.finished], command)
     parts = [f'<section id="{spec.name}"><h2>{layout.html_text(spec.title)}</h2>']
@@ -86,5 +89,5 @@ def _figure_fragment(spec: TableSpec, pictures: Sequence[Path], runs: Sequence[P
     parts.extend(layout.picture_html(picture, spec.title) for picture in pictures)
     if not pictures:
         parts.append("<p>Not drawn: no finished run yet.</p>")
-    parts.append("<ul>" + "".join(f"<li>{layout.html_text(note)}</li>" for note in spec.notes) + "</ul></section>")
+    parts.append("<ul>" + "".join(f"<li>{layout.html_text(note)}</li>" for note in notes) + "</ul></section>")
     return "\n".join(parts)

@@ -29,6 +29,20 @@ class Choice:
     remark: str
 
 
+def sentences(choices: "Choices", spec: TableSpec) -> list[str]:
+    """Return one sentence for each data set that says which values were chosen."""
+    labels = {method.name: method.label for method in spec.grid.methods}
+    out = []
+    for dataset in spec.grid.datasets:
+        mine = {method: choice for (name, method), choice in choices.items() if name == dataset.name}
+        listed = [
+            f"{labels[method]} {choice.value:g}" + (f" ({choice.remark})" if choice.remark else "")
+            for method, choice in mine.items()
+        ]
+        out += [f"Chosen values on {dataset.label}: {', '.join(listed)}."] if listed else []
+    return out
+
+
 Choices = Mapping[tuple[str, str], Choice]  # by data set and method
 
 

@@ -249,7 +249,10 @@ def test_curves_of_several_metrics_name_the_lines_beside_them(
     ):  # fmt: skip
         assert svg.count(f"<!-- {text} -->") == times, text
     assert "lr=" not in svg, "each method has one rate, the best"
-    assert render([spec], "small", results_dir)[0].suffix == ".png"
+    picture, page = render([spec], "small", results_dir)
+    assert picture.suffix == ".png"
+    chosen = f"Chosen values on Diabetes: Uniform 0.01 ({AT_EDGE}), LGD 0.01 ({AT_EDGE})."
+    assert chosen in page.read_text(), "of equal values the first"
 
 
 def test_running_medians_keep_the_first_fall_and_the_last_value_has_neighbours() -> None:

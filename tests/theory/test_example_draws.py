@@ -1,4 +1,4 @@
-"""Moments of samplers of examples agree with brute force on tiny sets, with draws, and with means over hash functions."""
+"""Moments of samplers of examples agree with brute force on tiny sets, with draws, and with means over hash tables."""
 
 from itertools import combinations
 from typing import Any
