@@ -355,7 +355,7 @@ def execute(steps: Sequence[Step]) -> Outcome:
 
 
 class _Shared:
-    """Keep one process for many short runs (see ``runner.report.one_process``); after a crash the next run starts one."""
+    """Keep one process for many short runs (``runner.report.one_process``); after a crash the next run starts one."""
 
     def __init__(self, stopper: _Stopper) -> None:
         self.stopper = stopper
