@@ -156,7 +156,7 @@ def one_size(num_examples: int, batch_sizes: list[int], repetitions: int) -> dic
         return {**part, "results": [{"method": name, "status": status} for name in METHODS]}
     examples = stored(num_examples)
     _ = examples.feature_norm_X
-    results = []
+    results: list[dict[str, Any]] = []
 
     def run() -> list[dict[str, Any]]:
         built: _Built | None = None
