@@ -1,4 +1,4 @@
-"""Measure how far samplers are from the softmax of a run, and what that does to gradients.
+"""Measure how far samplers are from the softmax of a run, or what samplers of examples draw from its data.
 
 python -m runner.diagnose results/runs/RUN
 python -m runner.diagnose results/runs/RUN --sampler uniform unigram sampler.num_samples=100
@@ -9,6 +9,11 @@ trained with it or not. The run's own sampler keeps the run's settings and the t
 the settings of conf/sampler and are built anew. Each sampler is measured with the run's loss, or with its customary one
 if the run's loss does not go with it. sampler.KEY=VALUE changes a setting of every sampler that has it. loss=NAME,
 loss.KEY=VALUE and hardware.threads=N can be set too; with --sampler all, a loss is used for the samplers it goes with.
+
+A run of linear or logistic regression has no classes. There, samplers of training examples are measured: how large the
+gradients of drawn examples are, the variance and bias of the estimate by one draw, the direction of the mean of 1 to
+1,000 draws, and Lemma 1 of the LGD paper. --sampler names some of them (uniform, lgd_printed, lgd, lgd_strata,
+norm_oracle), --draws says how often the draws are repeated, and batch_sampler.KEY=VALUE changes settings.
 
 The command prints a Markdown table and, as its last line, the folder with all results: RUN/diagnostics (with --name
 NAME, RUN/diagnostics-NAME). It replaces that folder.
@@ -36,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
         "--sampler", nargs="+", default=[], metavar="NAME",
         help=f"default: the run's own; all: every sampler that fits; or some of {', '.join(names)}",
     )  # fmt: skip
-    front.add_argument("--rows", type=int, default=64, help="number of test rows to measure on; default: 64")
+    front.add_argument("--rows", type=int, help="number of test rows to measure samplers of classes on; default: 64")
     front.add_argument("--draws", type=int, default=16, help="draws that gradients are averaged over; default: 16")
     front.add_argument("--name", default="", help="results go to RUN/diagnostics-NAME instead of RUN/diagnostics")
     return front
@@ -56,15 +61,24 @@ def read_arguments(words: Sequence[str] | None = None) -> tuple[Path, Request]:
     return arguments.run_folder, request
 
 
+def measure(folder: Path, request: Request, command: str) -> tuple[str, Path]:
+    """Measure the run's kind of samplers; return the result as Markdown, and the folder that it was written to."""
+    from runner.diagnosis import example_tables, examples, run, tables
+    from runner.training.run_folder import config_of, run_with_weights
+
+    if config_of(run_with_weights(folder)).sampler is None:
+        of_examples, place = examples.diagnose(folder, request, command)
+        return example_tables.to_markdown(of_examples), place
+    of_classes, place = run.diagnose(folder, request, command)
+    return tables.to_markdown(of_classes), place
+
+
 def main() -> int:
     try:
         folder, request = read_arguments()
         prepare_plugins(request.overrides)
-        from runner.diagnosis.run import diagnose
-        from runner.diagnosis.tables import to_markdown
-
-        done, place = diagnose(folder, request, " ".join(["python -m runner.diagnose", *sys.argv[1:]]))
-        print(to_markdown(done))
+        text, place = measure(folder, request, " ".join(["python -m runner.diagnose", *sys.argv[1:]]))
+        print(text)
         print(place, flush=True)
     except KeyboardInterrupt:
         return 130

@@ -104,6 +104,10 @@ class ExampleSampler(ABC):
             count_M=np.exp(np.concatenate(logs)) if logs else None,
         )
 
+    def chances(self) -> np.ndarray | None:
+        """Return the chance of one draw to yield each example now, (X,) float64; None if nobody knows it."""
+        return None
+
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return the tables; there is no generator state to save."""
         return {}

@@ -187,6 +187,11 @@ class LgdStrata(ExampleSampler):
         )  # fmt: skip
         return Draws(rows_M=rows_M, begin_S1=np.arange(steps + 1) * self.batch_size, count_M=count_M)
 
+    def chances(self) -> np.ndarray:
+        """Return each example's part of the chance of its cell."""
+        assert self._cell_X is not None, "refresh(0, view) makes the cells"
+        return (self._chance_C / self._size_C)[self._cell_X]
+
     def observe(self, rows_M: np.ndarray, norms_M: np.ndarray) -> None:
         """Correct the mean squares of the drawn examples' cells."""
         assert self._cell_X is not None

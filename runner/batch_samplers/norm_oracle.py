@@ -104,6 +104,10 @@ class NormOracle(ExampleSampler):
             count_M=self.batch_size * self._chance_X[rows_M],
         )
 
+    def chances(self) -> np.ndarray:
+        """Return the chances by the norms of the last refresh."""
+        return self._chance_X.copy()
+
     def steps_without_refresh(self, step: int) -> int:
         """Return the number of steps to the next refresh."""
         every = self.config.refresh_every_steps

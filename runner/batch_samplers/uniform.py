@@ -45,6 +45,10 @@ class UniformExamples(ExampleSampler):
         assert draws.count_M is not None
         return ExampleDraw(rows_B=draws.rows_M, log_expected_count_B=np.log(draws.count_M))
 
+    def chances(self) -> np.ndarray:
+        """Return the same chance for every example."""
+        return np.full(self.examples.count, 1 / self.examples.count)
+
     def draws(self, first_step: int, steps: int, view: object = None) -> Draws:
         """Return the draws of several steps."""
         rows_SB = np.empty((steps, self.batch_size), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""A diagnosis is recorded as one entry for each sampler, with the run and the rows it was measured on."""
+"""A diagnosis is recorded as one entry for each sampler, with the run and what it was measured on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +22,24 @@ class Entry:
     measures: Mapping[str, Any]
     cumulative: Mapping[str, Any]
     distribution: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleEntry:
+    """An entry holds what a sampler of training examples draws; see ``runner.diagnosis.examples``."""
+
+    name: str
+    settings: Mapping[str, Any]
+    measures: Mapping[str, Any]
+    course: Mapping[str, Any]  # by number of samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleDiagnosis:
+    """A diagnosis of samplers of examples as it is stored; ``made`` is as in ``Diagnosis``."""
+
+    made: Mapping[str, Any]
+    entries: tuple[ExampleEntry, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

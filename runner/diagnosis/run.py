@@ -40,7 +40,7 @@ def diagnose(run_folder: Path, request: Request, command: str) -> tuple[Diagnosi
     threads = set_threads(convert(HardwareConfig, hardware, "hardware.").threads)
     place = folder.diagnostics_path(request.name)
     with folder.locked():
-        made, entries = _measure(folder, config, chosen, request.rows, request.draws)
+        made, entries = _measure(folder, config, chosen, request.probe_rows, request.draws)
         origin = provenance(config, threads, str(folder.provenance().get("data_checksum")))
         done = Diagnosis(
             made={**origin, **made, "run_id": folder.path.name, "command": command, "asked": request.record()},

@@ -8,6 +8,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pandas as pd
 
@@ -16,8 +17,7 @@ from runner.report.grids import Dataset, Grid, PlannedRun
 from runner.report.methods import Method
 from runner.report.records import FINISHED, NOT_RUN, record_of, status_of
 from runner.report.tables import PUBLISHED, Published, TableSpec
-
-FAIL = "Fail"
+from runner.report.tuning import Choices
 
 # ---------------------------------------------------------------- measuring
 
@@ -68,7 +68,7 @@ def measure(column: Column, runs: Sequence[PlannedRun], references: Mapping[int,
                 raise ValueError(f"{run.run_id}: {column.name} is {value}")
             values.append(value)
     if failed:
-        return Ours(None, None, _some_of(failed, len(runs), FAIL))
+        return Ours(None, None, _some_of(failed, len(runs), column.failure))
     if column.is_setting:
         return Ours(values[0], None, "")
     return Ours(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, "")
@@ -84,8 +84,12 @@ def published_numbers(source: Published) -> pd.DataFrame:
     return frame[frame["table"] == source.table].fillna({"note": "", "method": ""})
 
 
-def cells(spec: TableSpec, runs: Sequence[PlannedRun]) -> pd.DataFrame:
-    """Return the table in long form over the planned runs; a data set without runs has the status ``not run``."""
+def cells(spec: TableSpec, runs: Sequence[PlannedRun], choices: Choices = MappingProxyType({})) -> pd.DataFrame:
+    """Return the table in long form over the planned runs; a data set without runs has the status ``not run``.
+
+    ``choices``: the values that were chosen for the table, whose remarks stand beside the columns of settings. A method
+    that is left out on a data set has no rows there.
+    """
     published = published_numbers(spec.published) if spec.published else None
     others = [dataset.name for dataset in spec.grid.datasets if dataset.published is not None]
     panels = panels_of(spec, runs)
@@ -95,6 +99,9 @@ def cells(spec: TableSpec, runs: Sequence[PlannedRun]) -> pd.DataFrame:
         here = [run for run in runs if run.dataset == dataset.name]
         references = references_of(spec.grid, here)
         for method in spec.grid.methods:
+            if here and all(run.method != method.name for run in here):
+                continue
+            choice = choices.get((dataset.name, method.name))
             for index, panel, column in placed:
                 mine = [run for run in here if run.method == method.name and column.point in (None, run.point)]
                 ours = measure(column, mine, references) if mine else Ours(None, None, NOT_RUN)
@@ -118,6 +125,7 @@ def cells(spec: TableSpec, runs: Sequence[PlannedRun]) -> pd.DataFrame:
                         "published_note": printed_word,
                         "difference": difference,
                         "seeds": len(mine),
+                        **({"remark": choice.remark if choice and column.is_setting else ""} if choices else {}),
                         "run_ids": " ".join(run.run_id for run in mine if record_of(run).status != NOT_RUN),
                     }
                 )

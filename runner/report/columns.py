@@ -13,6 +13,9 @@ from runner.report.records import RunRecord, record_of
 from runner.report.tables import ColumnSpec, TableSpec
 from runner.report.yardstick import Yardstick
 
+FAIL = "Fail"  # the LNS paper's word
+NOT_REACHED = "not reached"
+
 
 @dataclass(frozen=True, kw_only=True)
 class References:
@@ -27,9 +30,9 @@ class Column:
     """A column of numbers.
 
     ``name`` is its name in CSV files, published ones included. ``measure(run, references)`` returns the number as
-    printed, or None if the run ended without reaching it (printed as ``Fail``). ``point`` restricts the column to runs
-    with that combination of swept settings. ``is_setting`` marks a value that is chosen, not measured, and so has no
-    deviation over seeds.
+    printed, or None if the run ended without reaching it, which is printed as ``failure``. In ``label``, ``{baseline}``
+    stands for the grid's baseline. ``point`` restricts the column to runs with that combination of swept settings.
+    ``is_setting`` marks a value that is chosen, not measured, and so has no deviation over seeds.
     """
 
     name: str
@@ -37,6 +40,7 @@ class Column:
     unit: str
     decimals: int
     measure: Callable[[RunRecord, References], float | None]
+    failure: str = FAIL
     needs_baseline: bool = False
     point: Point | None = None
     is_setting: bool = False
@@ -67,9 +71,10 @@ def panels_of(spec: TableSpec, runs: Sequence[PlannedRun]) -> tuple[Panel, ...]:
     if spec.kind == "learning_rates":
         points = spec.grid.points(spec.grid.baseline)
         headline = yardstick.headline
+        of_validation = "validation " if yardstick.watched == "valid" else ""
         return (
             Panel(
-                title=f"{headline.label} by learning rate",
+                title=f"{of_validation}{headline.label} by learning rate",
                 columns=tuple(_headline_at_rate(yardstick, point) for point in points),
                 best=max if headline.higher_is_better else min,
             ),
@@ -88,7 +93,8 @@ def _column(column: ColumnSpec, spec: TableSpec, yardstick: Yardstick) -> Column
     if not column.metric:
         if column.name not in OF_EVERY_RUN:
             raise ConfigError(f"no column '{column.name}'{did_you_mean(column.name, OF_EVERY_RUN)}")
-        return OF_EVERY_RUN[column.name]
+        found = OF_EVERY_RUN[column.name]
+        return replace(found, label=found.label.format(baseline=_baseline_label(spec)))
     metric, measure = column.metric, yardstick.measure(column.metric)
     # The label omits the split if all metrics of the table are measured on the test set.
     on_test = all(other.metric.startswith("test/") for other in spec.columns if other.metric)
@@ -100,9 +106,9 @@ def _column(column: ColumnSpec, spec: TableSpec, yardstick: Yardstick) -> Column
             measure=lambda record, _: math.log(record.metric(metric)),
         )  # fmt: skip
     if column.show == "percent_above_baseline":
-        baseline = next(method.label for method in spec.grid.methods if method.name == spec.grid.baseline)
+        above = f"{label} above {_baseline_label(spec)}'s"
         return Column(
-            name=column.name, label=f"{label} above {baseline}'s", unit="%", decimals=1, needs_baseline=True,
+            name=column.name, label=above, unit="%", decimals=1, needs_baseline=True,
             measure=lambda record, to: 100 * (record.metric(metric) / to.baseline.metric(metric) - 1),
         )  # fmt: skip
     return Column(
@@ -111,12 +117,18 @@ def _column(column: ColumnSpec, spec: TableSpec, yardstick: Yardstick) -> Column
     )  # fmt: skip
 
 
+def _baseline_label(spec: TableSpec) -> str:
+    return next(method.label for method in spec.grid.methods if method.name == spec.grid.baseline)
+
+
 def _headline_at_rate(yardstick: Yardstick, point: Point) -> Column:
+    """Rates are chosen by the headline, which therefore is that of validation rows where the task has some."""
     ((_, rate),) = point
     headline = yardstick.headline
+    metric = f"valid/{headline.key}" if yardstick.watched == "valid" else yardstick.final
     return Column(
         name=f"{headline.label}_at_lr_{rate:g}", label=f"lr {rate:g}", unit=headline.unit, decimals=headline.decimals,
-        point=point, measure=lambda record, _: record.quality,
+        point=point, measure=lambda record, _: record.scaled(metric),
     )  # fmt: skip
 
 
@@ -156,6 +168,27 @@ def _sooner(percent: int) -> Column:
     )  # fmt: skip
 
 
+def _seconds_per_iteration(record: RunRecord) -> float:
+    """Return the training seconds of a step, without the building of tables before the first."""
+    building = record.summary["stage_seconds"].get("build", 0.0)
+    return (float(record.summary["train_seconds"]) - building) / float(record.summary["steps"])
+
+
+def _seconds_to_end(record: RunRecord, to: References) -> float | None:
+    """Return the seconds until the run first reached the headline that the baseline ended with."""
+    return cost_of_reaching(1.0, "train_seconds", record, to.baseline)
+
+
+def _sooner_than_end(record: RunRecord, to: References) -> float | None:
+    mine = _seconds_to_end(record, to)
+    return to.baseline.curve("train_seconds")[-1][0] / mine if mine else None
+
+
+def _sooner_than_baseline(record: RunRecord, to: References) -> float | None:
+    mine, its = _seconds_to_end(record, to), _seconds_to_end(to.baseline, to)
+    return its / mine if mine and its else None
+
+
 def _stage(stage: str) -> Column:
     return Column(
         name=f"{stage}_seconds_per_epoch", label=stage, unit="s", decimals=2,
@@ -185,6 +218,26 @@ _LISTED = (
     Column(
         name="seconds_per_epoch", label="Seconds per epoch", unit="s", decimals=2,
         measure=lambda record, _: record.seconds_per_epoch,
+    ),
+    Column(
+        name="microseconds_per_iteration", label="Microseconds an iteration", unit="", decimals=2,
+        measure=lambda record, _: 1e6 * _seconds_per_iteration(record),
+    ),
+    Column(
+        name="build_seconds", label="Seconds to build", unit="s", decimals=3,
+        measure=lambda record, _: record.summary["stage_seconds"].get("build", 0.0),
+    ),
+    Column(
+        name="seconds_to_baseline_end", label="Seconds to the last loss of {baseline}", unit="s", decimals=3,
+        measure=_seconds_to_end, needs_baseline=True, failure=NOT_REACHED,
+    ),
+    Column(
+        name="sooner_than_baseline_end", label="Sooner than its end", unit="x", decimals=2,
+        measure=_sooner_than_end, needs_baseline=True, failure=NOT_REACHED,
+    ),
+    Column(
+        name="sooner_than_baseline", label="Sooner than it reached that loss", unit="x", decimals=2,
+        measure=_sooner_than_baseline, needs_baseline=True, failure=NOT_REACHED,
     ),
     Column(
         name="kl_loss", label="KL(softmax to proposal)", unit="", decimals=4,

@@ -71,13 +71,14 @@ class ProfileDataset:
     """The settings of one data set in a profile.
 
     ``tuned`` are settings of some methods, which profiles may share. ``lengths`` say how long some methods train in
-    this profile.
+    this profile. ``without`` names methods that are not run on the data set, such as those that take too long there.
     """
 
     name: str
     overrides: tuple[str, ...] = ()
     tuned: tuple[Tuned, ...] = ()
     lengths: tuple[Tuned, ...] = ()
+    without: tuple[str, ...] = ()
 
     def overrides_of(self, method: str) -> tuple[str, ...]:
         tuned = (item.overrides for item in (*self.tuned, *self.lengths) if method in item.methods)
@@ -146,6 +147,12 @@ class Grid:
                     for item in getattr(dataset, key):
                         for method in item.methods:
                             require_known(f"profiles.{profile}.{dataset.name}.{key}.methods", method, methods)
+                for method in dataset.without:
+                    require_known(f"profiles.{profile}.{dataset.name}.without", method, methods)
+                require(
+                    self.baseline not in dataset.without,
+                    f"profiles.{profile}.{dataset.name}.without: the others are compared with '{self.baseline}'",
+                )
 
     def profile(self, name: str) -> Profile:
         require(name in PROFILES, f"unknown profile '{name}'{did_you_mean(name, PROFILES)}")
@@ -155,6 +162,10 @@ class Grid:
     def dataset(self, dataset: str) -> Dataset:
         return next(found for found in self.datasets if found.name == dataset)
 
+    def methods_on(self, dataset: ProfileDataset) -> list[Method]:
+        """Return the methods that a profile runs on one of its data sets."""
+        return [method for method in self.methods if method.name not in dataset.without]
+
     def points(self, method: str) -> list[Point]:
         """Return every combination of the settings swept for the method; without any, one empty combination."""
         swept = [item for item in self.sweep if not item.methods or method in item.methods]
@@ -162,8 +173,8 @@ class Grid:
 
     def num_runs(self, profile: str) -> int:
         chosen = self.profile(profile)
-        points = sum(len(self.points(method.name)) for method in self.methods)
-        return points * len(chosen.datasets) * len(chosen.seeds)
+        points = sum(len(self.points(m.name)) for dataset in chosen.datasets for m in self.methods_on(dataset))
+        return points * len(chosen.seeds)
 
     def label(self, run: "PlannedRun") -> str:
         """Return the run's method as printed, followed by its values of the swept settings."""
@@ -292,7 +303,7 @@ def expand(
     for dataset in profile.datasets:
         if datasets is not None and dataset.name not in datasets:
             continue
-        for method, point in ((m, point) for m in grid.methods for point in grid.points(m.name)):
+        for method, point in ((m, point) for m in grid.methods_on(dataset) for point in grid.points(m.name)):
             shown = grid.dataset(dataset.name)
             chosen = (
                 f"dataset={shown.dataset or shown.name}",

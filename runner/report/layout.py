@@ -15,6 +15,8 @@ from runner.report.grids import PlannedRun
 from runner.report.records import FINISHED, NOT_RUN, RunRecord, record_of
 from runner.report.tables import TableSpec
 
+_REMARKED = "†"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
@@ -73,9 +75,12 @@ def _block(
     shown = spec.grid.dataset(dataset)
     heading = shown.label + (f" – {panel.title}" if panel.title else "")
     printed = set(part[part["published"].notna() | (part["published_note"] != "")]["metric"])
-    rows = []
+    rows: list[dict[str, str]] = []
+    remarks: list[str] = []
     for method in spec.grid.methods:
         line = part[part["method"] == method.name]
+        if line.empty:
+            continue
         row = {"Method": method.label}
         numbers = line["ours"].dropna().tolist()
         best = panel.best(numbers) if panel.best and len(numbers) > 1 else None
@@ -89,11 +94,25 @@ def _block(
         made = [record_of(run) for run in runs if run.method == method.name]
         row["Runs"] = " ".join(record.short_id for record in made if record.status != NOT_RUN) or "–"
         rows.append(row)
+    for remark, methods in _remarks(part).items():
+        labels = ", ".join(method.label for method in spec.grid.methods if method.name in methods)
+        remarks.append(f"{_REMARKED} {labels}: {remark}.")
     statuses = [s for s in part["status"].unique() if s not in (FINISHED, NOT_RUN) and ":" in s]
     captions = [_settings(runs)] if runs else []
     if shown.published is None and spec.published is not None:
         captions.insert(0, "not a data set of the paper: no published numbers")
-    return Block(title=heading, caption="; ".join(captions), frame=pd.DataFrame(rows), footnotes=tuple(statuses))
+    return Block(title=heading, caption="; ".join(captions), frame=pd.DataFrame(rows), footnotes=(*remarks, *statuses))
+
+
+def _remarks(part: pd.DataFrame) -> dict[str, list[str]]:
+    """Return the methods of each remark on a chosen value."""
+    if "remark" not in part:
+        return {}
+    found: dict[str, list[str]] = {}
+    for method, remark in zip(part["method"], part["remark"], strict=True):
+        if remark:
+            found.setdefault(remark, []).append(method)
+    return found
 
 
 def _settings(runs: Sequence[PlannedRun]) -> str:
@@ -153,6 +172,8 @@ def _ours_text(cell: pd.Series, column: Column) -> str:
     if pd.isna(cell["ours"]):
         return str(cell["status"]).partition(":")[0]
     text = _number(cell["ours"], column)
+    if cell.get("remark"):
+        text += f" {_REMARKED}"
     return text if pd.isna(cell["deviation"]) else f"{text} ± {cell['deviation']:.{column.decimals}f}"
 
 
@@ -213,7 +234,7 @@ def two_levels(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 _BOLD = re.compile(r"\*\*([^*<>]+)\*\*")
-_LATEX = {"±": r"$\pm$", "–": "--", "%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#"}
+_LATEX = {"±": r"$\pm$", "†": r"$\dagger$", "–": "--", "%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#"}
 
 
 def latex_text(text: str) -> str:

@@ -14,7 +14,7 @@ from runner.errors import ConfigError, require
 from runner.report.yaml_files import TABLES, build, mapping, place, read, require_known
 
 CATALOGUE = "methods"  # the file's name without .yaml
-Marker = str | tuple[int, ...]  # matplotlib's markers; (n, 1, a) is a star of n points, turned by a degrees
+Marker = str | tuple[int, ...]  # matplotlib's markers; (n, 1, a) is a star of n points, (n, 0, a) a polygon
 
 
 @dataclass(frozen=True, kw_only=True)

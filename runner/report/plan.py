@@ -25,6 +25,7 @@ from runner.machine.compilation import marker_of
 from runner.models.language import LstmConfig, TransformerConfig
 from runner.report.grids import PlannedRun, expand, point_text
 from runner.report.records import (
+    DIVERGED,
     FINISHED,
     NO_DATA,
     NOT_RUN,
@@ -82,9 +83,14 @@ def plan(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[St
 
 def _status(run: PlannedRun) -> str:
     status = record_of(run).status
-    if status in (FINISHED, OLDER):
+    if status in (FINISHED, OLDER) or _is_answer(run, status):
         return status
     return why_skipped(run) or {NOT_RUN: TO_RUN, UNFINISHED: RESUME}.get(status, AGAIN)
+
+
+def _is_answer(run: PlannedRun, status: str) -> bool:
+    """Tell whether the status is what a sweep asked for: the same seed would diverge at the same value again."""
+    return status == DIVERGED and bool(run.point)
 
 
 def plan_table(steps: Sequence[Step]) -> pd.DataFrame:
@@ -97,7 +103,7 @@ def plan_table(steps: Sequence[Step]) -> pd.DataFrame:
                 "method": " ".join(filter(None, [step.run.method, point_text(step.run.point)])),
                 "seed": str(step.run.seed),
                 "status": step.status,
-                "seconds": "–" if step.status in (FINISHED, OLDER) else _seconds_text(step),
+                "seconds": "–" if step.status in (FINISHED, OLDER, DIVERGED) else _seconds_text(step),
             }
             for step in steps
         ]
@@ -118,6 +124,8 @@ def plan_total(steps: Sequence[Step]) -> str:
     finished = sum(step.status == FINISHED for step in steps)
     older = sum(step.status == OLDER for step in steps)
     parts = [f"{len(steps)} runs: {finished} finished, {len(pending)} to run, {len(without_data)} without data"]
+    if diverged := sum(step.status == DIVERGED for step in steps):
+        parts.append(f"{diverged} {DIVERGED}")
     if older:
         parts.append(f"{older} {OLDER}")
     if skipped:
@@ -181,16 +189,19 @@ def estimate(run: PlannedRun, earlier: Sequence[RunRecord], speed: Speed) -> tup
     validation set may end the training earlier. Compilation is left out.
     """
     config = run.config
+    alike = [record.seconds_per_epoch for record in earlier if _is_alike(record, run)]
+    start = _START_SECONDS * speed.slowness
+    if config.sampler is None:  # steps on tables of numbers are so cheap that the start of the process matters most
+        return start + config.epochs * (statistics.median(alike) if alike else 0.0), bool(alike)
     work = _work(run, speed)
     if work is None:
-        return None, False
+        return (start + config.epochs * statistics.median(alike), True) if alike else (None, False)
     epochs = float(config.epochs)
     if config.max_steps is not None:
         epochs = min(epochs, config.max_steps / max(1, work.trained // work.step))
     ranked_row = 2.0 * work.classes * config.model.dim / (_RANKING_RATE * speed.products)
     evaluated_row = ranked_row + work.encode_seconds / 3
-    fixed = _START_SECONDS * speed.slowness + (epochs * work.evaluated + work.evaluated_last) * evaluated_row
-    alike = [record.seconds_per_epoch for record in earlier if _is_alike(record, run)]
+    fixed = start + (epochs * work.evaluated + work.evaluated_last) * evaluated_row
     if alike:
         return fixed + epochs * statistics.median(alike), True
     layer_seconds = _layer_seconds(run, work.classes, ranked_row, speed)
@@ -224,8 +235,7 @@ def _work(run: PlannedRun, speed: Speed) -> _Work | None:
     shape: Expected | ExpectedText | Shape | None = None
     if isinstance(dataset, CardConfig):
         card = load_card(dataset.name)
-        assert isinstance(card, RowsCard | TextCard)
-        shape = card.expected
+        shape = card.expected if isinstance(card, RowsCard | TextCard) else None
     elif isinstance(dataset, SyntheticXcConfig):
         shape = dataset.shape
     if shape is None:
@@ -270,9 +280,12 @@ def _is_alike(record: RunRecord, run: PlannedRun) -> bool:
     Learning rate, length, K and L may differ.
     """
     theirs, ours = record.config, run.config.as_dict()
-    alike = all(theirs[group]["name"] == ours[group]["name"] for group in ("sampler", "loss"))
-    alike &= all(theirs["sampler"].get(key) == ours["sampler"].get(key) for key in _OF_SPEED)
-    alike &= theirs["optimizer"].get("rows") == ours["optimizer"].get("rows")
+    alike = True
+    for group in ("sampler", "loss", "batch_sampler"):
+        mine, other = (config.get(group) or {} for config in (ours, theirs))
+        alike &= mine.get("name") == other.get("name")
+        alike &= all(mine.get(key) == other.get(key) for key in _OF_SPEED)
+    alike &= all(theirs["optimizer"].get(key) == ours["optimizer"].get(key) for key in ("name", "rows"))
     return alike and all(theirs[key] == ours[key] for key in ("dataset", "model", "batch_size", "hardware"))
 
 
@@ -330,6 +343,9 @@ def execute(steps: Sequence[Step]) -> Outcome:
                 break
             if code == 0 and record.finished:
                 _say(f"    {FINISHED} in {duration(time.monotonic() - begin)}: {record.headline}")
+                continue
+            if _is_answer(step.run, record.status):
+                _say(f"    {record.status}: {record.error}")
                 continue
             why = _record_failure(step.run, code)
             outcome.failed.append((step.title, why))

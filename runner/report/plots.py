@@ -1,16 +1,16 @@
 """This module draws the figures of conf/table from run folders."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runner.report.curves import curves, legend_below
 from runner.report.figure_style import STYLE, Look, looks_of_rows, new_figure, plain_log_ticks, save
 from runner.report.frontier import frontier, settings_of_plan
-from runner.report.grids import Dataset, Grid, PlannedRun, point_text
-from runner.report.records import RunRecord, record_of
+from runner.report.grids import Dataset, Grid, PlannedRun
+from runner.report.records import record_of
 from runner.report.tables import TableSpec
 
 if TYPE_CHECKING:
@@ -34,127 +34,12 @@ def draw(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path) -> list[Path
             labels = {method.name: method.label for method in spec.grid.methods}
             figures = {spec.name: frontier(panels, labels, looks_of_rows(spec.grid.methods))}
         elif spec.kind == "curves":
-            figures = {spec.name: _curves(spec, datasets, finished)}
+            figures = {spec.name: curves(spec, datasets, finished)}
         elif spec.kind == "effect":
             figures = {spec.name: _effect(spec.grid, datasets, finished)}
         else:
             figures = {spec.name: _frequency(datasets, finished)}
         return [save(figure, folder / name) for name, figure in figures.items() if figure is not None]
-
-
-# ---------------------------------------------------------------- what training reaches, and when
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Line:
-    """A line shows runs of one method that differ in nothing but the seed."""
-
-    label: str
-    records: tuple[RunRecord, ...]
-    look: Look
-
-
-def _lines(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> list[_Line]:
-    """Return a line for each method; a swept method has a line for each setting, coloured from light to dark."""
-    import matplotlib
-    from matplotlib.colors import to_hex
-
-    shades = matplotlib.colormaps["viridis_r"]
-    looks = looks_of_rows(grid.methods)
-    lines = []
-    for method in grid.methods:
-        points = grid.points(method.name)
-        for place, point in enumerate(points):
-            mine = tuple(
-                record_of(run)
-                for run in runs
-                if run.dataset == dataset.name and run.method == method.name and run.point == point
-            )
-            if not mine:
-                continue
-            label = f"{method.label}, {point_text(point)}" if point else method.label
-            look = looks[method.name]
-            if len(points) > 1:
-                shade = to_hex(shades(0.1 + 0.9 * place / (len(points) - 1)))
-                look = Look(shade, ("o", "s", "^", "D", "v", "P")[place % 6], "-")
-            lines.append(_Line(label=label, records=mine, look=look))
-    return lines
-
-
-def _legend(figure: "Figure", axes: "np.ndarray", *, columns: int) -> None:
-    """Draw one legend for all panels, below them, in the order of the lines."""
-    handles = {
-        label: handle for axis in axes.flat for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(
-        list(handles.values()), list(handles), loc="outside lower center", ncols=min(len(handles), 3 * columns)
-    )
-
-
-def _curves(spec: TableSpec, datasets: Sequence[Dataset], runs: Sequence[PlannedRun]) -> "Figure":
-    """Draw the watched headline against seconds and, below, against iterations or epochs, as the table says."""
-    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
-
-    figure, axes = new_figure(2, len(datasets), width=5.2, height=3.5)
-    for place, dataset in enumerate(datasets):
-        lines = _lines(spec.grid, dataset, runs)
-        yardstick = lines[0].records[0].yardstick
-        time_axis, step_axis = axes[0, place], axes[1, place]
-        for line in lines:
-            _curve(time_axis, line, "train_seconds")
-            _curve(step_axis, line, spec.against)
-        time_axis.set_xscale("log")
-        time_axis.set_title(dataset.label)
-        time_axis.set_xlabel("seconds of training")
-        step_axis.set_xlabel({"step": "iterations", "epoch": "epochs"}[spec.against])
-        step_axis.set_xlim(left=0)
-        step_axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        step_axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-        plain_log_ticks(time_axis.xaxis)
-        for axis in (time_axis, step_axis):
-            _limit(axis, lines)
-            if place == 0:
-                axis.set_ylabel(yardstick.label_with_unit(yardstick.curve))
-    _legend(figure, axes[:1], columns=len(datasets))
-    return figure
-
-
-def _curve(axis: "Axes", line: _Line, cost: str) -> None:
-    """Draw the mean over seeds, with every seed's own line faint behind it."""
-    scale, look = line.records[0].yardstick.headline.scale, line.look
-    each = [{epoch: (at, scale * y) for epoch, at, y in record.points(cost)} for record in line.records]
-    if len(each) > 1:
-        for one in each:
-            axis.plot(*zip(*one.values(), strict=True), color=look.colour, alpha=0.3, linewidth=0.8)
-    shared = [epoch for epoch in each[0] if all(epoch in one for one in each)]
-    mean = np.mean([[one[epoch] for epoch in shared] for one in each], axis=0).reshape(-1, 2)
-    axis.plot(
-        mean[:, 0], mean[:, 1], color=look.colour, label=line.label, linewidth=1.8, linestyle=look.linestyle,
-        marker=look.marker, markersize=4.5, markevery=max(1, len(shared) // 16),
-    )  # fmt: skip
-
-
-def _limit(axis: "Axes", lines: Sequence[_Line]) -> None:
-    """Set the limits of the vertical axis.
-
-    If higher is better, the axis starts at 0, unless some value is negative. If lower is better and all values are
-    positive, the axis is logarithmic and ends a little above the last value of the worst line, because the first epochs
-    are far off.
-    """
-    headline = lines[0].records[0].yardstick.headline
-    curves = [
-        [headline.scale * value for _, value in record.curve("epoch")] for line in lines for record in line.records
-    ]
-    values = [value for curve in curves for value in curve]
-    if not values:
-        return
-    if headline.higher_is_better and min(values) >= 0:
-        axis.set_ylim(bottom=0)
-    elif not headline.higher_is_better and min(values) > 0:
-        ends = [curve[-1] for curve in curves if curve]
-        axis.set_yscale("log")
-        axis.set_ylim(0.95 * min(values), max(2.2 * min(values), 1.25 * max(ends)))
-        plain_log_ticks(axis.yaxis)
 
 
 # ---------------------------------------------------------------- the end of training by a swept setting
@@ -200,7 +85,7 @@ def _effect(grid: Grid, datasets: Sequence[Dataset], runs: Sequence[PlannedRun])
         axis.set_xlabel(f"{key.rpartition('.')[2]} ({key})")
         axis.set_title(dataset.label)
     axes[0, 0].set_ylabel(yardstick.label_with_unit(yardstick.final))
-    _legend(figure, axes, columns=len(datasets))
+    legend_below(figure, axes, columns=len(datasets))
     return figure
 
 

@@ -17,6 +17,7 @@ from runner.settings import EVERY_EXAMPLE_ONCE
 from runner.training.run_folder import RunFolder, read_json
 
 FINISHED = "finished"
+DIVERGED = "diverged"
 NOT_RUN = "not run"
 UNFINISHED = "unfinished"
 OLDER = "made by an earlier version, which stored no measures: force=true repeats it"
@@ -143,9 +144,9 @@ class RunRecord:
         """
         return [(spent, value) for _, spent, value in self.points(cost)]
 
-    def points(self, cost: str) -> list[tuple[float, float, float]]:
-        """Return (epoch, cost, headline) of every evaluation; see ``curve``."""
-        key = self.yardstick.curve
+    def points(self, cost: str, metric: str = "") -> list[tuple[float, float, float]]:
+        """Return (epoch, cost, value of a metric) of every evaluation; without a metric, the one of ``curve``."""
+        key = metric or self.yardstick.curve
         observed = ((record["epoch"], record[cost], float(record[key])) for record in self.of_kind("evaluation"))
         return [point for point in observed if math.isfinite(point[-1])]
 

@@ -8,6 +8,7 @@ from runner.report.cells import cells
 from runner.report.grids import PROFILES, Grid, PlannedRun, expand
 from runner.report.records import record_of
 from runner.report.tables import TableSpec
+from runner.report.tuning import tune
 from runner.training.run_folder import write_atomically
 
 PAPER = PROFILES[-1]
@@ -38,10 +39,11 @@ def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[
     shown: dict[Grid, list[PlannedRun]] = {}
     written: list[Path] = []
     sections: list[tuple[str, str]] = []
-    for spec in specs:
-        if spec.grid not in shown:
-            shown[spec.grid] = runs_shown(spec.grid, profile, results_dir)
-        runs = shown[spec.grid]
+    for asked in specs:
+        if asked.grid not in shown:
+            shown[asked.grid] = runs_shown(asked.grid, profile, results_dir)
+        tuned = tune(asked, shown[asked.grid])
+        spec, runs = tuned.spec, tuned.runs
         command = f"make reproduce TABLE={spec.name} PROFILE={profile}"
         if spec.kind == "diagnosis":
             files, fragment = diagnosed.render(spec, runs, folder, command)
@@ -53,7 +55,7 @@ def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[
             written += pictures
             sections.append((spec.name, _figure_fragment(spec, pictures, runs, command)))
             continue
-        long = cells(spec, runs)
+        long = cells(spec, runs, tuned.choices)
         doc = layout.document(spec, long, runs, command)
         texts = {
             "md": layout.to_markdown(doc),

@@ -13,6 +13,7 @@ from runner.report.grids import Grid, grid_names, load_grid
 from runner.report.methods import CATALOGUE
 from runner.report.yaml_files import TABLES, build, build_all, place, read, require_unique
 
+Axis = Literal["seconds", "step", "epoch"]
 BENCH = "bench"  # the folder in conf/table for tables that are measured, not made from runs
 PUBLISHED = CONF.parent / "results" / "published"
 _REPOSITORY = CONF.parent
@@ -51,12 +52,21 @@ class ColumnSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TunedSetting:
+    """A swept setting, such as optimizer.lr, of which every method shows the value that validates best."""
+
+    setting: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class TableSpec:
     """One table or figure, rendered from the grid's run folders.
 
-    Kind numbers has ``columns``, and ``with_costs`` adds a second table of epochs, seconds, candidates and memory. Kind
-    curves has ``against``, which names what the second horizontal axis counts. Kind diagnosis has ``diagnose``, the
-    arguments of ``python -m runner.diagnose RUN_FOLDER`` after the folder.
+    Kind numbers has ``columns``, and ``with_costs`` adds a second table of epochs, seconds, candidates and memory. With
+    ``tuned``, numbers and curves show each method's runs with the value that validates best (``runner.report.tuning``).
+    Kind curves has ``against``, which names what the horizontal axes count; ``metrics``, such as ``test/mse``, whose
+    default is the watched headline; and ``names``, which says where the lines are named. Kind diagnosis has
+    ``diagnose``, the arguments of ``python -m runner.diagnose RUN_FOLDER`` after the folder.
     """
 
     name: str
@@ -75,7 +85,10 @@ class TableSpec:
     published: Published | None = None
     columns: tuple[ColumnSpec, ...] = ()
     with_costs: bool = False
-    against: Literal["step", "epoch"] = "epoch"
+    tuned: TunedSetting | None = None
+    against: tuple[Axis, ...] = ("seconds", "epoch")
+    metrics: tuple[str, ...] = ()
+    names: Literal["below", "beside"] = "below"
     notes: tuple[str, ...] = ()
     diagnose: tuple[str, ...] = ()
 
@@ -88,11 +101,18 @@ class TableSpec:
             require(bool(sweep), "kind: frontier needs a grid with a sweep")
         elif self.kind == "effect":
             require(len({swept.key for swept in sweep}) == 1, "kind: effect needs a grid that sweeps one key")
+        elif self.tuned is not None:
+            require(self.kind in ("numbers", "curves"), "tuned: only for kind: numbers and kind: curves")
+            alone = len(sweep) == 1 and sweep[0].key == self.tuned.setting and not sweep[0].methods
+            require(alone, f"tuned: needs a grid that sweeps only {self.tuned.setting}, and for all methods")
         elif self.kind != "curves":
             require(not sweep, f"kind: {self.kind} shows one run of a method and seed: name a grid without a sweep")
         require(bool(self.columns) == (self.kind == "numbers"), "columns: kind: numbers needs them, no other kind does")
         require(self.kind == "numbers" or not self.with_costs, "with_costs: only for kind: numbers")
         require_unique(self.columns, "columns")
+        require(bool(self.against), "against: give at least one")
+        if self.kind != "curves":
+            require(self.names == "below" and not self.metrics, "metrics and names: only for kind: curves")
         require(
             bool(self.diagnose) == (self.kind == "diagnosis"), "diagnose: kind: diagnosis needs it, no other kind does"
         )
@@ -154,6 +174,8 @@ def load_table(name: str, folder: Path = TABLES) -> TableSpec:
     if grid not in grids:
         raise ConfigError(f"{place(file)}: grid: no '{grid}' in {folder.name}/grid{did_you_mean(grid, grids)}")
     values = {**raw, "name": name, "grid": load_grid(grid, folder)}
+    if isinstance(raw.get("tuned"), Mapping):
+        values["tuned"] = build(TunedSetting, raw["tuned"], f"{place(file)}: tuned.")
     if isinstance(raw.get("published"), Mapping):
         values["published"] = build(Published, raw["published"], f"{place(file)}: published.")
     values["columns"] = build_all(ColumnSpec, raw.get("columns", []), f"{place(file)}: columns")

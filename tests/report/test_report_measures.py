@@ -253,5 +253,5 @@ def test_sections_of_other_tasks_are_no_part_of_a_configuration() -> None:
     assert "windows" in text.as_dict()
     check_model_reads_dataset(rows)
     changed: RunConfig = compose(["windows.length=7"])
-    with pytest.raises(ConfigError, match="windows has no effect on training with dataset=wordnet_hypernym"):
+    with pytest.raises(ConfigError, match="windows has no effect on training model=mlp on dataset=wordnet_hypernym"):
         check_model_reads_dataset(changed)

@@ -1,0 +1,63 @@
+"""This module names lines beside their ends, where a reader needs no legend to tell them apart."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
+
+_FONT, _HEIGHT = 8.5, 11.0  # points: size of a name, and the least distance of two names
+_PLACE = 1.04  # of a name, in widths of the axes
+
+
+class End(NamedTuple):
+    """The end of a line in the units of its axes, with the line's name and colour."""
+
+    name: str
+    colour: str
+    x: float
+    y: float
+
+
+def name_lines(figure: "Figure", ends: Sequence[tuple["Axes", Sequence[End]]]) -> None:
+    """Write the names of each panel's lines right of it, and join each to its line's end by a thin line.
+
+    A name is as high as its line ends, but so that no two overlap. The layout of the figure is final after this.
+    """
+    named = [(axis, [_annotate(axis, end) for end in its]) for axis, its in ends]
+    figure.draw_without_rendering()  # this makes room for the names, and where lines end is final only then
+    figure.set_layout_engine("none")
+    for axis, names in named:
+        height = float(axis.bbox.height) * 72 / figure.dpi
+        inverse = axis.transAxes.inverted()
+        heights = [height * float(inverse.transform(axis.transData.transform(name.xy))[1]) for name in names]
+        order = np.argsort(heights, kind="stable")
+        for index, place in zip(order, apart([heights[index] for index in order], height), strict=True):
+            names[index].set_position((_PLACE, place / height))
+
+
+def _annotate(axis: "Axes", end: End) -> "Annotation":
+    leader = {
+        "arrowstyle": "-", "color": end.colour, "linewidth": 0.6, "alpha": 0.7, "shrinkA": 1, "shrinkB": 0,
+        "relpos": (0, 0.5),
+    }  # fmt: skip
+    return axis.annotate(
+        end.name, (end.x, end.y), xytext=(_PLACE, 0.5), textcoords="axes fraction", annotation_clip=False,
+        ha="left", va="center", fontsize=_FONT, color=end.colour, arrowprops=leader,
+    )  # fmt: skip
+
+
+def apart(heights: Sequence[float], top: float) -> list[float]:
+    """Return ascending heights, in points, moved so that they are apart and, if there is room, within 0 and ``top``."""
+    placed = [max(0.0, height) for height in heights]
+    for index in range(1, len(placed)):
+        placed[index] = max(placed[index], placed[index - 1] + _HEIGHT)
+    if placed and placed[-1] > top:
+        placed[-1] = max(top, _HEIGHT * (len(placed) - 1))
+        for index in range(len(placed) - 2, -1, -1):
+            placed[index] = min(placed[index], placed[index + 1] - _HEIGHT)
+    return placed
