@@ -92,7 +92,7 @@ def reproduce(
         steps = plan(specs, arguments.profile, results_dir)
         print(markdown_table(plan_table(steps)))
         print(plan_total(steps), flush=True)
-        if any(spec.kind == "diagnosis" for spec in specs):
+        if any(spec.is_diagnosed for spec in specs):
             print("the diagnosis of each run takes some more minutes", flush=True)
         if by_name or left:
             names = ", ".join([*(spec.name for spec in by_name), *(bench.name for bench in left)])

@@ -8,7 +8,6 @@ Legend: X examples, R repeats, M draws of a repeat.
 
 import dataclasses
 import functools
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,18 +21,16 @@ from runner.config import compose
 from runner.contracts import Examples
 from runner.conversion import convert, did_you_mean
 from runner.diagnosis import example_draws
-from runner.diagnosis.example_tables import as_frame, courses_of, to_markdown
-from runner.diagnosis.folder import replaced
+from runner.diagnosis.example_folder import write
 from runner.diagnosis.record import ExampleDiagnosis, ExampleEntry
 from runner.diagnosis.request import Request, parse
 from runner.errors import ConfigError, require
 from runner.heads.scalar_steps import LOGISTIC, SQUARED, loss_and_slope
 from runner.machine.threads import set_threads
-from runner.report.figure_style import save
 from runner.settings import HardwareConfig
 from runner.tasks.regression import RegressionView
 from runner.training.run import load_trained
-from runner.training.run_folder import config_of, provenance, read_json, run_with_weights
+from runner.training.run_folder import config_of, provenance, run_with_weights
 
 SAMPLERS: Mapping[str, tuple[str, ...]] = {  # what is measured, by name, with its overrides
     "uniform": ("batch_sampler=uniform",),
@@ -44,7 +41,6 @@ SAMPLERS: Mapping[str, tuple[str, ...]] = {  # what is measured, by name, with i
 }
 _MOST_SAMPLES = 1000
 _SAMPLES = np.unique(np.geomspace(1, _MOST_SAMPLES, 31).round().astype(np.int64))
-_KEY = "example_samplers"
 
 
 def diagnose(run_folder: Path, request: Request, command: str) -> tuple[ExampleDiagnosis, Path]:
@@ -106,27 +102,8 @@ def diagnose(run_folder: Path, request: Request, command: str) -> tuple[ExampleD
             },
             entries=entries,
         )
-        _write(done, place)
+        write(done, place)
     return done, place
-
-
-def read(folder: Path) -> ExampleDiagnosis | None:
-    """Read what ``diagnose`` left in the folder; None if there is nothing."""
-    found = read_json(folder / "diagnostics.json")
-    if found is None or _KEY not in found:
-        return None
-    entries = tuple(ExampleEntry(**entry) for entry in found.pop(_KEY))
-    return ExampleDiagnosis(made=found, entries=entries)
-
-
-def _write(diagnosis: ExampleDiagnosis, folder: Path) -> None:
-    """Replace the contents of ``folder`` by diagnostics.md, .csv, .json and the figure."""
-    with replaced(folder) as partial:
-        (partial / "diagnostics.md").write_text(to_markdown(diagnosis))
-        (partial / "diagnostics.csv").write_text(as_frame(diagnosis.entries).to_csv(index=False))
-        everything = {**diagnosis.made, _KEY: [vars(entry) for entry in diagnosis.entries]}
-        (partial / "diagnostics.json").write_text(json.dumps(everything, indent=1, allow_nan=False) + "\n")
-        save(courses_of({str(diagnosis.made["dataset"]): diagnosis}), partial / "samples")
 
 
 def _choose(names: Sequence[str], changes: Mapping[str, Any]) -> dict[str, ExampleSamplerConfig]:

@@ -232,11 +232,11 @@ _LISTED = (
         measure=_seconds_to_end, needs_baseline=True, failure=NOT_REACHED,
     ),
     Column(
-        name="sooner_than_baseline_end", label="Sooner than its end", unit="x", decimals=2,
+        name="sooner_than_baseline_end", label="Sooner than its end", unit="x", decimals=3,
         measure=_sooner_than_end, needs_baseline=True, failure=NOT_REACHED,
     ),
     Column(
-        name="sooner_than_baseline", label="Sooner than it reached that loss", unit="x", decimals=2,
+        name="sooner_than_baseline", label="Sooner than it reached that loss", unit="x", decimals=3,
         measure=_sooner_than_baseline, needs_baseline=True, failure=NOT_REACHED,
     ),
     Column(

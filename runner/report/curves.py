@@ -33,6 +33,8 @@ class _Line:
 class _Curve:
     """The mean over a line's seeds, as printed: at ``cost_E`` it is ``mean_E``, and deviates by ``deviation_E``.
 
+    ``single_E``: what was measured, if there is one seed and the mean is smoothed.
+
     Legend: E evaluations that all seeds have.
     """
 
@@ -40,6 +42,7 @@ class _Curve:
     cost_E: np.ndarray
     mean_E: np.ndarray
     deviation_E: np.ndarray | None
+    single_E: np.ndarray | None
 
 
 def curves(spec: TableSpec, datasets: Sequence[Dataset], runs: Sequence[PlannedRun]) -> "Figure":
@@ -54,12 +57,12 @@ def curves(spec: TableSpec, datasets: Sequence[Dataset], runs: Sequence[PlannedR
     for row, (against, metric) in enumerate(panels):
         for place, dataset in enumerate(datasets):
             axis = axes[row, place]
-            found = [_mean(line, against, metric) for line in lines[dataset.name]]
+            found = [_mean(line, against, metric, spec.smooth) for line in lines[dataset.name]]
             found = [curve for curve in found if len(curve.cost_E)]
             for curve in found:
                 _draw(axis, curve)
             _scale_cost(axis, against)
-            _limit(axis, found, higher_is_better=yardstick.measure(metric).higher_is_better)
+            _limit(axis, found, higher_is_better=yardstick.measure(metric).higher_is_better, noisy=spec.smooth > 1)
             axis.set_xlabel(_COST_LABELS[against])
             if row == 0:
                 axis.set_title(dataset.label)
@@ -100,21 +103,38 @@ def _lines(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> list[_Li
     return lines
 
 
-def _mean(line: _Line, against: Axis, metric: str) -> _Curve:
-    """Return the mean over seeds at the evaluations that all of them have."""
+def _mean(line: _Line, against: Axis, metric: str, smooth: int) -> _Curve:
+    """Return the mean over seeds, each of them smoothed, at the evaluations that all of them have."""
     scale = line.records[0].yardstick.measure(metric).scale
     each = [
         {epoch: (at, scale * y) for epoch, at, y in record.points(_COSTS[against], metric)} for record in line.records
     ]
     shared = [epoch for epoch in each[0] if all(epoch in one for one in each)]
     values = np.array([[one[epoch] for epoch in shared] for one in each]).reshape(len(each), -1, 2)
+    single_E = values[0, :, 1].copy() if smooth > 1 and len(each) == 1 else None
+    for one in values:
+        one[:, 1] = running_median(one[:, 1], smooth)
     mean = values.mean(axis=0)
     return _Curve(
         line=line,
         cost_E=mean[:, 0],
         mean_E=mean[:, 1],
         deviation_E=values[:, :, 1].std(axis=0, ddof=1) if len(each) > 1 else None,
+        single_E=single_E,
     )
+
+
+def running_median(values_E: np.ndarray, width: int) -> np.ndarray:
+    """Return the median of each value and its neighbours, ``width`` (odd) in all; fewer near the ends.
+
+    At the start the neighbours are as many on both sides, so that a fall there is not blurred; at the end they are
+    those before, so that the last value does not stand alone.
+    """
+    out_E = np.empty(len(values_E))
+    for place in range(len(values_E)):
+        reach = min(width // 2, place)
+        out_E[place] = np.median(values_E[max(0, place - width // 2) : place + reach + 1])
+    return out_E
 
 
 def _draw(axis: "Axes", curve: _Curve) -> None:
@@ -123,6 +143,8 @@ def _draw(axis: "Axes", curve: _Curve) -> None:
     if curve.deviation_E is not None:
         low, high = curve.mean_E - curve.deviation_E, curve.mean_E + curve.deviation_E
         axis.fill_between(curve.cost_E, low, high, color=look.colour, alpha=0.15, linewidth=0)
+    if curve.single_E is not None:
+        axis.plot(curve.cost_E, curve.single_E, color=look.colour, alpha=0.25, linewidth=0.6)
     axis.plot(
         curve.cost_E, curve.mean_E, color=look.colour, label=curve.line.label, linewidth=1.6, linestyle=look.linestyle,
         marker=look.marker, markersize=4.5, markevery=max(1, len(curve.cost_E) // 12),
@@ -145,12 +167,12 @@ def _scale_cost(axis: "Axes", against: Axis) -> None:
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
-def _limit(axis: "Axes", drawn: Sequence[_Curve], *, higher_is_better: bool) -> None:
+def _limit(axis: "Axes", drawn: Sequence[_Curve], *, higher_is_better: bool, noisy: bool) -> None:
     """Set the limits of the vertical axis.
 
     If higher is better and the values span most of the way from 0, the axis starts at 0. If lower is better and all
     values are positive, the axis is logarithmic and ends a little above the last value of the worst line, because the
-    first epochs are far off.
+    first epochs are far off; of noisy lines, all but the highest twentieth is in view.
     """
     if not drawn:
         return
@@ -161,7 +183,11 @@ def _limit(axis: "Axes", drawn: Sequence[_Curve], *, higher_is_better: bool) -> 
     elif not higher_is_better and low > 0:
         end = max(float(curve.mean_E[-1]) for curve in drawn)
         axis.set_yscale("log")
-        axis.set_ylim(0.95 * low, max(2.2 * low, 1.25 * end))
+        if noisy:
+            usual = max(float(np.quantile(curve.mean_E, 0.95)) for curve in drawn)
+            axis.set_ylim(0.98 * low, max(1.15 * low, 1.04 * usual))
+        else:
+            axis.set_ylim(0.95 * low, max(2.2 * low, 1.25 * end))
         plain_log_ticks(axis.yaxis)
 
 

@@ -1,18 +1,19 @@
-"""This module makes tables of kind diagnosis: it measures samplers on the final weights of a grid's runs."""
+"""This module makes tables and figures of samplers that are measured on the final weights of a grid's runs."""
 
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from runner import REPOSITORY
 from runner.diagnose import read_arguments
-from runner.diagnosis import figures, tables
+from runner.diagnosis import example_folder, figures, tables
 from runner.diagnosis.folder import read
-from runner.diagnosis.record import Diagnosis
+from runner.diagnosis.record import Diagnosis, ExampleDiagnosis
 from runner.report.figure_style import STYLE, save
 from runner.report.grids import PlannedRun, expand
 from runner.report.layout import html_table, html_text, markdown_table, picture_html
@@ -23,14 +24,28 @@ from runner.training.run_folder import RunFolder, write_atomically
 
 
 def _arguments(spec: TableSpec, folder: str) -> list[str]:
-    return [folder, *spec.diagnose, "--name", spec.name]
+    return [folder, *spec.diagnose, *([] if "--name" in spec.diagnose else ["--name", spec.name])]
 
 
 def measured(spec: TableSpec, run: PlannedRun) -> Diagnosis | None:
     """Return the diagnosis of the run that was made with the settings of ``spec``, or None."""
-    found = read(RunFolder(record_of(run).path).diagnostics_path(spec.name))
+    found = read(_folder(spec, run))
+    return found if found is not None and _is_asked(spec, found.made) else None
+
+
+def measured_examples(spec: TableSpec, run: PlannedRun) -> ExampleDiagnosis | None:
+    """Return the diagnosis of samplers of examples that was made with the settings of ``spec``, or None."""
+    found = example_folder.read(_folder(spec, run))
+    return found if found is not None and _is_asked(spec, found.made) else None
+
+
+def _folder(spec: TableSpec, run: PlannedRun) -> Path:
+    return RunFolder(record_of(run).path).diagnostics_path(spec.diagnosis_name)
+
+
+def _is_asked(spec: TableSpec, made: Mapping[str, Any]) -> bool:
     _, wanted = read_arguments(_arguments(spec, "RUN"))
-    return found if found is not None and found.made["asked"] == wanted.record() else None
+    return bool(made["asked"] == wanted.record())
 
 
 def diagnose_runs(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[tuple[str, str]]:
@@ -40,11 +55,12 @@ def diagnose_runs(specs: Sequence[TableSpec], profile: str, results_dir: Path) -
     """
     failed = []
     for spec in specs:
-        if spec.kind != "diagnosis":
+        if not spec.is_diagnosed:
             continue
+        already = measured if spec.kind == "diagnosis" else measured_examples
         for run in expand(spec.grid, profile, results_dir):
             record = record_of(run)
-            if not record.finished or measured(spec, run):
+            if not record.finished or already(spec, run):
                 continue
             place = os.path.relpath(record.path, REPOSITORY)
             print(f"diagnosing {spec.grid.label(run)} on {run.dataset}", file=sys.stderr, flush=True)

@@ -92,7 +92,8 @@ def _block(
                 row[f"{_with_unit(column)}, published"] = _published_text(cell, column)
                 row[f"{_with_unit(column)}, difference"] = _number(cell["difference"], column, sign=True)
         made = [record_of(run) for run in runs if run.method == method.name]
-        row["Runs"] = " ".join(record.short_id for record in made if record.status != NOT_RUN) or "–"
+        if panel.columns[0].point is None:  # otherwise every column has runs of its own, too many for a cell
+            row["Runs"] = " ".join(record.short_id for record in made if record.status != NOT_RUN) or "–"
         rows.append(row)
     for remark, methods in _remarks(part).items():
         labels = ", ".join(method.label for method in spec.grid.methods if method.name in methods)
@@ -213,7 +214,9 @@ def to_markdown(doc: Document) -> str:
     if doc.notes:
         parts.append("\n".join(f"- {note}" for note in doc.notes))
     if len(doc.runs):
-        parts += ["## Runs", "`Runs` above are the ends of these run ids.", markdown_table(doc.runs)]
+        in_cells = any("Runs" in block.frame for block in doc.blocks)
+        about = ["`Runs` above are the ends of these run ids."] if in_cells else []
+        parts += ["## Runs", *about, markdown_table(doc.runs)]
     return "\n\n".join(parts) + "\n"
 
 

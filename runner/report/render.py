@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.report import diagnosed, layout, plots
+from runner.report import diagnosed, diagnosed_examples, layout, plots
 from runner.report.cells import cells
 from runner.report.grids import PROFILES, Grid, PlannedRun, expand
 from runner.report.records import record_of
@@ -50,17 +50,23 @@ def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[
             written += files
             sections.append((spec.name, fragment))
             continue
-        if spec.is_figure:
-            pictures = plots.draw(spec, runs, folder)
+        if spec.is_figure or spec.kind == "example_course":
+            draw = plots.draw if spec.is_figure else diagnosed_examples.draw
+            pictures = draw(spec, runs, folder)
             written += pictures
             sections.append((spec.name, _figure_fragment(spec, pictures, runs, command)))
             continue
-        long = cells(spec, runs, tuned.choices)
-        doc = layout.document(spec, long, runs, command)
+        if spec.kind == "example_diagnosis":
+            frame = diagnosed_examples.as_frame(spec, runs)
+            doc = diagnosed_examples.document(spec, runs, command)
+        else:
+            frame = cells(spec, runs, tuned.choices)
+            doc = layout.document(spec, frame, runs, command)
+            frame = frame.drop(columns="panel")
         texts = {
             "md": layout.to_markdown(doc),
             "tex": layout.to_latex(doc),
-            "csv": long.drop(columns="panel").to_csv(index=False, float_format="%.6g"),
+            "csv": frame.to_csv(index=False, float_format="%.6g"),
         }
         for suffix, text in texts.items():
             path = folder / f"{spec.name}.{suffix}"

@@ -65,8 +65,11 @@ class TableSpec:
     Kind numbers has ``columns``, and ``with_costs`` adds a second table of epochs, seconds, candidates and memory. With
     ``tuned``, numbers and curves show each method's runs with the value that validates best (``runner.report.tuning``).
     Kind curves has ``against``, which names what the horizontal axes count; ``metrics``, such as ``test/mse``, whose
-    default is the watched headline; and ``names``, which says where the lines are named. Kind diagnosis has
-    ``diagnose``, the arguments of ``python -m runner.diagnose RUN_FOLDER`` after the folder.
+    default is the watched headline; ``smooth``, the number of neighbouring evaluations whose median a line shows; and
+    ``names``, which says where the lines are named. Kind diagnosis has ``diagnose``, the arguments of ``python -m
+    runner.diagnose RUN_FOLDER`` after the folder; so have kinds example_diagnosis, a table of samplers of training
+    examples, and example_course, a figure of them. Results are stored under the table's name, unless ``--name`` is in
+    the arguments, so that a table and a figure can share them.
     """
 
     name: str
@@ -80,6 +83,8 @@ class TableSpec:
         "frequency",
         "frontier",
         "diagnosis",
+        "example_diagnosis",
+        "example_course",
     ]
     grid: Grid
     published: Published | None = None
@@ -88,6 +93,7 @@ class TableSpec:
     tuned: TunedSetting | None = None
     against: tuple[Axis, ...] = ("seconds", "epoch")
     metrics: tuple[str, ...] = ()
+    smooth: int = 1
     names: Literal["below", "beside"] = "below"
     notes: tuple[str, ...] = ()
     diagnose: tuple[str, ...] = ()
@@ -112,14 +118,28 @@ class TableSpec:
         require_unique(self.columns, "columns")
         require(bool(self.against), "against: give at least one")
         if self.kind != "curves":
-            require(self.names == "below" and not self.metrics, "metrics and names: only for kind: curves")
+            unset = self.names == "below" and not self.metrics and self.smooth == 1
+            require(unset, "metrics, smooth and names: only for kind: curves")
+        require(self.smooth >= 1 and self.smooth % 2 == 1, "smooth must be an odd number, at least 1")
         require(
-            bool(self.diagnose) == (self.kind == "diagnosis"), "diagnose: kind: diagnosis needs it, no other kind does"
+            bool(self.diagnose) == self.is_diagnosed,
+            "diagnose: kind: diagnosis needs it, no other kind does but example_diagnosis and example_course",
         )
 
     @property
     def is_figure(self) -> bool:
         return self.kind in ("distribution", "curves", "effect", "frequency", "frontier")
+
+    @property
+    def is_diagnosed(self) -> bool:
+        """Tell whether the table needs more than runs: samplers are measured on the weights that these leave."""
+        return self.kind in ("diagnosis", "example_diagnosis", "example_course")
+
+    @property
+    def diagnosis_name(self) -> str:
+        """The name that the diagnosis is stored under."""
+        arguments = list(self.diagnose)
+        return arguments[arguments.index("--name") + 1] if "--name" in arguments else self.name
 
 
 @dataclass(frozen=True, kw_only=True)

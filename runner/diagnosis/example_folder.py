@@ -1,0 +1,31 @@
+"""Write a diagnosis of samplers of examples to a run folder as Markdown, CSV, JSON and a figure, and read it back."""
+
+import json
+from pathlib import Path
+
+from runner.diagnosis.example_tables import as_frame, courses_of, to_markdown
+from runner.diagnosis.folder import replaced
+from runner.diagnosis.record import ExampleDiagnosis, ExampleEntry
+from runner.report.figure_style import save
+from runner.training.run_folder import read_json
+
+_ENTRIES = "example_samplers"
+
+
+def read(folder: Path) -> ExampleDiagnosis | None:
+    """Read what ``write`` left in the folder; None if there is nothing."""
+    found = read_json(folder / "diagnostics.json")
+    if found is None or _ENTRIES not in found:
+        return None
+    entries = tuple(ExampleEntry(**entry) for entry in found.pop(_ENTRIES))
+    return ExampleDiagnosis(made=found, entries=entries)
+
+
+def write(diagnosis: ExampleDiagnosis, folder: Path) -> None:
+    """Replace the contents of ``folder`` by diagnostics.md, .csv, .json and the figure."""
+    with replaced(folder) as partial:
+        (partial / "diagnostics.md").write_text(to_markdown(diagnosis))
+        (partial / "diagnostics.csv").write_text(as_frame(diagnosis.entries).to_csv(index=False))
+        everything = {**diagnosis.made, _ENTRIES: [vars(entry) for entry in diagnosis.entries]}
+        (partial / "diagnostics.json").write_text(json.dumps(everything, indent=1, allow_nan=False) + "\n")
+        save(courses_of({str(diagnosis.made["dataset"]): diagnosis}), partial / "samples")
