@@ -1,0 +1,305 @@
+"""Methods are shown at the value of a sweep that validates best; seconds are compared with the baseline's own."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from runner.errors import ConfigError
+from runner.report import layout, plots
+from runner.report.cells import cells
+from runner.report.curves import running_median
+from runner.report.direct_labels import apart
+from runner.report.grids import PlannedRun, expand
+from runner.report.plan import TO_RUN, plan
+from runner.report.render import render
+from runner.report.tables import load_table
+from runner.report.tuning import AT_EDGE, tune
+from runner.tasks import LinearRegression
+
+GRID = """
+fixed: [model=regression, optimizer=sgd, batch_size=1, epochs=2, evaluation.every_epochs=1]
+baseline: uniform
+methods:
+  - {name: uniform, label: Uniform, overrides: [batch_sampler=uniform]}
+  - {name: lgd, label: LGD, overrides: [batch_sampler=lgd]}
+  - {name: oracle, label: Oracle, overrides: [batch_sampler=norm_oracle]}
+sweep: [{key: optimizer.lr, values: [0.01, 0.1, 1.0]}]
+datasets: [{name: diabetes, label: Diabetes}, {name: synthetic_regression, label: Synthetic}]
+profiles:
+  small: {seeds: [0, 1], datasets: [{name: diabetes, without: [oracle]}]}
+  medium: {seeds: [0], datasets: [{name: diabetes, without: [oracle]}, {name: synthetic_regression}]}
+  paper: {seeds: [0], datasets: [{name: diabetes}]}
+"""
+TABLE = """
+title: Toy
+kind: numbers
+grid: toy
+tuned: {setting: optimizer.lr}
+columns:
+  - {name: learning_rate}
+  - {name: microseconds_per_iteration}
+  - {name: build_seconds}
+  - {name: MSE, metric: test/mse}
+  - {name: seconds_to_baseline_end}
+  - {name: sooner_than_baseline_end}
+  - {name: sooner_than_baseline}
+"""
+FIGURE = """
+title: Toy
+kind: curves
+grid: toy
+tuned: {setting: optimizer.lr}
+metrics: [train/mse, test/mse]
+against: [seconds, epoch]
+smooth: 3
+names: beside
+"""
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def spec(write_tables: Write) -> Any:
+    return load_table("toy", write_tables(grid=GRID, toy=TABLE))
+
+
+@pytest.fixture
+def write_regression(write_run: Write) -> Callable[..., Path]:
+    """Write a finished run: ``valid`` is the validation MSE at seconds 1, 2, ...; ``test`` that of the best weights."""
+
+    def write(run: PlannedRun, valid: list[float], *, test: float = 1.0, build: float = 0.0, **more: Any) -> Path:
+        folder = write_run(run, [0.0] * len(valid), seconds=float(len(valid)), **more)
+        summary = json.loads((folder / "summary.json").read_text())
+        if summary["status"] == "finished":
+            summary |= {
+                "metrics": {"test/mse": test, "valid/mse": min(valid), "train/mse": 1.0},
+                "stage_seconds": {"build": build} if build else {},
+                "steps": 1000,
+                **LinearRegression.about_measures(),
+            }
+            (folder / "summary.json").write_text(json.dumps(summary))
+        observed = [
+            {
+                "kind": "evaluation", "step": 10 * number, "epoch": float(number), "train_seconds": float(number),
+                "train/mse": value + 1, "valid/mse": value, "test/mse": value + 2,
+            }
+            for number, value in enumerate(valid, start=1)
+        ]  # fmt: skip
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in observed))
+        return folder
+
+    return write
+
+
+def of(runs: list[PlannedRun], method: str, rate: float, seed: int = 0) -> PlannedRun:
+    return next(r for r in runs if (r.method, dict(r.point)["optimizer.lr"], r.seed) == (method, rate, seed))
+
+
+def shown(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
+    rows = frame[frame["metric"] == metric]
+    return {row.method: row.status if pd.isna(row.ours) else row.ours for row in rows.itertuples()}
+
+
+# ---------------------------------------------------------------- the choice
+
+
+def test_the_rate_of_best_mean_validation_is_shown_whatever_the_test_says(
+    spec: Any, write_regression: Write, results_dir: Path
+) -> None:
+    """Uniform: means of the best validation are 3, 2.5, 4, so 0.1, though 1.0 has the best test and the best run."""
+    runs = expand(spec.grid, "small", results_dir)
+    for rate, best, test in ((0.01, (3, 3), 0.5), (0.1, (2, 3), 0.9), (1.0, (1, 7), 0.1)):
+        for seed in (0, 1):
+            write_regression(of(runs, "uniform", rate, seed), [9.0, float(best[seed]), 8.0], test=test)
+            write_regression(of(runs, "lgd", rate, seed), [9.0, 1 / rate], test=test)
+    tuned = tune(spec, runs)
+    assert tuned.choices["diabetes", "uniform"].value == 0.1
+    assert tuned.choices["diabetes", "uniform"].remark == ""
+    assert (tuned.choices["diabetes", "lgd"].value, tuned.choices["diabetes", "lgd"].remark) == (1.0, AT_EDGE)
+    assert [(run.method, run.seed, run.config.optimizer.lr) for run in tuned.runs] == [
+        ("uniform", 0, 0.1), ("uniform", 1, 0.1), ("lgd", 0, 1.0), ("lgd", 1, 1.0),
+    ]  # fmt: skip
+    frame = cells(tuned.spec, tuned.runs, tuned.choices)
+    assert shown(frame, "MSE") == {"uniform": pytest.approx(0.9), "lgd": pytest.approx(0.1)}
+    assert set(frame["method"]) == {"uniform", "lgd"}, "the oracle is left out on this data set"
+    text = layout.to_markdown(layout.document(tuned.spec, frame, tuned.runs, "make"))
+    assert "|           1 † |" in text
+    assert f"*† LGD: {AT_EDGE}.*" in text
+    assert r"1 $\dagger$" in layout.to_latex(layout.document(tuned.spec, frame, tuned.runs, "make"))
+
+
+def test_a_rate_that_diverged_for_one_seed_is_no_choice_and_missing_runs_are_told(
+    spec: Any, write_regression: Write, results_dir: Path
+) -> None:
+    runs = expand(spec.grid, "small", results_dir)
+    for seed in (0, 1):
+        write_regression(of(runs, "uniform", 0.1, seed), [3.0])
+        write_regression(of(runs, "uniform", 1.0, seed), [1.0], status="finished" if seed else "diverged")
+        for rate in (0.01, 0.1, 1.0):
+            write_regression(of(runs, "lgd", rate, seed), [1.0], status="diverged")
+    tuned = tune(spec, runs)
+    uniform = tuned.choices["diabetes", "uniform"]
+    assert uniform.value == 0.1
+    assert uniform.remark == "1 of 3 values are not run yet, and one of them may be better"
+    assert shown(cells(tuned.spec, tuned.runs, tuned.choices), "MSE")["lgd"] == "diverged"
+
+
+def test_what_diverged_in_a_sweep_is_an_answer_and_not_planned_again(
+    spec: Any, write_tables: Write, write_regression: Write, results_dir: Path
+) -> None:
+    runs = expand(spec.grid, "medium", results_dir)
+    write_regression(of(runs, "uniform", 1.0), [1.0], status="diverged")
+    steps = {step.run.run_id: step for step in plan([spec], "medium", results_dir)}
+    assert steps[of(runs, "uniform", 1.0).run_id].status == "diverged"
+    assert not steps[of(runs, "uniform", 1.0).run_id].is_pending
+    assert steps[of(runs, "uniform", 0.1).run_id].status == TO_RUN
+    alone = GRID.replace("sweep: [{key: optimizer.lr, values: [0.01, 0.1, 1.0]}]\n", "").replace(
+        "optimizer=sgd", "optimizer=sgd, optimizer.lr=1.0"
+    )
+    single = load_table("toy", write_tables(grid=alone, toy=TABLE.replace("tuned: {setting: optimizer.lr}\n", "")))
+    again = [step for step in plan([single], "medium", results_dir) if step.run.method == "uniform"]
+    assert [step.is_pending for step in again] == [True, True], "without a sweep, a divergence is a failure"
+
+
+def test_runs_of_other_tasks_beside_these_do_not_disturb_the_estimate(
+    spec: Any, toy: Any, planned: Any, write_run: Write, write_regression: Write, results_dir: Path
+) -> None:
+    """An epoch of a run alike took 2 s; nothing is known of other methods but the start of the process."""
+    write_run(planned(toy["convergence"].grid, "small")[0], [0.3])
+    runs = expand(spec.grid, "small", results_dir)
+    write_regression(of(runs, "uniform", 0.1), [1.0, 1.0])
+    steps = {step.run.run_id: step for step in plan([spec], "small", results_dir)}
+    alike, other = steps[of(runs, "uniform", 0.01).run_id], steps[of(runs, "lgd", 0.01).run_id]
+    assert (alike.measured, other.measured) == (True, False)
+    assert alike.seconds is not None
+    assert other.seconds is not None
+    # The first run of each kind may also compile, in any order, so the difference is known for equal kinds only.
+    second = steps[of(runs, "uniform", 1.0).run_id].seconds
+    assert second is not None
+    assert second - steps[of(runs, "lgd", 1.0).run_id].seconds == pytest.approx(2 * 1.0)  # type: ignore[operator]
+    assert plan([toy["convergence"]], "small", results_dir)
+
+
+# ---------------------------------------------------------------- columns
+
+
+def test_iterations_and_seconds_until_the_baselines_last_loss(
+    spec: Any, write_regression: Write, results_dir: Path
+) -> None:
+    """Uniform ends at 4 after 6 s and was there after 3 s; LGD is at 4 after 2 s, 0.5 s of which built its tables."""
+    runs = expand(spec.grid, "medium", results_dir)
+    for rate in (0.01, 0.1, 1.0):
+        better = 0.0 if rate == 0.1 else 0.5
+        write_regression(of(runs, "uniform", rate), [9, 8, 4 + better, 3 + better, 5, 4 + better], test=rate)
+        write_regression(of(runs, "lgd", rate), [7, 4 + better, 9, 2 + better], build=0.5)
+        run = next(r for r in runs if (r.dataset, r.method) == ("synthetic_regression", "uniform"))
+        write_regression(run, [5.0, 4.0])
+        for other in runs:
+            if (other.dataset, other.method) == ("synthetic_regression", "lgd"):
+                write_regression(other, [6.0, 5.0])
+    tuned = tune(spec, runs)
+    frame = cells(tuned.spec, tuned.runs, tuned.choices)
+    first = frame[frame["dataset"] == "diabetes"]
+    assert shown(first, "learning_rate") == {"uniform": 0.1, "lgd": 0.1}
+    assert shown(first, "microseconds_per_iteration") == {"uniform": pytest.approx(6000), "lgd": pytest.approx(3500)}
+    assert shown(first, "build_seconds") == {"uniform": 0, "lgd": 0.5}
+    assert shown(first, "seconds_to_baseline_end") == {"uniform": 3, "lgd": 2}
+    assert shown(first, "sooner_than_baseline_end") == {"uniform": 2, "lgd": 3}
+    assert shown(first, "sooner_than_baseline") == {"uniform": 1, "lgd": 1.5}
+    second = frame[frame["dataset"] == "synthetic_regression"]
+    for column in ("seconds_to_baseline_end", "sooner_than_baseline_end", "sooner_than_baseline"):
+        assert shown(second, column)["lgd"] == "not reached"
+        assert shown(second, column)["oracle"] == "not run"
+    text = layout.to_markdown(layout.document(tuned.spec, frame, tuned.runs, "make"))
+    assert "| Seconds to the last loss of Uniform |" in text
+
+
+def test_learning_rates_are_judged_by_validation_where_there_is_one(
+    write_tables: Write, write_regression: Write, results_dir: Path
+) -> None:
+    spec = load_table("toy", write_tables(grid=GRID, toy="title: Toy\nkind: learning_rates\ngrid: toy\n"))
+    runs = expand(spec.grid, "medium", results_dir)
+    for rate, valid, test in ((0.01, 3.0, 1.0), (0.1, 2.0, 2.0), (1.0, 4.0, 3.0)):
+        write_regression(of(runs, "uniform", rate), [valid], test=test)
+    text = layout.to_markdown(layout.document(spec, cells(spec, runs), runs, "make"))
+    assert "validation MSE by learning rate" in text
+    assert "|  3.0000 | **2.0000** |  4.0000 |" in text
+
+
+# ---------------------------------------------------------------- figures
+
+
+def test_curves_of_several_metrics_name_the_lines_beside_them(
+    write_tables: Write, write_regression: Write, results_dir: Path, tmp_path: Path
+) -> None:
+    spec = load_table("toy", write_tables(grid=GRID, toy=FIGURE))
+    runs = expand(spec.grid, "small", results_dir)
+    for run in runs:
+        write_regression(run, [5.0, 3.0, 4.0, 2.0 + run.seed])
+    tuned = tune(spec, runs)
+    first, second = (plots.draw(tuned.spec, tuned.runs, tmp_path / name)[0] for name in "ab")
+    svg = first.with_suffix(".svg").read_text()
+    assert svg == second.with_suffix(".svg").read_text()
+    for text, times in (
+        ("training MSE", 2), ("test MSE", 2), ("seconds of training", 2), ("epochs", 2), ("LGD", 4), ("Uniform", 4),
+    ):  # fmt: skip
+        assert svg.count(f"<!-- {text} -->") == times, text
+    assert "lr=" not in svg, "each method has one rate, the best"
+    assert render([spec], "small", results_dir)[0].suffix == ".png"
+
+
+def test_running_medians_keep_the_first_fall_and_the_last_value_has_neighbours() -> None:
+    np.testing.assert_array_equal(running_median(np.array([9.0, 5, 1, 7, 3, 100]), 3), [9, 5, 5, 3, 7, 51.5])
+    np.testing.assert_array_equal(running_median(np.array([4.0, 2, 6]), 1), [4, 2, 6])
+    np.testing.assert_array_equal(running_median(np.array([9.0, 8, 7, 6, 5, 4, 3]), 5), [9, 8, 7, 6, 5, 4.5, 4])
+
+
+def test_names_are_moved_apart_and_stay_within_the_axes() -> None:
+    assert apart([0.0, 100.0], 200) == [0, 100]
+    assert apart([50.0, 52.0, 53.0], 200) == [50, 61, 72]
+    assert apart([-5.0, 198.0, 199.0], 200) == [0, 189, 200]
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "hint"),
+    [
+        ("tuned: {setting: optimizer.rate}", "tuned: {setting: optimizer.lr}", "sweeps only optimizer.rate"),
+        ("tuned: {seting: optimizer.lr}", "tuned: {setting: optimizer.lr}", "did you mean 'setting'"),
+        ("title: Toy\nsmooth: 3", "title: Toy", "smooth and names: only for kind: curves"),
+        ("title: Toy\nagainst: [second]", "title: Toy", "against"),
+    ],
+)
+def test_a_mistake_in_a_table_is_one_line(wrong: str, right: str, hint: str, write_tables: Write) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_table("toy", write_tables(grid=GRID, toy=TABLE.replace(right, wrong, 1)))
+    assert hint in str(error.value)
+    assert "toy.yaml" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        ("without: [orakle]", "without: unknown 'orakle'; did you mean 'oracle'"),
+        ("without: [uniform]", "the others are compared with 'uniform'"),
+    ],
+)
+def test_a_data_set_without_a_method_names_it_right(wrong: str, hint: str, write_tables: Write) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_table("toy", write_tables(grid=GRID.replace("without: [oracle]", wrong, 1), toy=TABLE))
+    assert hint in str(error.value)
+
+
+def test_without_validation_rows_nothing_is_tuned(write_tables: Write, grid_text: str, results_dir: Path) -> None:
+    swept = grid_text.replace("datasets:", "sweep: [{key: optimizer.lr, values: [0.1, 1.0]}]\ndatasets:", 1)
+    table = "title: T\nkind: numbers\ngrid: toy\ntuned: {setting: optimizer.lr}\ncolumns: [{name: epochs}]\n"
+    spec = load_table("toy", write_tables(grid=swept, toy=table))
+    with pytest.raises(ConfigError, match=r"table toy: tuned: these runs have no validation set"):
+        tune(spec, expand(spec.grid, "small", results_dir))
