@@ -222,6 +222,11 @@ def register_failure(error: Exception) -> None:
     print(f"error: {explain(error)}", file=sys.stderr, flush=True)
 
 
+def forget_failures() -> None:
+    """Let ``exit_code`` tell of the commands from now on."""
+    _failures.clear()
+
+
 def exit_code() -> int:
     """Return 0 for success, 2 for a user's mistake, 1 for a failure of the program."""
     if not _failures:

@@ -87,8 +87,11 @@ class ExampleSampler(ABC):
         """
 
     def steps_without_refresh(self, step: int) -> int:
-        """Return after how many steps, from the given one on, ``refresh`` has work to do; at least 1."""
-        return 2**62
+        """Return after how many steps, from the given one on, ``refresh`` has work to do; at least 1.
+
+        By default it has work after every step, or, if the class has no ``refresh`` of its own, never.
+        """
+        return 2**62 if type(self).refresh is ExampleSampler.refresh else 1
 
     def draws(self, first_step: int, steps: int, view: View | None = None) -> Draws:
         """Return the draws of several steps, between which ``refresh`` has no work to do."""

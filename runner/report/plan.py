@@ -1,5 +1,6 @@
 """This module plans the runs that tables need, estimates how long the missing ones take, and runs them."""
 
+import json
 import math
 import os
 import signal
@@ -8,11 +9,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 
@@ -323,19 +324,19 @@ class _Stopper:
 
 
 def execute(steps: Sequence[Step]) -> Outcome:
-    """Run the pending steps one after the other, each in its own process.
+    """Run the pending steps one after the other, each in its own process; networks without classes share one.
 
     So each run's peak memory is its own, and a crash ends no other run. A failure is recorded in its run folder, and
     the next step starts. Ctrl-C stops as soon as the current run has written its checkpoint.
     """
     pending = [step for step in steps if step.is_pending]
     outcome, stopper = Outcome(), _Stopper()
-    with stopper.listening():
+    with stopper.listening(), _Shared(stopper) as shared:
         for index, step in enumerate(pending):
             left = sum(other.seconds or 0.0 for other in pending[index:])
             _say(f"[{index + 1}/{len(pending)}] {step.title}; about {duration(left)} left")
             begin = time.monotonic()
-            code = _run_process(step, stopper)
+            code = shared.run(step) if step.run.config.sampler is None else _run_process(step, stopper)
             record = record_of(step.run)
             if stopper.stopped:
                 outcome.stopped = True
@@ -353,20 +354,56 @@ def execute(steps: Sequence[Step]) -> Outcome:
     return outcome
 
 
+class _Shared:
+    """Keep one process for many short runs (``runner.report.one_process``); after a crash the next run starts one."""
+
+    def __init__(self, stopper: _Stopper) -> None:
+        self.stopper = stopper
+        self.child: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.child is not None:
+            assert self.child.stdin is not None
+            self.child.stdin.close()
+            self.child.wait()
+
+    def run(self, step: Step) -> int:
+        """Make one run; return its exit code, or that of the process if it ended."""
+        if self.child is None or self.child.poll() is not None:
+            self.child = _start(["-m", "runner.report.one_process"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        child = self.stopper.child = self.child
+        assert child.stdin is not None
+        assert child.stdout is not None
+        overrides = [*step.run.overrides, *_plugins_of(step.run)]
+        with suppress(BrokenPipeError):
+            child.stdin.write(json.dumps(overrides).encode() + b"\n")
+            child.stdin.flush()
+        answer = child.stdout.readline()
+        return int(answer) if answer.strip() else child.wait()
+
+
 def _run_process(step: Step, stopper: _Stopper) -> int:
-    # The child has its own process group, so the terminal's Ctrl-C does not reach it: it gets only the one passed on.
-    child = subprocess.Popen(
-        [sys.executable, "-m", "runner", *step.run.overrides, *_plugins_of(step.run)],
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": python_path()},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        process_group=0,
-    )
+    overrides = [*step.run.overrides, *_plugins_of(step.run)]
+    child = _start(["-m", "runner", *overrides], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     stopper.child = child
     if stopper.stopped:  # between the last run and this one
         child.send_signal(signal.SIGINT)
     return child.wait()
+
+
+def _start(arguments: list[str], *, stdin: int, stdout: int) -> "subprocess.Popen[bytes]":
+    # The child has its own process group, so the terminal's Ctrl-C does not reach it: it gets only the one passed on.
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": python_path()},
+        stdin=stdin,
+        stdout=stdout,
+        process_group=0,
+    )
 
 
 def _plugins_of(run: PlannedRun) -> list[str]:

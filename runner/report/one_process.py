@@ -1,0 +1,37 @@
+"""Make many short runs in one process, because starting a process takes longer than such a run.
+
+The command lines come on standard input, one JSON list of overrides a line. A line on standard output follows each run,
+with its exit code: 0, 1 or 2 as of ``python -m runner``.
+"""
+
+import json
+import sys
+from collections.abc import Iterable
+
+from runner.config import check_model_reads_dataset, compose, exit_code, forget_failures, register_failure
+from runner.machine.compilation import compile_first
+from runner.training.run import run
+
+
+def main(lines: Iterable[str]) -> int:
+    """Make the runs; return 0, or 130 after Ctrl-C, which saves a checkpoint of the present run."""
+    for line in lines:
+        forget_failures()
+        try:
+            config = compose(json.loads(line))
+            check_model_reads_dataset(config)
+            compile_first(config)
+            run(config)
+        except KeyboardInterrupt:
+            return 130
+        except Exception as error:
+            register_failure(error)
+        print(exit_code(), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.stdin))
+    except KeyboardInterrupt:  # between two runs
+        sys.exit(130)
