@@ -78,8 +78,8 @@ def to_run_config(cfg: Any) -> RunConfig:
         values[group] = convert(registry[name], section, f"{group}.")
     config = convert(RunConfig, values, "")
     config = dataclasses.replace(config, unused=_sections_of_other_tasks(config))
-    for group in set(OF_CLASSES) - config.unused:
-        if getattr(config, group) is None:
+    for group in OF_CLASSES:
+        if group not in config.unused and getattr(config, group) is None:
             check_model_reads_dataset(config)  # a model without classes takes both groups away
             options = sorted(file.stem for file in (CONF / group).glob("*.yaml"))
             raise ConfigError(f"{group} is missing; name a file of conf/{group}: {', '.join(options)}")
@@ -121,6 +121,11 @@ def check_model_reads_dataset(config: RunConfig) -> None:
         task_class(config).shows_examples or not config.batch_sampler.needs_view,
         f"batch_sampler={config.batch_sampler.name} looks at stored examples and the model's weights, which"
         f" model={config.model.name} does not show; use batch_sampler=epoch or uniform",
+    )
+    require(
+        not (task_class(config).moves_vectors and config.batch_sampler.needs_fixed_vectors),
+        f"batch_sampler={config.batch_sampler.name} makes its cells once, but training model={config.model.name} moves"
+        " the vectors of the examples; use batch_sampler=lgd or norm_oracle",
     )
     for key in ("anneal", "patience"):
         require(

@@ -80,6 +80,9 @@ class ExampleSampler(ABC):
         A resumed run calls this before its first step. Nothing is brought up to date: that is what ``refresh`` does.
         """
 
+    def check_view(self, view: View) -> None:  # noqa: B027
+        """Raise ConfigError if this sampler cannot work with what the task shows."""
+
     def observe(self, rows_M: np.ndarray, norms_M: np.ndarray) -> None:  # noqa: B027
         """Learn the norms (M,) float64 of the gradients of drawn examples, by the weights before each one's step.
 
@@ -122,11 +125,12 @@ class ExampleSamplerConfig(ABC):
     """Serve as the base of the configurations in conf/batch_sampler.
 
     ``keeps_order``: every example comes once in an epoch, in order if the task needs that. ``needs_view``: the task
-    must show stored vectors and a query.
+    must show stored vectors and a query; ``needs_fixed_vectors``: and the vectors must stay as they are in training.
     """
 
     keeps_order: ClassVar[bool] = False
     needs_view: ClassVar[bool] = False
+    needs_fixed_vectors: ClassVar[bool] = False
     name: str
 
     def check_examples(self, examples: Examples) -> None:
@@ -136,6 +140,10 @@ class ExampleSamplerConfig(ABC):
             f"batch_sampler={self.name} draws examples in any order, but windows.cut=contiguous needs them in theirs, "
             "because it carries a state from batch to batch; set windows.cut=chunked, or batch_sampler=epoch",
         )
+
+    def table_bytes(self, num_examples: int) -> int:
+        """Return the memory that the tables take, roughly."""
+        return 0
 
     @abstractmethod
     def build(self, *, examples: Examples, batch_size: int, seed: int) -> ExampleSampler:

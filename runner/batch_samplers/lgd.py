@@ -39,9 +39,11 @@ class LgdConfig(ExampleSamplerConfig):
     -q, or by hashing products of pairs.
     ``when_empty``: if the query's bucket is empty, ``skip`` the draw, which then weighs nothing, or ``redraw`` with the
     paper's factor (1 - P)^(l - 1). That factor is the chance that one example, not all, misses l - 1 buckets, so that
-    estimates with many empty buckets are biased; skipping is not.
+    estimates with many empty buckets are biased; skipping is not, over the draw of the hash functions.
     ``query_every_steps``: steps that share the query of the first. ``max_weight``: largest weight of a draw, in units
-    of a uniform draw's; None: no limit. ``refresh_every_steps``: steps between two rebuilds of the tables; None: never.
+    of a uniform draw's; None: no limit. A limit that binds biases the estimate; with q and -q joined it cannot bind for
+    K up to 7, with one-sided queries it can. ``refresh_every_steps``: steps between two rebuilds of the tables; None:
+    never.
     """
 
     needs_view: ClassVar[bool] = True
@@ -61,6 +63,11 @@ class LgdConfig(ExampleSamplerConfig):
         require(1 <= self.L <= 10_000, "batch_sampler.L must lie in [1, 10000]")
         require(0 < self.density <= 1, "batch_sampler.density must lie in (0, 1]")
         require(
+            self.projections == "sparse" or self.density == LgdConfig.density,
+            f"batch_sampler.density has no effect on projections={self.projections}; set"
+            " batch_sampler.projections=sparse too",
+        )
+        require(
             self.absolute != "quadratic" or self.projections == "sparse",
             "batch_sampler.absolute=quadratic hashes products of pairs by sparse projections; set"
             " batch_sampler.projections=sparse too",
@@ -69,6 +76,10 @@ class LgdConfig(ExampleSamplerConfig):
         require(self.max_weight is None or self.max_weight >= 1, "batch_sampler.max_weight must be null or at least 1")
         every = self.refresh_every_steps
         require(every is None or every >= 1, "batch_sampler.refresh_every_steps must be null (never) or at least 1")
+
+    def table_bytes(self, num_examples: int) -> int:
+        """Return the memory of the tables, and of the codes that they are built from."""
+        return self.L * (6 * num_examples + (4 << self.K))
 
     def build(self, *, examples: Examples, batch_size: int, seed: int) -> "Lgd":
         """Make the sampler."""
@@ -103,6 +114,10 @@ class Lgd(ExampleSampler):
         if step % self.config.query_every_steps == 0:
             self.query_D = np.array(view.query_D, dtype=np.float32)
         return is_due
+
+    def check_view(self, view: View) -> None:
+        """Ask for a query, which a model with more than two classes refuses."""
+        _ = view.query_D
 
     def make_tables(self, view: View | None) -> None:
         """Build the tables if there are none: at the start of a run, or when it is resumed."""

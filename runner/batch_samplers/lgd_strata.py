@@ -75,6 +75,7 @@ class LgdStrataConfig(ExampleSamplerConfig):
     """
 
     needs_view: ClassVar[bool] = True
+    needs_fixed_vectors: ClassVar[bool] = True
     name: str = "lgd_strata"
     K: int = 8
     norm_levels: int = 8

@@ -60,9 +60,8 @@ def _adam(query, gradient, first, second, rate, root, beta1, beta2, epsilon, fre
 
 
 @njit(cache=True, fastmath=_FAST)
-def _take_single_sgd(loss, vectors, query, free, rows, weights, slopes, lr):
+def _take_single_sgd(total, loss, vectors, query, free, rows, weights, slopes, lr):
     """Take one step of SGD on each example of ``rows`` in turn; the rest is as in ``_take_batches``."""
-    total = 0.0
     for m in range(rows.shape[0]):
         vector = vectors[rows[m]]
         value, slope = loss_and_slope(loss, dot(query, vector))
@@ -79,14 +78,13 @@ def _take_single_sgd(loss, vectors, query, free, rows, weights, slopes, lr):
 
 @njit(cache=True, fastmath=_FAST)
 def _take_batches(
-    loss, vectors, query, free, rows, begin, weights, slopes, optimizer, lr, constants, first, second, first_step
+    total, loss, vectors, query, free, rows, begin, weights, slopes, optimizer, lr, constants, first, second, first_step
 ):
-    """Take a step on each batch rows[begin[s] : begin[s + 1]] in turn; return the sum of losses and the steps taken.
+    """Take a step on each batch rows[begin[s] : begin[s + 1]] in turn; return total + losses and the steps taken.
 
     ``weights`` and ``slopes`` (M,) float64: the weights of the examples, and the slopes of their losses, which are set.
     The last step taken is the first one whose loss is not finite.
     """
-    total = 0.0
     gradient = np.empty(free, dtype=np.float32)
     for s in range(begin.shape[0] - 1):
         here = 0.0
@@ -116,9 +114,26 @@ def _take_batches(
 
 @njit(cache=True, fastmath=_FAST)
 def take_given_steps(
-    loss, vectors, query, free, rows, begin, counts, slopes, first_step, optimizer, lr, constants, first, second
+    total,
+    are_single,
+    loss,
+    vectors,
+    query,
+    free,
+    rows,
+    begin,
+    counts,
+    slopes,
+    first_step,
+    optimizer,
+    lr,
+    constants,
+    first,
+    second,
 ):
-    """Take steps on draws that are given; return the sum of their losses and how many were taken.
+    """Take steps on draws that are given; return ``total`` plus their losses and how many were taken.
+
+    ``are_single``: batches have one example, if they are whole.
 
     ``vectors`` (X, D) and ``query`` (D,) float32, whose first ``free`` coordinates move. Step s has the examples
     ``rows[begin[s] : begin[s + 1]]``, expected ``counts`` (M,) times in a draw; if ``counts`` is empty, they weigh the
@@ -134,24 +149,25 @@ def take_given_steps(
                 weights[m] = 1.0 / (begin[s + 1] - begin[s])
             else:
                 weights[m] = np.float32(1.0 / (counts[m] * num_examples))
-    if optimizer == SGD and steps == rows.shape[0]:
-        return _take_single_sgd(loss, vectors, query, free, rows, weights, slopes, lr)
+    if optimizer == SGD and are_single:
+        return _take_single_sgd(total, loss, vectors, query, free, rows, weights, slopes, lr)
     return _take_batches(
-        loss, vectors, query, free, rows, begin, weights, slopes, optimizer, lr, constants, first, second, first_step
-    )
+        total, loss, vectors, query, free, rows, begin, weights, slopes, optimizer, lr, constants, first, second,
+        first_step,
+    )  # fmt: skip
 
 
 @njit(cache=True, fastmath=_FAST)
 def take_hashed_steps(
-    loss, vectors, query, free, prefix, buckets, last_query, query_every, batch_size, first_step, steps, optimizer, lr,
-    constants, first, second,
+    total, loss, vectors, query, free, prefix, buckets, last_query, query_every, batch_size, first_step, steps,
+    optimizer, lr, constants, first, second,
 ):  # fmt: skip
-    """Take steps on draws from hash tables; return the sum of their losses and how many were taken.
+    """Take steps on draws from hash tables; return ``total`` plus their losses and how many were taken.
 
     ``last_query`` (D,): the query that draws use, which becomes ``query`` after every ``query_every``-th step. The rest
     is as in ``take_given_steps`` and ``draw_examples``.
     """
-    total, taken = 0.0, 0
+    taken = 0
     num_examples = vectors.shape[0]
     most = max(1, _AT_ONCE // batch_size)
     begin = np.arange(most + 1) * batch_size
@@ -165,15 +181,14 @@ def take_hashed_steps(
         for m in range(size):
             weights[m] = np.float32(1.0 / (counts[m] * batch_size * num_examples))
         if optimizer == SGD and batch_size == 1:
-            value, done = _take_single_sgd(loss, vectors, query, free, rows[:size], weights, slopes, lr)
+            total, done = _take_single_sgd(total, loss, vectors, query, free, rows[:size], weights, slopes, lr)
         else:
-            value, done = _take_batches(
-                loss, vectors, query, free, rows, begin[: alike + 1], weights, slopes, optimizer, lr, constants, first,
-                second, step,
+            total, done = _take_batches(
+                total, loss, vectors, query, free, rows, begin[: alike + 1], weights, slopes, optimizer, lr, constants,
+                first, second, step,
             )  # fmt: skip
-        total += value
         taken += done
-        if not np.isfinite(value):
+        if not np.isfinite(total):
             return total, taken
         if (step + alike - 1) % query_every == 0:
             last_query[:] = query

@@ -110,6 +110,8 @@ class BertConfig(ModelConfig):
             ) from None
         kind = settings.get("model_type") if isinstance(settings, dict) else None
         require(kind == "bert", f"model.checkpoint: {path} says model_type {kind!r}; only bert can be fine-tuned here")
+        for key in ("max_position_embeddings", "hidden_size", "num_hidden_layers"):
+            require(isinstance(settings.get(key), int), f"model.checkpoint: {path} has no number {key}")
         longest = settings["max_position_embeddings"]
         require(
             self.max_length <= longest, f"model.max_length={self.max_length} exceeds the {longest} positions of {path}"

@@ -326,7 +326,8 @@ class _Stopper:
 def execute(steps: Sequence[Step]) -> Outcome:
     """Run the pending steps one after the other, each in its own process; networks without classes share one.
 
-    So each run's peak memory is its own, and a crash ends no other run. A failure is recorded in its run folder, and
+    A crash ends no other run. Peak memory is a run's own where its process is; in the shared one it holds what earlier
+    runs left. A failure is recorded in its run folder, and
     the next step starts. Ctrl-C stops as soon as the current run has written its checkpoint.
     """
     pending = [step for step in steps if step.is_pending]
@@ -367,11 +368,14 @@ class _Shared:
     def __exit__(self, *_: object) -> None:
         if self.child is not None:
             assert self.child.stdin is not None
-            self.child.stdin.close()
+            with suppress(BrokenPipeError):  # it may have ended
+                self.child.stdin.close()
             self.child.wait()
 
     def run(self, step: Step) -> int:
-        """Make one run; return its exit code, or that of the process if it ended."""
+        """Make one run; return its exit code, or that of the process if it ended; 130 if the user stopped before it."""
+        if self.stopper.stopped:
+            return 130
         if self.child is None or self.child.poll() is not None:
             self.child = _start(["-m", "runner.report.one_process"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         child = self.stopper.child = self.child

@@ -28,11 +28,12 @@ OF_CLASSES = frozenset({"sampler", "loss", "output", "diagnostics"})
 class CompiledSteps(Protocol):
     """Take many training steps in one call, where a step is too short for Python."""
 
-    def take(self, first_step: int, steps: int) -> tuple[float, int, int]:
+    def take(self, first_step: int, steps: int, loss_sum: float = 0.0) -> tuple[float, int, int]:
         """Take at most ``steps`` steps, the first of which is ``first_step``.
 
-        Returns the sum of their losses, how many were taken (at least 1), and their rows. The last one taken may be one
-        with a loss that is not finite, or one after which the sampler of examples must be refreshed.
+        Returns ``loss_sum`` plus their losses, added one by one, how many were taken (at least 1), and their rows. The
+        last one taken may be one with a loss that is not finite, or one after which the sampler of examples must be
+        refreshed.
         """
 
 
@@ -47,6 +48,8 @@ class Task(ABC):
     """True if there is a validation set, by which training may stop early and the best weights are kept."""
     shows_examples: ClassVar[bool] = False
     """True if ``view`` shows the training examples as vectors, and the weights as a query."""
+    moves_vectors: ClassVar[bool] = False
+    """True if training moves the vectors that ``view`` shows."""
     sections: ClassVar[frozenset[str]] = OF_CLASSES
     """The sections of the configuration that this task uses and other tasks may not use."""
 

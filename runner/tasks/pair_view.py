@@ -103,6 +103,7 @@ class PairsView:
         """
         here = slice(None) if rows_M is None else rows_M
         layer, stored = self.network.head.layer, self.stored
+        require(layer.scale is None, "this batch_sampler needs logits h . w + b: leave output.normalize=false")
         weights_CE = np.column_stack([layer.table.weights, layer.table.bias_view]).astype(np.float64)
         length_M = stored.norm_R[here].astype(np.float64)
         # einsum sums in one fixed order, whatever number of threads NumPy's BLAS has.

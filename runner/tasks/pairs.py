@@ -40,6 +40,7 @@ class SentencePairs(Task):
     unit = "pair"
     has_validation = True
     shows_examples = True
+    moves_vectors = True
     measures = (
         Measure(
             key="accuracy", label="accuracy", unit="%", scale=100, decimals=2, higher_is_better=True, headline=True

@@ -70,8 +70,13 @@ class RegressionView:
 
     def __init__(self, head: ScalarHead, stored: StoredExamples) -> None:
         self.head, self.examples = head, FixedVectors(stored.vectors_XD)
-        self.feature_norm_X = stored.feature_norm_X
+        self.stored = stored
         self.by_magnitude = head.loss == "squared"
+
+    @property
+    def feature_norm_X(self) -> np.ndarray:
+        """Return the norms of the features of each example, (X,) float64, computed when they are first asked for."""
+        return self.stored.feature_norm_X
 
     @property
     def query_D(self) -> np.ndarray:
@@ -108,8 +113,8 @@ class CompiledSteps:
             self._optimizer = kernel.ADAM
             self._constants = (config.beta1, config.beta2, config.epsilon)
 
-    def take(self, first_step: int, steps: int) -> tuple[float, int, int]:
-        """Take steps; return the sum of their losses, how many were taken, and their rows.
+    def take(self, first_step: int, steps: int, loss_sum: float = 0.0) -> tuple[float, int, int]:
+        """Take steps; return ``loss_sum`` plus their losses, how many were taken, and their rows.
 
         Fewer are taken if the sampler's tables must be brought up before, or if a loss is not finite.
         """
@@ -125,7 +130,7 @@ class CompiledSteps:
         if isinstance(sampler, Lgd):
             steps = min(steps, sampler.steps_without_rebuild(first_step))
             loss, taken = kernel.take_hashed_steps(
-                self._loss, vectors_XD, query_D, free, sampler.prefix, sampler.buckets, sampler.query_D,
+                loss_sum, self._loss, vectors_XD, query_D, free, sampler.prefix, sampler.buckets, sampler.query_D,
                 sampler.config.query_every_steps, self.batch_size, first_step, steps, *optimizer,
             )  # fmt: skip
             rows = taken * self.batch_size
@@ -135,8 +140,8 @@ class CompiledSteps:
             counts_M = np.zeros(0) if draws.count_M is None else draws.count_M
             slopes_M = np.empty(len(draws.rows_M))
             loss, taken = kernel.take_given_steps(
-                self._loss, vectors_XD, query_D, free, draws.rows_M, draws.begin_S1, counts_M, slopes_M, first_step,
-                *optimizer,
+                loss_sum, self.batch_size == 1, self._loss, vectors_XD, query_D, free, draws.rows_M, draws.begin_S1,
+                counts_M, slopes_M, first_step, *optimizer,
             )  # fmt: skip
             rows = int(draws.begin_S1[taken])
             if sampler.learns_norms:

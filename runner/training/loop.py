@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from runner.diagnosis.by_rank import proposal_of
 from runner.diagnosis.divergence import divergence_of
-from runner.errors import Diverged
+from runner.errors import Diverged, require
 from runner.heads.classes import ClassesHead
 from runner.machine import memory
 from runner.machine.clock import StageClock
@@ -106,6 +106,14 @@ class Training:
         for key, value in self.network.head.chosen.items():
             print(f"{key}=auto: {value}", file=sys.stderr)
         self.view = task.view(self.network)
+        if self.view is not None:
+            self.examples.check_view(self.view)
+        needed = config.batch_sampler.table_bytes(task.examples.count)
+        require(
+            needed <= memory.available_bytes(),
+            f"the tables of batch_sampler={config.batch_sampler.name} take {needed / 2**30:.1f} GiB, but"
+            f" {memory.available_bytes() / 2**30:.1f} GiB are free; set a smaller batch_sampler.L",
+        )
         self.compiled = task.compiled_steps(self.network, self.examples)
         self.schedule = Schedule.of(config, self.per_epoch)
         self.last_step = config.epochs * self.per_epoch
@@ -115,7 +123,7 @@ class Training:
         self.probe = task.glance()
         self.diagnosed = task.probe(config.diagnostics.rows)
         self.progress = Progress(best_lr=config.optimizer.lr)
-        self.steps_at_once = 1
+        self.steps_at_once = 256
         self.peak_mb = 0.0  # largest memory before the last diagnostics, whose own memory must not count
 
     # ------------------------------------------------------------ going
@@ -180,15 +188,17 @@ class Training:
         in_epoch = step % self.per_epoch
         until = min((end for end in self.evaluate_after if end > in_epoch), default=self.per_epoch)
         most = min(until - in_epoch, self.last_step - step, self.steps_at_once)
-        loss, taken, rows = compiled.take(step + 1, most)
+        progress.loss_sum, taken, rows = compiled.take(step + 1, most, progress.loss_sum)
         progress.step += taken
         self.examples.refresh(progress.step, self.view)
         seconds = time.perf_counter() - begin
         progress.train_seconds += seconds
-        self.steps_at_once = max(1, int(taken * min(2.0, _CALL_SECONDS / max(seconds, 1e-9))))
-        if not math.isfinite(loss):
-            raise Diverged(f"the loss became {loss} at step {progress.step}; try a smaller optimizer.lr")
-        progress.loss_sum += loss
+        if seconds > _CALL_SECONDS:
+            self.steps_at_once = max(1, int(taken * _CALL_SECONDS / seconds))
+        elif taken == self.steps_at_once:
+            self.steps_at_once *= 2
+        if not math.isfinite(progress.loss_sum):
+            raise Diverged(f"the loss became {progress.loss_sum} at step {progress.step}; try a smaller optimizer.lr")
         progress.loss_steps += taken
         progress.rows += rows
         return rows

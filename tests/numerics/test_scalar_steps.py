@@ -22,7 +22,7 @@ from runner.optimizers import OPTIMIZERS as CONFIGS
 from runner.settings import RunConfig
 from runner.tasks.regression import CompiledSteps, LinearRegression, LogisticRegression, RegressionView
 
-ROWS, STEPS = 150, 40
+ROWS, STEPS = 152, 40  # 137 rows are trained on
 LOSSES = {"squared": kernel.SQUARED, "logistic": kernel.LOGISTIC}
 OPTIMIZERS = {"sgd": kernel.SGD, "adagrad": kernel.ADAGRAD, "adam": kernel.ADAM}
 RATE = {"sgd": 0.02, "adagrad": 0.1, "adam": 0.02}
@@ -43,7 +43,7 @@ def take(
     slopes_M = np.empty(len(rows_M))
     first, second = state_of(optimizer, free)
     loss_sum, taken = kernel.take_given_steps(
-        LOSSES[loss], vectors_XD, query_D, free, rows_M, np.arange(len(rows_M) // batch + 1) * batch, counts_M,
+        0.0, batch == 1, LOSSES[loss], vectors_XD, query_D, free, rows_M, np.arange(len(rows_M) // batch + 1) * batch, counts_M,
         slopes_M, 1, OPTIMIZERS[optimizer], lr or RATE[optimizer], (BETA1, BETA2, EPSILON), first, second,
     )  # fmt: skip
     return loss_sum, taken, slopes_M
@@ -194,10 +194,9 @@ def take_compiled(
     assert isinstance(compiled, CompiledSteps)
     for end in ends:
         while step < end:
-            loss, taken, _ = compiled.take(step + 1, end - step)
+            total, taken, _ = compiled.take(step + 1, end - step, total)
             assert 1 <= taken <= end - step
             step += taken
-            total += loss
             sampler.refresh(step, view)
     return total, {**network.state_dict(), **{f"examples.{n}": a.copy() for n, a in sampler.state_dict().items()}}
 
@@ -263,11 +262,14 @@ def test_compiled_steps_are_those_of_the_network(loss: str, optimizer: str, samp
 @pytest.mark.parametrize("batch", [1, 8])
 @pytest.mark.parametrize(("loss", "optimizer", "sampler"), CASES)
 def test_chunks_do_not_change_bits(loss: str, optimizer: str, sampler: str, batch: int) -> None:
-    """Calls of 100 steps, of 13 and the rest, and of single steps end with the same bits in every array."""
+    """Calls of 100 steps, of 13 and the rest, and of single steps end with the same bits in every array and the loss.
+
+    An epoch's last batch may have one example, where others have eight.
+    """
     made = []
     for ends in ([100], [13, 14, 57, 100], list(range(1, 101))):
-        _, state = take_compiled(*parts(loss, optimizer, sampler, batch), ends)
-        made.append({name: array.copy() for name, array in state.items()})
+        total, state = take_compiled(*parts(loss, optimizer, sampler, batch), ends)
+        made.append({name: array.copy() for name, array in state.items()} | {"total": np.array(total)})
     for other in made[1:]:
         assert other.keys() == made[0].keys()
         assert all(np.array_equal(other[name], made[0][name]) for name in other)

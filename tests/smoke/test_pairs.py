@@ -25,7 +25,6 @@ SAMPLERS = {
     "epoch": [],
     "uniform": [],
     "lgd": ["batch_sampler.K=3", "batch_sampler.L=8", "batch_sampler.refresh_every_steps=3"],
-    "lgd_strata": ["batch_sampler.K=2", "batch_sampler.norm_levels=2"],
     "norm_oracle": ["batch_sampler.refresh_every_steps=2", "batch_sampler.uniform_share=0.2"],
 }
 Configure = Callable[..., RunConfig]
@@ -39,7 +38,12 @@ def configure(pairs_file: Path, tiny_bert: Path, own_data_dir: Path, tmp_path: P
 
 
 def test_every_sampler_of_examples_has_small_options() -> None:
-    assert set(SAMPLERS) == set(BATCH_SAMPLERS)
+    assert set(SAMPLERS) == {name for name, sampler in BATCH_SAMPLERS.items() if not sampler.needs_fixed_vectors}
+
+
+def test_cells_that_are_made_once_are_refused(configure: Configure) -> None:
+    with pytest.raises(ConfigError, match="batch_sampler=lgd_strata makes its cells once"):
+        run(configure("batch_sampler=lgd_strata"))
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

@@ -84,11 +84,11 @@ def test_a_run_learns_and_resumes_with_the_same_bits(
     config = configure(*words, place="stopped")
     real, stopped = CompiledSteps.take, [20, 95]
 
-    def interrupted(self: CompiledSteps, first_step: int, steps: int) -> tuple[float, int, int]:
+    def interrupted(self: CompiledSteps, first_step: int, steps: int, loss_sum: float = 0.0) -> tuple[float, int, int]:
         if stopped and first_step + steps > stopped[0]:
             steps = stopped.pop(0) - first_step + 1
             signal.raise_signal(signal.SIGINT)
-        return real(self, first_step, steps)
+        return real(self, first_step, steps, loss_sum)
 
     with monkeypatch.context() as patch:
         patch.setattr(CompiledSteps, "take", interrupted)
