@@ -79,13 +79,14 @@ def new_figure(rows: int, columns: int, *, width: float, height: float) -> tuple
 def plain_log_ticks(axis: "Axis") -> None:
     """Label a logarithmic axis (``axes.xaxis`` or ``axes.yaxis``) with plain numbers: 1, 2, 5, 10, 20...
 
-    A short axis gets more ticks.
+    A short axis gets more ticks, and one of small numbers, whose labels are wide, gets fewer.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     low, high = axis.get_view_interval()
     ratio = high / low
-    subs = (1.0,) if ratio >= 2000 else (1.0, 2.0, 5.0) if ratio > 8 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
+    decades_alone = ratio >= (2000 if low >= 0.01 else 50)
+    subs = (1.0,) if decades_alone else (1.0, 2.0, 5.0) if ratio > 8 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
     axis.set_major_locator(LogLocator(base=10, subs=subs))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))

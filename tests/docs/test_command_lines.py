@@ -32,6 +32,7 @@ TINY = {
     "lstm": ["model.hidden=8", "model.embedding=8", "model.layers=1"],
     "transformer": ["model.embedding=8", "model.heads=2", "model.feed_forward=8", "model.layers=1"],
     "bert": ["model.max_length=40"],
+    "regression": [],
 }
 SHORT = ["batch_size=4", "epochs=1", "evaluation.every_epochs=1", "evaluation.rows=10", "hardware.threads=1"]
 Rule = Callable[["Workplace", list[str]], None]
@@ -47,6 +48,7 @@ class Workplace:
         self.data = {
             "rows": ["dataset=xmc", f"dataset.path={rows}"],
             "text": ["dataset=text", f"dataset.path={text}"],
+            "regression": ["dataset=diabetes"],
             "pairs": ["dataset=pairs", f"dataset.path={pairs}", f"model.checkpoint={bert}"],
         }
 

@@ -128,7 +128,7 @@ def test_learning_rates_mark_the_best_of_each_method(
     assert "| LSH Label    |    **40.00** |       10.00 |" in text
     assert "| NCE          |         5.00 |    diverged |" in text, "the only one that ran is not the best of several"
     assert "Full softmax, lr=0.01" in text, "the runs behind the table say their rate"
-    assert r"20.00 & \textbf{30.00} &" in layout.to_latex(document)
+    assert r"20.00 & \textbf{30.00} \\" in layout.to_latex(document)
     assert "<td><strong>30.00</strong></td>" in layout.to_html_fragment(document)
 
 
