@@ -43,8 +43,8 @@ def take(
     slopes_M = np.empty(len(rows_M))
     first, second = state_of(optimizer, free)
     loss_sum, taken = kernel.take_given_steps(
-        0.0, batch == 1, LOSSES[loss], vectors_XD, query_D, free, rows_M, np.arange(len(rows_M) // batch + 1) * batch, counts_M,
-        slopes_M, 1, OPTIMIZERS[optimizer], lr or RATE[optimizer], (BETA1, BETA2, EPSILON), first, second,
+        0.0, batch == 1, LOSSES[loss], vectors_XD, query_D, free, rows_M, np.arange(len(rows_M) // batch + 1) * batch,
+        counts_M, slopes_M, 1, OPTIMIZERS[optimizer], lr or RATE[optimizer], (BETA1, BETA2, EPSILON), first, second,
     )  # fmt: skip
     return loss_sum, taken, slopes_M
 
