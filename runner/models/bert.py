@@ -147,6 +147,10 @@ class RehearsalBertConfig(BertConfig):
     def dim(self) -> int:
         return 8
 
+    @property
+    def title(self) -> str:
+        return "rehearsal"
+
     def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> "PairEncoder":
         _require_library()
         from runner.models import pair_encoder

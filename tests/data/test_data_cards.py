@@ -85,7 +85,7 @@ def test_config_builds_its_dataclass(path: Path) -> None:
     config = KINDS[keys["kind"]](**keys)
     assert config.kind == keys["kind"]
     if keys["kind"] != "card":  # the YAML lists every key, so that a user sees all of them
-        defaults = KINDS[keys["kind"]]()
+        defaults = KINDS[keys["kind"]](name=keys["name"])
         assert config == defaults
         assert keys == dataclasses.asdict(defaults)
 

@@ -279,7 +279,7 @@ def test_rows_have_no_validation_set(key: str, tmp_path: Path) -> None:
 
 def test_rows_have_no_windows(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match="windows has no effect on training with dataset=wordnet_hypernym, which holds rows"
+        ConfigError, match="windows has no effect on training model=mlp on dataset=wordnet_hypernym, which holds rows"
     ):
         run(compose(["windows.length=9", f"results_dir={tmp_path}"]))
 

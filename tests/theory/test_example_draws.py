@@ -133,7 +133,8 @@ def test_outcomes_of_tables_are_those_of_their_definition(max_weight: float | No
 def test_outcomes_of_tables_are_those_of_draws(K: int, projections: Any, when_empty: Any) -> None:
     """With K = 6 and 20 examples many buckets are empty. All comparisons are within 5 standard errors."""
     view = Still(20, 5, seed=2)
-    config = LgdConfig(K=K, L=30, projections=projections, density=0.5, when_empty=when_empty, max_weight=20.0)
+    density = 0.5 if projections == "sparse" else LgdConfig.density
+    config = LgdConfig(K=K, L=30, projections=projections, density=density, when_empty=when_empty, max_weight=20.0)
     sampler, gradients = built(config, view), view.gradients
     outcomes = outcomes_of(sampler, view)
     assert (outcomes.empty > 0.2) == (K == 6)
