@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from command_lines import ROOT, CommandLine, command_lines, is_command
@@ -256,7 +257,13 @@ def check(at: Workplace, words: Sequence[str]) -> None:
 # ---------------------------------------------------------------- lines
 
 
-@pytest.mark.parametrize("line", LINES, ids=str)
+def param(line: CommandLine) -> Any:
+    """Plan whole profiles, and diagnose every sampler, among the slow tests."""
+    is_slow = any(word in str(line) for word in ("PROFILE=", "lgd_regression", "--sampler all"))
+    return pytest.param(line, marks=pytest.mark.slow if is_slow else (), id=str(line))
+
+
+@pytest.mark.parametrize("line", [param(line) for line in LINES])
 def test_a_command_line_of_the_documents(line: CommandLine, workplace: Workplace) -> None:
     check(workplace, line.words)
 

@@ -36,6 +36,7 @@ def trained(own_data_dir: Path, tmp_path: Path) -> Callable[..., Path]:
     return train
 
 
+@pytest.mark.slow
 def test_a_regression_run_is_diagnosed(trained: Callable[..., Path], command: Command) -> None:
     folder = trained("model=regression")
     code, out, err = command(folder, "--draws", "3", "batch_sampler.L=20")
