@@ -6,6 +6,7 @@ are measured during training too, for curves of the test loss, but every choice 
 Legend: X training examples, B rows of a batch, F features, D size of stored vectors, R rows of a split.
 """
 
+from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -247,9 +248,9 @@ class _Regression(Task):
             metrics |= {f"{name}/{key}": value for key, value in self.measured(predicted_R, split.response_R).items()}
         return metrics
 
+    @abstractmethod
     def measured(self, predicted_R: np.ndarray, response_R: np.ndarray) -> dict[str, float]:
-        """Return the measures of standardised predictions."""
-        raise NotImplementedError
+        """Return the measures of standardised predictions (R,) float32, without their split's name."""
 
     # ------------------------------------------------------------ words
 
