@@ -120,6 +120,20 @@ class ExampleSampler(ABC):
         assert not state, f"{type(self).__name__} keeps no tables"
 
 
+class BulkSampler(ExampleSampler):
+    """Draw the examples of many steps at a time; those of one step are a special case."""
+
+    def draw(self, step: int, view: View | None = None) -> ExampleDraw:
+        """Return the step's draws, in the order of drawing; a count may be infinite, which makes the weight 0."""
+        draws = self.draws(step, 1, view)
+        assert draws.count_M is not None
+        return ExampleDraw(rows_B=draws.rows_M, log_expected_count_B=np.log(draws.count_M))
+
+    @abstractmethod
+    def draws(self, first_step: int, steps: int, view: View | None = None) -> Draws:
+        """Return the draws of several steps, between which ``refresh`` has no work to do."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExampleSamplerConfig(ABC):
     """Serve as the base of the configurations in conf/batch_sampler.

@@ -19,8 +19,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from runner import rng
-from runner.batch_samplers.base import Draws, ExampleSampler, ExampleSamplerConfig, View
-from runner.contracts import ExampleDraw, Examples, Vectors
+from runner.batch_samplers.base import BulkSampler, Draws, ExampleSamplerConfig, View
+from runner.contracts import Examples, Vectors
 from runner.errors import require
 from runner.kernels.norms import row_norms
 from runner.structures import example_draws as kernel
@@ -86,7 +86,7 @@ class LgdConfig(ExampleSamplerConfig):
         return Lgd(self, examples, batch_size, seed)
 
 
-class Lgd(ExampleSampler):
+class Lgd(BulkSampler):
     """Draw from tables of the examples' stored vectors; ``buckets`` and ``query_D`` are what draws read."""
 
     buckets: kernel.Buckets
@@ -163,12 +163,6 @@ class Lgd(ExampleSampler):
         self._built = step
 
     # ------------------------------------------------------------ draws
-
-    def draw(self, step: int, view: View | None = None) -> ExampleDraw:
-        """Return the step's draws; one from an empty bucket that is skipped has an infinite count, thus weight 0."""
-        draws = self.draws(step, 1, view)
-        assert draws.count_M is not None
-        return ExampleDraw(rows_B=draws.rows_M, log_expected_count_B=np.log(draws.count_M))
 
     def draws(self, first_step: int, steps: int, view: View | None = None) -> Draws:
         """Return the draws of several steps with the present query."""

@@ -19,8 +19,8 @@ import numpy as np
 from numba import njit
 
 from runner import rng
-from runner.batch_samplers.base import Draws, ExampleSampler, ExampleSamplerConfig, View
-from runner.contracts import ExampleDraw, Examples
+from runner.batch_samplers.base import BulkSampler, Draws, ExampleSamplerConfig, View
+from runner.contracts import Examples
 from runner.errors import require
 from runner.kernels.norms import row_norms
 from runner.structures.alias_table import alias_table
@@ -94,7 +94,7 @@ class LgdStrataConfig(ExampleSamplerConfig):
         return LgdStrata(self, examples, batch_size, seed)
 
 
-class LgdStrata(ExampleSampler):
+class LgdStrata(BulkSampler):
     """Draw by an alias table over cells, then uniformly within the cell."""
 
     learns_norms = True
@@ -169,12 +169,6 @@ class LgdStrata(ExampleSampler):
         self._accept_C, self._alias_C = alias_table(chance_C)
 
     # ------------------------------------------------------------ draws
-
-    def draw(self, step: int, view: View | None = None) -> ExampleDraw:
-        """Return the step's draws."""
-        draws = self.draws(step, 1, view)
-        assert draws.count_M is not None
-        return ExampleDraw(rows_B=draws.rows_M, log_expected_count_B=np.log(draws.count_M))
 
     def draws(self, first_step: int, steps: int, view: View | None = None) -> Draws:
         """Return the draws of several steps."""

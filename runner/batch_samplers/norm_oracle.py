@@ -16,8 +16,8 @@ import numpy as np
 from numba import njit
 
 from runner import rng
-from runner.batch_samplers.base import Draws, ExampleSampler, ExampleSamplerConfig, View
-from runner.contracts import ExampleDraw, Examples
+from runner.batch_samplers.base import BulkSampler, Draws, ExampleSamplerConfig, View
+from runner.contracts import Examples
 from runner.errors import require
 from runner.structures.alias_table import alias_table
 
@@ -71,7 +71,7 @@ class NormOracleConfig(ExampleSamplerConfig):
         return NormOracle(self, examples, batch_size, seed)
 
 
-class NormOracle(ExampleSampler):
+class NormOracle(BulkSampler):
     """Draw by an alias table over the norms of the last refresh."""
 
     def __init__(self, config: NormOracleConfig, examples: Examples, batch_size: int, seed: int) -> None:
@@ -84,12 +84,6 @@ class NormOracle(ExampleSampler):
             self._cumulative_X = np.cumsum(self._chance_X)
         else:
             self._accept_X, self._alias_X = alias_table(self._chance_X)
-
-    def draw(self, step: int, view: View | None = None) -> ExampleDraw:
-        """Return the step's draws; each is expected as often as its norm's share of all norms says."""
-        draws = self.draws(step, 1)
-        assert draws.count_M is not None
-        return ExampleDraw(rows_B=draws.rows_M, log_expected_count_B=np.log(draws.count_M))
 
     def draws(self, first_step: int, steps: int, view: View | None = None) -> Draws:
         """Return the draws of several steps."""

@@ -9,8 +9,8 @@ import numpy as np
 from numba import njit
 
 from runner import rng
-from runner.batch_samplers.base import Draws, ExampleSampler, ExampleSamplerConfig
-from runner.contracts import ExampleDraw, Examples
+from runner.batch_samplers.base import BulkSampler, Draws, ExampleSamplerConfig
+from runner.contracts import Examples
 
 
 @njit(cache=True)
@@ -33,17 +33,11 @@ class UniformExamplesConfig(ExampleSamplerConfig):
         return UniformExamples(examples, batch_size, seed)
 
 
-class UniformExamples(ExampleSampler):
+class UniformExamples(BulkSampler):
     """Draw B times from all examples; each is expected B / count times."""
 
     def __init__(self, examples: Examples, batch_size: int, seed: int) -> None:
         self.examples, self.batch_size, self.seed = examples, batch_size, seed
-
-    def draw(self, step: int, view: object = None) -> ExampleDraw:
-        """Return the step's draws, in the order of drawing."""
-        draws = self.draws(step, 1)
-        assert draws.count_M is not None
-        return ExampleDraw(rows_B=draws.rows_M, log_expected_count_B=np.log(draws.count_M))
 
     def chances(self) -> np.ndarray:
         """Return the same chance for every example."""
