@@ -1,6 +1,7 @@
 """Compute ranking metrics over all classes (precision, propensity-scored precision and nDCG at k), and perplexity.
 
-Ranking metrics are fractions in [0, 1], of all rows together.
+Ranking metrics are fractions in [0, 1], of all rows together. Rows of extreme classification have sets of true classes;
+rows of sequential recommendation have one target each, and only its rank counts.
 
 Legend: R rows, K ranks, N classes.
 """
@@ -11,6 +12,7 @@ import numpy as np
 from numba import njit, prange
 
 RANKS = (1, 3, 5)
+ITEM_RANKS = (10, 20, 50)
 _LARGEST_EXPONENT = 709.0
 
 
@@ -62,6 +64,23 @@ def ranking_metrics(
         dcg = (hit_RK[:, :k] * discount[:k]).sum(1)
         reachable = np.maximum(ideal[np.minimum(counts_R, k)], discount[0])
         out[f"ndcg@{k}"] = float((dcg / reachable).mean())
+    return out
+
+
+def target_metrics(rank_R: np.ndarray) -> dict[str, float]:
+    """Return ``ndcg@k``, ``recall@k`` and ``mrr@k`` for k in (10, 20, 50), means over rows with one target each.
+
+    rank_R: the rank of each row's target, 1 for the best; 0 if it is not ranked. With one target the ideal gain is 1,
+    so nDCG@k is 1 / log2(rank + 1), recall@k is 1 and MRR@k is 1 / rank if the rank is at most k; all are 0 if not.
+    """
+    found_R = rank_R >= 1
+    rank_R = np.maximum(rank_R, 1).astype(np.float64)
+    out = {}
+    for k in ITEM_RANKS:
+        hit_R = found_R & (rank_R <= k)
+        out[f"ndcg@{k}"] = float((hit_R / np.log2(rank_R + 1)).mean())
+        out[f"recall@{k}"] = float(hit_R.mean())
+        out[f"mrr@{k}"] = float((hit_R / rank_R).mean())
     return out
 
 

@@ -133,6 +133,17 @@ class WindowsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RankingConfig:
+    """Say which items are ranked when recommendations are measured.
+
+    ``exclude_seen``: the items that a user took before the event to predict are not ranked, as in RecStudio, which made
+    MIDX's numbers. A target that the user took before then counts as a miss.
+    """
+
+    exclude_seen: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
     """Say how gradients are clipped, how the learning rate changes, and when training stops early.
 
@@ -178,6 +189,7 @@ class RunConfig:
     output: OutputConfig = OutputConfig()
     diagnostics: DiagnosticsConfig = DiagnosticsConfig()
     windows: WindowsConfig = WindowsConfig()
+    ranking: RankingConfig = RankingConfig()
     training: TrainingConfig = TrainingConfig()
     plugins: tuple[str, ...] = ()
     unused: frozenset[str] = frozenset()
@@ -213,6 +225,7 @@ class RunConfig:
 
         - ``diagnostics`` if none are made, ``plugins`` if there are none, ``training`` if all of it is null;
         - ``output`` if logits are h . w + b, ``sampler.stored_logits`` if no logits are stored;
+        - ``ranking`` if seen items are excluded;
         - ``batch_sampler`` if every example comes once an epoch;
         - ``dataset.valid_share`` if it is 0, ``dataset.threshold`` if it is null;
         - sections of other tasks, such as ``windows`` if the data set holds no text.
@@ -224,6 +237,7 @@ class RunConfig:
             "plugins": not self.plugins,
             "diagnostics": self.diagnostics.every_epochs is None,
             "output": self.output == OutputConfig(),
+            "ranking": self.ranking == RankingConfig(),
             "training": self.training == TrainingConfig(),
             "batch_sampler": out["batch_sampler"] == EVERY_EXAMPLE_ONCE,
             **dict.fromkeys(self.unused, True),

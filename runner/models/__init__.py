@@ -5,6 +5,7 @@ from runner.models.bert import BertConfig
 from runner.models.language import LstmConfig, TransformerConfig
 from runner.models.mlp import LinearConfig, Mlp, MlpConfig
 from runner.models.regression import LogisticConfig, RegressionConfig
+from runner.models.sequences import Gru4recConfig, SasrecConfig
 
 MODELS: dict[str, type[ModelConfig]] = {
     "mlp": MlpConfig,
@@ -14,12 +15,15 @@ MODELS: dict[str, type[ModelConfig]] = {
     "regression": RegressionConfig,
     "logistic": LogisticConfig,
     "bert": BertConfig,
+    "sasrec": SasrecConfig,
+    "gru4rec": Gru4recConfig,
 }
 
 __all__ = [
     "MODELS",
     "BertConfig",
     "Encoder",
+    "Gru4recConfig",
     "LinearConfig",
     "LogisticConfig",
     "LstmConfig",
@@ -27,5 +31,6 @@ __all__ = [
     "MlpConfig",
     "ModelConfig",
     "RegressionConfig",
+    "SasrecConfig",
     "TransformerConfig",
 ]

@@ -8,6 +8,7 @@ from runner.tasks.base import Task
 from runner.tasks.classification import Classification
 from runner.tasks.language import LanguageModelling
 from runner.tasks.pairs import SentencePairs
+from runner.tasks.recommendation import Recommendation
 from runner.tasks.regression import LinearRegression, LogisticRegression
 
 TASKS: dict[str, type[Task]] = {
@@ -16,6 +17,7 @@ TASKS: dict[str, type[Task]] = {
     "regression": LinearRegression,
     "logistic": LogisticRegression,
     "pairs": SentencePairs,
+    "sequences": Recommendation,
 }
 
 
@@ -50,6 +52,7 @@ __all__ = [
     "LanguageModelling",
     "LinearRegression",
     "LogisticRegression",
+    "Recommendation",
     "SentencePairs",
     "Task",
     "rehearsal_of",

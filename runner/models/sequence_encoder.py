@@ -1,0 +1,128 @@
+"""Encode windows of items as hidden states, by self-attention or by a gated recurrent network, without any padding.
+
+The windows of a batch lie one after another, the longest first. All parts of self-attention but attention itself treat
+items alike, whatever window they are in; attention runs over the windows of equal length together. The recurrent
+network steps through all windows at once, and windows that have ended take no part in a step.
+
+Legend: B rows of a batch, S windows, T items of a window, X items of all windows, H heads, E size of an item's vector,
+D hidden size.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.utils.rnn import PackedSequence
+
+from runner.models.token_encoder import TokenEncoder
+
+if TYPE_CHECKING:
+    from runner.data.sequence_batches import SequenceBatch
+
+
+class SelfAttention(nn.Module):
+    """Map item vectors (X, E) to hidden states (X, E), each of which sees the items of its window up to itself."""
+
+    def __init__(
+        self, *, length: int, size: int, heads: int, feed_forward: int, layers: int, dropout: float, init: float
+    ) -> None:
+        super().__init__()
+        self.positions = nn.Embedding(length, size)  # row 0 belongs to the newest item
+        nn.init.normal_(self.positions.weight, std=init)
+        self.drop = nn.Dropout(dropout)
+        self.layers = nn.ModuleList(
+            _Layer(size=size, heads=heads, feed_forward=feed_forward, dropout=dropout) for _ in range(layers)
+        )
+        self.norm = nn.LayerNorm(size)
+
+    def forward(self, x_XE: Tensor, batch: "SequenceBatch") -> Tensor:
+        place_X = torch.from_numpy(batch.place_from_end_X).to(x_XE.device)
+        out = self.drop(x_XE + self.positions(place_X))
+        equal_lengths = batch.equal_lengths
+        for layer in self.layers:
+            out = layer(out, equal_lengths)
+        return self.norm(out)
+
+
+class _Layer(nn.Module):
+    """Add attention and then a feed-forward part to each item, both normalised before."""
+
+    def __init__(self, *, size: int, heads: int, feed_forward: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.norm_attention, self.norm_forward = nn.LayerNorm(size), nn.LayerNorm(size)
+        self.into = nn.Linear(size, 3 * size)  # queries, keys and values
+        self.out_of = nn.Linear(size, size)
+        self.forward_part = nn.Sequential(
+            nn.Linear(size, feed_forward), nn.ReLU(), nn.Dropout(dropout), nn.Linear(feed_forward, size)
+        )
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x_XE: Tensor, equal_lengths: list[tuple[int, int]]) -> Tensor:
+        x_XE = x_XE + self.drop(self.out_of(self._attend(self.into(self.norm_attention(x_XE)), equal_lengths)))
+        return x_XE + self.drop(self.forward_part(self.norm_forward(x_XE)))
+
+    def _attend(self, mixed_X3E: Tensor, equal_lengths: list[tuple[int, int]]) -> Tensor:
+        """Return the attended values (X, E) of queries, keys and values side by side (X, 3 E)."""
+        size = mixed_X3E.shape[1] // 3
+        dropout = self.dropout if self.training else 0.0
+        outputs = []
+        for (length, count), part in zip(
+            equal_lengths, mixed_X3E.split([length * count for length, count in equal_lengths]), strict=True
+        ):
+            mixed = part.view(count, length, 3, self.heads, size // self.heads).permute(2, 0, 3, 1, 4)  # 3 S H T E/H
+            query, key, value = mixed.unbind()
+            attended = scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
+            outputs.append(attended.transpose(1, 2).reshape(count * length, size))
+        return torch.cat(outputs)
+
+
+class Gru(nn.Module):
+    """Map item vectors (X, E) to hidden states (X, E) by a recurrent network and a projection."""
+
+    def __init__(self, *, size: int, hidden: int, layers: int, dropout: float) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(dropout)
+        self.gru = nn.GRU(size, hidden, layers, dropout=dropout if layers > 1 else 0.0)
+        self.project = nn.Linear(hidden, size)
+
+    def forward(self, x_XE: Tensor, batch: "SequenceBatch") -> Tensor:
+        order_X, batch_sizes_T = step_order(batch.start_S, batch.length_S)
+        order = torch.from_numpy(order_X).to(x_XE.device)
+        packed = PackedSequence(self.drop(x_XE)[order], torch.from_numpy(batch_sizes_T))
+        out = self.project(self.gru(packed)[0].data)
+        back = torch.empty_like(order)
+        back[order] = torch.arange(len(order), device=order.device)
+        return out[back]
+
+
+def step_order(start_S: np.ndarray, length_S: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the order in which a recurrent network reads the items, and how many windows take part in each step.
+
+    ``start_S``, ``length_S``: where each window begins, and its length; lengths descend. The first result is (X,)
+    int64: the first items of all windows, then the second items of all that have one, and so on. The second is (T,)
+    int64.
+    """
+    longest = int(length_S[0])
+    windows_T = np.searchsorted(-length_S, -np.arange(longest), side="left")  # windows longer than t
+    order_X = np.concatenate([start_S[:windows] + step for step, windows in enumerate(windows_T)])
+    return order_X, windows_T.astype(np.int64)
+
+
+Module = SelfAttention | Gru
+
+
+class SequenceEncoder(TokenEncoder[Module]):
+    """Encode windows of items as hidden states of size ``dim``, one for each row of the batch."""
+
+    def tokens(self, batch: "SequenceBatch") -> np.ndarray:
+        return batch.items_X
+
+    def run(self, vectors: Tensor, batch: "SequenceBatch") -> Tensor:
+        """Return the hidden states of the rows: of every item, or of every window's last item."""
+        hidden_XD = self.working(vectors, batch)
+        if batch.only_last:
+            return hidden_XD[torch.from_numpy(batch.start_S + batch.length_S - 1).to(hidden_XD.device)]
+        return hidden_XD
