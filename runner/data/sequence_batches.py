@@ -8,16 +8,21 @@ windows are cut from the newest training event backwards, so only the oldest win
 Every training event except a user's first is the target of exactly one window. Evaluation. Each event to predict has
 a window of its own, the events just before it, and only the window's last position counts.
 
-Legend: E events of all users, U users, S windows, X items of a batch's windows together, B rows of a batch.
+Legend: E events of all users, U users, S windows, X items of a batch's windows together, B rows of a batch,
+N items of the catalogue.
 """
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from runner.contracts import Examples
 from runner.data.rows import Int32s
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +97,21 @@ class SequenceWindows:
         """Return the positions in ``items_E`` of all training targets, ascending int64."""
         start_S, length_S = self._windows
         return np.sort(_ranges(start_S + 1, length_S))
+
+    @property
+    def event_places(self) -> np.ndarray:
+        """Return the positions in ``items_E`` of all training events, targets or not, ascending int64."""
+        return _ranges(self.begin_U, self.end_U - self.begin_U)
+
+    def users_items(self, num_items: int) -> "csr_array":
+        """Return a matrix (U, N) of ones where a user took an item in training."""
+        from scipy.sparse import coo_array
+
+        count_U = self.end_U - self.begin_U
+        user, item = np.repeat(np.arange(len(count_U)), count_U), self.items_E[self.event_places]
+        taken = coo_array((np.ones(len(user)), (user, item)), shape=(len(count_U), num_items)).tocsr()
+        taken.data[:] = 1  # an item that a user took several times counts once
+        return taken
 
     @property
     def examples(self) -> Examples:

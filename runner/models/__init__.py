@@ -2,6 +2,7 @@
 
 from runner.models.base import Encoder, ModelConfig
 from runner.models.bert import BertConfig
+from runner.models.counts import ItemKnnConfig, MarkovConfig, PopularityConfig
 from runner.models.language import LstmConfig, TransformerConfig
 from runner.models.mlp import LinearConfig, Mlp, MlpConfig
 from runner.models.regression import LogisticConfig, RegressionConfig
@@ -17,6 +18,9 @@ MODELS: dict[str, type[ModelConfig]] = {
     "bert": BertConfig,
     "sasrec": SasrecConfig,
     "gru4rec": Gru4recConfig,
+    "popularity": PopularityConfig,
+    "markov": MarkovConfig,
+    "item_knn": ItemKnnConfig,
 }
 
 __all__ = [
@@ -24,12 +28,15 @@ __all__ = [
     "BertConfig",
     "Encoder",
     "Gru4recConfig",
+    "ItemKnnConfig",
     "LinearConfig",
     "LogisticConfig",
     "LstmConfig",
+    "MarkovConfig",
     "Mlp",
     "MlpConfig",
     "ModelConfig",
+    "PopularityConfig",
     "RegressionConfig",
     "SasrecConfig",
     "TransformerConfig",

@@ -6,6 +6,7 @@ from runner.errors import require
 from runner.settings import RunConfig
 from runner.tasks.base import Task
 from runner.tasks.classification import Classification
+from runner.tasks.counted import CountedRecommendation
 from runner.tasks.language import LanguageModelling
 from runner.tasks.pairs import SentencePairs
 from runner.tasks.recommendation import Recommendation
@@ -18,6 +19,7 @@ TASKS: dict[str, type[Task]] = {
     "logistic": LogisticRegression,
     "pairs": SentencePairs,
     "sequences": Recommendation,
+    "counts": CountedRecommendation,
 }
 
 
@@ -49,6 +51,7 @@ def rehearsal_of(config: RunConfig) -> Task:
 __all__ = [
     "TASKS",
     "Classification",
+    "CountedRecommendation",
     "LanguageModelling",
     "LinearRegression",
     "LogisticRegression",

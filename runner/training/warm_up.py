@@ -21,18 +21,20 @@ def warm_up(config: RunConfig) -> None:
     sampler = config.batch_sampler.build(examples=task.examples, batch_size=task.config.batch_size, seed=config.seed)
     view = task.view(network)
     sampler.refresh(0, view)
-    clock, after = StageClock(), task.training.steps_per_epoch + 1
+    clock, step = StageClock(), 0
+    compiled = task.compiled_steps(network, sampler)
     with np.errstate(all="ignore"):  # what overflows on throw-away data says nothing about the run
-        for step in range(1, after):
+        while step < task.training.steps_per_epoch:
+            if compiled is not None:
+                step += compiled.take(step + 1, 2)[1]
+                continue
+            step += 1
             draw = sampler.draw(step, view)
             if view is not None and sampler.learns_norms:
                 sampler.observe(draw.rows_B, view.gradient_norms(draw.rows_B))
             network.train_step(task.batch(draw), step, clock)
             sampler.refresh(step, view)
-        compiled = task.compiled_steps(network, sampler)
-        if compiled is not None:
-            _, taken, _ = compiled.take(after, 2)
-            after += taken
+    after = step + 1
     network.read_all(after)
     with suppress(Diverged):  # divergence on throw-away data says nothing about the run
         task.evaluate_subset(network)

@@ -1,0 +1,153 @@
+"""Recommend without a network: by popularity, by the last item's successors, or by items that the same users took.
+
+These are the baselines that show what a model of sequences is worth. Each says by a sparse matrix how much an item of
+the user's window speaks for each item; ``runner.heads.counts`` adds this up.
+
+@inproceedings{sarwar2001item, title={Item-Based Collaborative Filtering Recommendation Algorithms}, author={Sarwar,
+Badrul and Karypis, George and Konstan, Joseph and Riedl, John}, booktitle={WWW}, year={2001}}
+
+Legend: B rows of a batch, N items, U users, I items of a block.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from runner.errors import require
+from runner.models.base import ModelConfig
+from runner.optimizers import Gradient, OptimizerConfig, RowTable
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+    from runner.data.sequence_batches import SequenceBatch, SequenceWindows
+
+_ITEMS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountsConfig(ModelConfig):
+    """Serve as the base of the baselines. ``length`` of each is the number of items that a prediction looks back on."""
+
+    reads: ClassVar[str] = "sequences"
+    task: ClassVar[str | None] = "counts"
+
+    name: str
+
+    @property
+    def dim(self) -> int:
+        """Return 0: there are no hidden states."""
+        return 0
+
+    @abstractmethod
+    def similarity(self, windows: "SequenceWindows", num_items: int) -> "csr_array":
+        """Return how much an item of the window (a row) speaks for each item (a column), (N, N) float64."""
+
+    def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> "NoEncoder":
+        return NoEncoder()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopularityConfig(CountsConfig):
+    """Recommend the items that were taken most often in training, to everyone."""
+
+    length: ClassVar[int] = 1
+
+    name: str = "popularity"
+
+    def similarity(self, windows: "SequenceWindows", num_items: int) -> "csr_array":
+        from scipy.sparse import csr_array
+
+        return csr_array((num_items, num_items), dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarkovConfig(CountsConfig):
+    """Recommend the items that most often came right after the user's last item, in training."""
+
+    length: ClassVar[int] = 1
+
+    name: str = "markov"
+
+    def similarity(self, windows: "SequenceWindows", num_items: int) -> "csr_array":
+        from scipy.sparse import coo_array
+
+        before, after = windows.items_E[windows.target_places - 1], windows.items_E[windows.target_places]
+        return coo_array((np.ones(len(after)), (before, after)), shape=(num_items, num_items)).tocsr()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemKnnConfig(CountsConfig):
+    """Recommend the items that are most similar, in sum, to the user's last ``length`` items (Sarwar et al. 2001).
+
+    ``neighbours``: number of similar items that each item keeps.
+    ``shrink``: added to the denominator of the cosine, against similarities that few users cause.
+    """
+
+    name: str = "item_knn"
+    length: int = 20
+    neighbours: int = 100
+    shrink: float = 10.0
+
+    def __post_init__(self) -> None:
+        require(1 <= self.length <= 4096, "model.length must lie in [1, 4096]")
+        require(1 <= self.neighbours <= 100_000, "model.neighbours must lie in [1, 100000]")
+        require(0 <= self.shrink <= 1e6, "model.shrink must lie in [0, 1e6]")
+
+    def similarity(self, windows: "SequenceWindows", num_items: int) -> "csr_array":
+        return nearest_items(windows.users_items(num_items), self.neighbours, self.shrink)
+
+
+def nearest_items(taken_UN: "csr_array", neighbours: int, shrink: float) -> "csr_array":
+    """Return the similarities of each item to its ``neighbours`` nearest ones, (N, N): row i holds those of item i.
+
+    ``taken_UN``: 1 where a user took an item. The similarity of two items is the number of users who took both, divided
+    by the geometric mean of the two items' numbers of users plus ``shrink``: the cosine if ``shrink`` is 0. Of equally
+    near items the lower ids stay. An item is not its own neighbour.
+    """
+    from scipy.sparse import csr_array, vstack
+
+    num_items = taken_UN.shape[1]
+    users_N = np.asarray(taken_UN.sum(axis=0), dtype=np.float64).reshape(-1)
+    of_item = taken_UN.T.tocsr()
+    blocks = []
+    for lo in range(0, num_items, _ITEMS_AT_ONCE):
+        both_IN = (of_item[lo : lo + _ITEMS_AT_ONCE] @ taken_UN).tocoo()
+        row, item = both_IN.coords
+        value = both_IN.data / (np.sqrt(users_N[lo + row] * users_N[item]) + shrink)
+        other = item != lo + row
+        row, item, value = row[other], item[other], value[other]
+        order = np.lexsort((item, -value, row))
+        row, item, value = row[order], item[order], value[order]
+        kept = np.arange(len(row)) - np.searchsorted(row, row) < neighbours
+        blocks.append(csr_array((value[kept], (row[kept], item[kept])), shape=(both_IN.shape[0], num_items)))
+    return vstack(blocks, format="csr")
+
+
+class NoEncoder:
+    """Stand where networks have an encoder; there is nothing to encode and nothing to learn."""
+
+    tables: Sequence[RowTable] = ()
+    dense: Sequence[np.ndarray] = ()
+
+    def encode(self, batch: "SequenceBatch") -> np.ndarray:
+        """Return hidden states of size 0, (B, 0)."""
+        return np.zeros((batch.num_rows, 0), dtype=np.float32)
+
+    def forward(self, batch: "SequenceBatch", step: int) -> np.ndarray:
+        return self.encode(batch)
+
+    def backward(self, grad_hidden_BD: np.ndarray, step: int) -> None:
+        pass
+
+    def gradients(self, grad_hidden_BD: np.ndarray, step: int) -> list[Gradient]:
+        return []
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        assert not state
