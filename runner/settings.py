@@ -227,7 +227,7 @@ class RunConfig:
         - ``output`` if logits are h . w + b, ``sampler.stored_logits`` if no logits are stored;
         - ``ranking`` if seen items are excluded;
         - ``batch_sampler`` if every example comes once an epoch;
-        - ``dataset.valid_share`` if it is 0, ``dataset.threshold`` if it is null;
+        - ``dataset.valid_share`` if it is 0, ``dataset.threshold`` if it is null, ``dataset.split`` if it is ratio;
         - sections of other tasks, such as ``windows`` if the data set holds no text.
         """
         out = dataclasses.asdict(self)
@@ -247,7 +247,7 @@ class RunConfig:
                 del out[section]
         if out.get("sampler", {}).get("stored_logits") == "none":
             del out["sampler"]["stored_logits"]
-        for key, nothing in (("valid_share", 0.0), ("threshold", None)):
+        for key, nothing in (("valid_share", 0.0), ("threshold", None), ("split", "ratio")):
             if out["dataset"].get(key, nothing) == nothing:
                 out["dataset"].pop(key, None)
         return out

@@ -1,9 +1,9 @@
 """Read dataset cards: what a published set is, where it comes from, and how its files are laid out.
 
 A card is `datasets/<name>/card.yaml`. Each mapping in it is one of the dataclasses below; a misspelt key, a missing
-key or a wrong type is a DataError of one line. There are four families of cards: sparse rows, text, tables of
-numbers for regression, and sentence pairs. They differ in their layouts (`runner/data/layouts.py`), their expected
-counts, and the way in which other sets are derived from them.
+key or a wrong type is a DataError of one line. There are five families of cards: sparse rows, text, tables of
+numbers for regression, sentence pairs, and sequences of items. They differ in their layouts
+(`runner/data/layouts.py`), their expected counts, and the way in which other sets are derived from them.
 """
 
 import dataclasses
@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from runner.data import places
-from runner.data.layouts import Layout, PairsLayout, RowsLayout, TableLayout, TextLayout
+from runner.data.events import Filters
+from runner.data.layouts import Layout, PairsLayout, RowsLayout, SequencesLayout, TableLayout, TextLayout
 from runner.errors import ConfigError, DataError
 
 
@@ -78,6 +79,15 @@ class ExpectedPairs:
     num_classes: int
     num_train: int
     num_test: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedSequences:
+    """Hold the published counts of a log after its filters, None if unknown."""
+
+    num_users: int | None
+    num_items: int | None
+    num_events: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,7 +287,51 @@ class PairsCard(Card):
         return None
 
 
-CARDS: dict[str, type[Card]] = {kind.family: kind for kind in (RowsCard, TextCard, RegressionCard, PairsCard)}
+@dataclass(frozen=True, kw_only=True)
+class SequencesCard(Card):
+    """Describe a log of events, each of which is a user, an item and a time.
+
+    `min_rating`, `min_user`, `min_item`, `repeats`: which events stay; `runner/data/events.py` states the rules.
+    """
+
+    family: ClassVar[str] = "sequences"
+
+    expected: ExpectedSequences
+    min_rating: float | None = None
+    min_user: int = 1
+    min_item: int = 1
+    repeats: str = "all"
+    layouts: tuple[SequencesLayout, ...]
+
+    @property
+    def filters(self) -> Filters:
+        """Return which events stay."""
+        return Filters(min_rating=self.min_rating, min_user=self.min_user, min_item=self.min_item, repeats=self.repeats)
+
+    @property
+    def all_layouts(self) -> tuple[Layout, ...]:
+        return self.layouts
+
+    @property
+    def base(self) -> str | None:
+        return None
+
+    @property
+    def size(self) -> Size:
+        """Return the size, whose `train` counts all events: a run chooses how they are split."""
+        counts = self.expected
+        return Size(unit="events", train=counts.num_events, test=None, features=None, classes=counts.num_items)
+
+    def problem(self) -> str | None:
+        """Return what is wrong with the filters, or None if nothing is."""
+        if self.min_rating is not None and any(layout.rating is None for layout in self.layouts):
+            return "min_rating needs the column rating in every layout"
+        return self.filters.problem()
+
+
+CARDS: dict[str, type[Card]] = {
+    kind.family: kind for kind in (RowsCard, TextCard, RegressionCard, PairsCard, SequencesCard)
+}
 
 
 def card_names() -> list[str]:
@@ -332,10 +386,14 @@ def _check(card: Card, path: Path) -> None:
         raise DataError(f"{path}: give either layouts or derived")
     if isinstance(card, PairsCard) and (problem := card.problem_of_labels()) is not None:
         raise DataError(f"{path}: {problem}")
+    if isinstance(card, SequencesCard) and (problem := card.problem()) is not None:
+        raise DataError(f"{path}: {problem}")
 
 
 def differences(
-    name: str, expected: Expected | ExpectedText | ExpectedTable | ExpectedPairs, found: dict[str, int]
+    name: str,
+    expected: Expected | ExpectedText | ExpectedTable | ExpectedPairs | ExpectedSequences,
+    found: dict[str, int],
 ) -> list[str]:
     """Return (and print) a note for every count that differs from the published one."""
     published = dataclasses.asdict(expected)

@@ -1,7 +1,7 @@
 """Define what `conf/dataset/*.yaml` may say: one frozen dataclass for each `kind`.
 
 `build()` opens the data set. `family` says which type it returns: `rows` an XmcDataset, `text` a TextDataset,
-`regression` a RegressionDataset, `pairs` a PairsDataset.
+`regression` a RegressionDataset, `pairs` a PairsDataset, `sequences` a SequencesDataset.
 """
 
 import re
@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from runner.data.bundled import SklearnConfig
 from runner.data.dense import RegressionDataset
+from runner.data.events import Filters, Repeats
 from runner.data.pairs import PairsDataset
 from runner.data.python_topics import PythonTopicsConfig
 from runner.data.regression import VALID_SHARE, SplitConfig, check_threshold
 from runner.data.rows import XmcDataset
+from runner.data.sequences import SequencesDataset, Split
+from runner.data.synthetic_log import SyntheticLogConfig
 from runner.data.synthetic_regression import SyntheticRegressionConfig
 from runner.data.synthetic_xc import SyntheticXcConfig
 from runner.data.text import TextDataset
@@ -29,14 +32,17 @@ class CardConfig:
     """Choose a published or embedded set by the name of its card.
 
     `valid_share`: share of the training rows that the task holds out for validation, in [0, 0.5]. Families `rows` and
-    `text` need 0; the others need more.
+    `text` and `sequences` need 0; the others need more.
     `threshold`: for regression only, None or the number above which a response becomes 1; all others become 0.
+    `split`: for sequences only, which of a user's last events are for validation and testing: ratio or last_item
+    (`runner/data/sequences.py`).
     """
 
     kind: str = "card"
     name: str
     valid_share: float = 0.0
     threshold: float | None = None
+    split: Split = "ratio"
 
     def __post_init__(self) -> None:
         from runner.data.card import card_names
@@ -45,7 +51,7 @@ class CardConfig:
             raise ConfigError(f"dataset.name: no card {self.name!r}; choose one of {', '.join(card_names())}")
         what = f"dataset={self.name} holds {self.family}"
         require(0 <= self.valid_share <= 0.5, f"dataset.valid_share must lie in [0, 0.5], got {self.valid_share}")
-        if self.family in ("rows", "text"):
+        if self.family in ("rows", "text", "sequences"):
             require(self.valid_share == 0, f"dataset.valid_share: {what}, of which no share is held out; leave it at 0")
         else:
             require(self.valid_share > 0, f"dataset.valid_share: {what}, which is validated on a share above 0")
@@ -54,10 +60,14 @@ class CardConfig:
             self.threshold is None or self.family == "regression",
             f"dataset.threshold: {what}, which has no responses to compare with; leave it at null",
         )
+        require(
+            self.split == "ratio" or self.family == "sequences",
+            f"dataset.split: {what}, whose users have no events to split; leave it at ratio",
+        )
 
     @property
     def family(self) -> str:
-        """Return the family of the set, as its card says: `rows`, `text`, `regression` or `pairs`."""
+        """Return the family of the set, as its card says: `rows`, `text`, `regression`, `pairs` or `sequences`."""
         from runner.data.card import load_card
 
         return load_card(self.name).family
@@ -66,7 +76,8 @@ class CardConfig:
         """Open the prepared set; an embedded one is prepared on first use. Raises DataNotPrepared, DataError."""
         from runner.data.prepare import load_card_dataset
 
-        return load_card_dataset(self.name)
+        dataset = load_card_dataset(self.name)
+        return dataset.with_split(self.split) if isinstance(dataset, SequencesDataset) else dataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,6 +233,72 @@ class PairsFileConfig:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class InteractionsConfig:
+    """Choose your own log of events: a table with a header, CSV or TSV, plain or compressed (.gz, .xz, .bz2).
+
+    Comma, semicolon or tab separate. The rows may stand in any order; each is an event, and exact copies count once.
+    `user`, `item`, `time`, `rating`: names of the columns. A time is a number or ISO 8601. `min_rating`: events rated
+    below it are left out; None keeps all and reads no ratings. `min_user`, `min_item`: users and items with fewer
+    events are left out until none is left. `repeats`: all, or first to keep only a user's first event of each item.
+    `runner/data/events.py` states the rules. `split`: which of a user's last events are for validation and testing;
+    users with fewer than three events are only trained on, and one event alone has nothing to be predicted from.
+
+    Ten million rows in random order (330 MB of CSV, 1,000,000 users, 100,000 items) are prepared in TIME, with at most
+    MEMORY of memory, on a processor of 2 GHz.
+    """
+
+    family: ClassVar[str] = "sequences"
+
+    kind: str = "interactions"
+    name: str = "interactions"
+    path: str | None = None  # None means "not given yet"; build() refuses it
+    user: str = "user"
+    item: str = "item"
+    time: str = "time"
+    rating: str | None = None
+    min_rating: float | None = None
+    min_user: int = 1
+    min_item: int = 1
+    repeats: Repeats = "all"
+    split: Split = "ratio"
+
+    def __post_init__(self) -> None:
+        _require_plain(self.name)
+        problem = self.filters.problem()
+        require(problem is None, f"dataset.{problem}")
+        names = [name for name in (self.user, self.item, self.time, self.rating) if name is not None]
+        require(
+            len(set(names)) == len(names) and all(name.strip() == name != "" for name in names),
+            "dataset.user, dataset.item, dataset.time and dataset.rating must name different columns",
+        )
+        require(
+            (self.rating is None) == (self.min_rating is None),
+            "dataset.rating and dataset.min_rating go together: give both, or leave both at null to keep all events",
+        )
+
+    @property
+    def filters(self) -> Filters:
+        """Return which events stay."""
+        return Filters(min_rating=self.min_rating, min_user=self.min_user, min_item=self.min_item, repeats=self.repeats)
+
+    def build(self) -> SequencesDataset:
+        """Prepare the file and open it. A file of the same path, size, time and settings is prepared once.
+
+        Raises ConfigError for a wrong path, DataError for a wrong file and if no event is left.
+        """
+        from runner.data.prepare import load_interactions_dataset
+        from runner.data.read_events import LogColumns
+
+        dataset = load_interactions_dataset(
+            _file("path", self.path, "CSV or TSV with a header"),
+            self.name,
+            columns=LogColumns(user=self.user, item=self.item, time=self.time, rating=self.rating),
+            filters=self.filters,
+        )
+        return dataset.with_split(self.split)
+
+
 def _own_tables(path: str | None, test_path: str | None, what: str) -> dict[str, Path]:
     """Return the files of `dataset.path` and, if given, `dataset.test_path`; ConfigError if one is no file."""
     train = _file("path", path, what)
@@ -266,4 +343,6 @@ KINDS: dict[str, type] = {
     "sklearn": SklearnConfig,
     "synthetic_regression": SyntheticRegressionConfig,
     "pairs_file": PairsFileConfig,
+    "interactions": InteractionsConfig,
+    "synthetic_log": SyntheticLogConfig,
 }

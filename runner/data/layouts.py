@@ -173,6 +173,44 @@ class PairsLayout(Layout):
         return None
 
 
+@dataclass(frozen=True, kw_only=True)
+class SequencesLayout(Layout):
+    """Name the file of a log of events and say how it is laid out (`runner/data/read_events.py`).
+
+    Either each row is an event, in columns that `separator` (one character or several) separates and that have names
+    if there is a `header`, otherwise numbers from 0; quotes are characters like any other. Or, with `users_in_lines`,
+    each line holds the items of one user, oldest first, separated by blanks, and no columns are given.
+    """
+
+    data: str
+    users_in_lines: bool = False
+    separator: str = "\t"
+    header: bool = False
+    user: str | int | None = None
+    item: str | int | None = None
+    time: str | int | None = None  # a finite number or ISO 8601
+    rating: str | int | None = None
+
+    def file_names(self) -> dict[str, str]:
+        return _given(self, "data")
+
+    def problem(self) -> str | None:
+        used = [column for column in (self.user, self.item, self.time, self.rating) if column is not None]
+        if self.users_in_lines:
+            return "users_in_lines leaves no use for user, item, time and rating" if used else None
+        if None in (self.user, self.item, self.time):
+            return "give user, item and time, or users_in_lines"
+        if not self.separator or set(self.separator) & set("\r\n"):
+            return "separator must be one character or several, but no line end"
+        if len(set(used)) < len(used):
+            return "user, item, time and rating must be different columns"
+        if self.header != all(isinstance(column, str) for column in used):
+            return "columns have names if there is a header, otherwise numbers"
+        if not self.header and any(isinstance(column, str) or column < 0 for column in used):
+            return "columns without a header are numbers from 0"
+        return None
+
+
 def _given(layout: Layout, *fields: str) -> dict[str, str]:
     """Return the values of those fields that are not None, by field."""
     return {field: name for field in fields if (name := getattr(layout, field)) is not None}

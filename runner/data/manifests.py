@@ -103,10 +103,25 @@ class PairsManifest(Manifest):
         return f"{self.train:,} / {self.test:,} pairs, {self.num_classes:,} classes"
 
 
+@dataclass(frozen=True, kw_only=True)
+class SequencesManifest(Manifest):
+    """Describe a prepared log of events: how many are left after its filters, of how many that were read."""
+
+    family: str = "sequences"
+    num_users: int
+    num_classes: int
+    num_events: int
+    events_read: int
+
+    def in_words(self) -> str:
+        return f"{self.num_events:,} events of {self.num_users:,} users, {self.num_classes:,} classes"
+
+
 # Manifests of rows do not name their family, because there was no other when the first of them were written.
 FAMILIES: dict[str, type[Manifest]] = {
     "rows": RowsManifest,
     "text": TextManifest,
     "regression": RegressionManifest,
     "pairs": PairsManifest,
+    "sequences": SequencesManifest,
 }

@@ -8,17 +8,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from runner.data import convert_pairs, convert_rows, convert_table, convert_text, places
-from runner.data.card import Card, PairsCard, RegressionCard, RowsCard, Source, SourceFile, TextCard, load_card
+from runner.data import convert_pairs, convert_rows, convert_sequences, convert_table, convert_text, places
+from runner.data.card import (
+    Card,
+    PairsCard,
+    RegressionCard,
+    RowsCard,
+    SequencesCard,
+    Source,
+    SourceFile,
+    TextCard,
+    load_card,
+)
 from runner.data.dense import RegressionDataset
 from runner.data.download import checksum_problem, download
+from runner.data.events import Filters
 from runner.data.extract import extract, is_archive
-from runner.data.layouts import Layout, PairsLayout, RowsLayout, TableLayout, TextLayout
+from runner.data.layouts import Layout, PairsLayout, RowsLayout, SequencesLayout, TableLayout, TextLayout
 from runner.data.manifests import Manifest
 from runner.data.pairs import PairsDataset
+from runner.data.read_events import LogColumns
 from runner.data.read_pairs import PairColumns
 from runner.data.readers import find_file, find_files
 from runner.data.rows import XmcDataset
+from runner.data.sequences import SequencesDataset
 from runner.data.store import (
     Dataset,
     combine,
@@ -27,6 +40,7 @@ from runner.data.store import (
     load_pairs,
     load_regression,
     load_rows,
+    load_sequences,
     load_text,
     read_manifest,
 )
@@ -156,6 +170,21 @@ def load_pairs_file_dataset(
     return dataclasses.replace(load_pairs(folder), name=name)
 
 
+def load_interactions_dataset(path: Path, name: str, *, columns: LogColumns, filters: Filters) -> SequencesDataset:
+    """Prepare a log of events (CSV or TSV with a header, plain or compressed) once and open the result.
+
+    Raises DataError for a wrong file, and if the filters leave no event.
+    """
+
+    def fill(folder: Path) -> Manifest:
+        print(f"preparing {path} (once)", file=sys.stderr)
+        return convert_sequences.convert_own(path, folder, name=name, columns=columns, filters=filters)
+
+    folder = places.prepared_dir("interactions", _fingerprint({"data": path}, columns, filters))
+    fill_folder(folder, fill)
+    return dataclasses.replace(load_sequences(folder), name=name)
+
+
 def _own_files(path: Path, splits: tuple[str, ...]) -> dict[str, Path]:
     files = {}
     for split in splits:
@@ -193,6 +222,8 @@ def _fill_from_card(card: Card, folder: Path, given: Path | None) -> Manifest:
             return convert_table.convert(card, cast(TableLayout, found.layout), found.files, folder)
         if isinstance(card, PairsCard):
             return convert_pairs.convert(card, cast(PairsLayout, found.layout), found.files, folder)
+        if isinstance(card, SequencesCard):
+            return convert_sequences.convert(card, cast(SequencesLayout, found.layout), found.files, folder)
         return convert_rows.convert(cast(RowsCard, card), cast(RowsLayout, found.layout), found.files, folder)
     finally:
         shutil.rmtree(unpacked, ignore_errors=True)
@@ -320,6 +351,7 @@ __all__ = [
     "how_to_get",
     "load_card_dataset",
     "load_files_dataset",
+    "load_interactions_dataset",
     "load_pairs_file_dataset",
     "load_table_dataset",
     "load_text_files_dataset",

@@ -3,6 +3,7 @@
 Legend: E events of all users, U users.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +35,11 @@ class SequencesDataset:
     items_path: Path
     checksum: str  # sha256 of the events and of the items' names
     variant: str
+
+    def with_split(self, split: Split) -> "SequencesDataset":
+        """Return the same events, split by the rule of `split_events`."""
+        train_end_U, valid_end_U = split_events(self.indptr_U1, split)
+        return dataclasses.replace(self, train_end_U=train_end_U, valid_end_U=valid_end_U)
 
     @property
     def num_users(self) -> int:

@@ -31,18 +31,21 @@ from runner.data.manifests import (
     PairsManifest,
     RegressionManifest,
     RowsManifest,
+    SequencesManifest,
     SplitCounts,
     TextManifest,
 )
 from runner.data.pairs import Pairs, PairsDataset
 from runner.data.rows import LabelledRows, XmcDataset
+from runner.data.sequences import SequencesDataset, split_events
 from runner.data.text import TextDataset
 from runner.errors import DataError, DataNotPrepared
 
-Dataset = XmcDataset | TextDataset | RegressionDataset | PairsDataset
+Dataset = XmcDataset | TextDataset | RegressionDataset | PairsDataset | SequencesDataset
 COLUMNS = {"indptr": "<i8", "indices": "<i4", "values": "<f4", "label_indptr": "<i8", "labels": "<i4"}
 LABEL_NAMES = "labels.txt"
 VOCABULARY = "vocabulary.txt"
+ITEM_NAMES = "items.txt"
 
 
 # ---- writing ----
@@ -244,6 +247,8 @@ def load_dataset(folder: Path, *, how_to_get: str = "") -> Dataset:
         return _open_regression(folder, manifest)
     if isinstance(manifest, PairsManifest):
         return _open_pairs(folder, manifest)
+    if isinstance(manifest, SequencesManifest):
+        return _open_sequences(folder, manifest)
     raise DataNotPrepared(how_to_get or f"{folder}: not prepared")
 
 
@@ -272,6 +277,13 @@ def load_regression(folder: Path) -> RegressionDataset:
     """Open a prepared folder that is known to hold a table for regression."""
     dataset = load_dataset(folder)
     assert isinstance(dataset, RegressionDataset)
+    return dataset
+
+
+def load_sequences(folder: Path) -> SequencesDataset:
+    """Open a prepared folder that is known to hold a log of events, with the split `ratio`."""
+    dataset = load_dataset(folder)
+    assert isinstance(dataset, SequencesDataset)
     return dataset
 
 
@@ -335,6 +347,22 @@ def _open_pairs(folder: Path, manifest: PairsManifest) -> PairsDataset:
         test=split("test", manifest.test),
         num_classes=manifest.num_classes,
         class_names=tuple(manifest.class_names),
+        checksum=manifest.checksum,
+        variant=manifest.variant,
+    )
+
+
+def _open_sequences(folder: Path, manifest: SequencesManifest) -> SequencesDataset:
+    indptr_U1 = _load_array(folder / "indptr.npy", "<i8", manifest.num_users + 1)
+    train_end_U, valid_end_U = split_events(indptr_U1, "ratio")
+    return SequencesDataset(
+        name=manifest.name,
+        items_E=_load_array(folder / "items.npy", "<i4", manifest.num_events),
+        indptr_U1=indptr_U1,
+        train_end_U=train_end_U,
+        valid_end_U=valid_end_U,
+        num_classes=manifest.num_classes,
+        items_path=folder / ITEM_NAMES,
         checksum=manifest.checksum,
         variant=manifest.variant,
     )

@@ -30,18 +30,21 @@ NAMES = [
 TEXT_NAMES = ["billion_word", "ptb", "ptb_small", "text8", "wikitext2"]
 REGRESSION_NAMES = ["keggundirected", "protein", "slice", "ujiindoorloc", "yearmsd"]
 PAIRS_NAMES = ["mrpc", "rte"]
+SEQUENCES_NAMES = ["amazon_books", "amazon_cds", "gowalla", "ml100k", "ml10m", "ml1m"]
 FAMILY = {
     **dict.fromkeys(NAMES, "rows"),
     **dict.fromkeys(TEXT_NAMES, "text"),
     **dict.fromkeys(REGRESSION_NAMES, "regression"),
     **dict.fromkeys(PAIRS_NAMES, "pairs"),
+    **dict.fromkeys(SEQUENCES_NAMES, "sequences"),
 }
 
 
 def test_expected_cards_and_configs_exist() -> None:
     assert set(FAMILY) == set(card_names())
-    own = {"xmc", "synthetic_xc", "text", "python_topics", "regression", "diabetes", "synthetic_regression", "pairs"}
-    assert {*FAMILY, *own} <= {path.stem for path in CONF_KNOWN}
+    own = {"xmc", "text", "python_topics", "regression", "diabetes", "pairs", "interactions"}
+    generated = {"synthetic_xc", "synthetic_regression", "synthetic_log"}
+    assert {*FAMILY, *own, *generated} <= {path.stem for path in CONF_KNOWN}
 
 
 @pytest.mark.parametrize("name", FAMILY)
@@ -53,7 +56,7 @@ def test_card_is_valid(name: str) -> None:
     assert card.family == FAMILY[name]
     keys = yaml.safe_load((CARDS_ROOT.parent / "conf" / "dataset" / f"{name}.yaml").read_text())
     assert CardConfig(**keys).family == card.family
-    assert card.sources or card.embedded or card.base in card_names()
+    assert card.sources or card.embedded or card.base in card_names() or card.by_hand
     addresses = [url for source in card.sources for file in source.files for url in file.urls]
     assert len(addresses) == len(set(addresses))
     assert all(url.startswith(("http://", "https://", "gdrive:")) for url in addresses)
