@@ -87,7 +87,7 @@ def _write(
     count = len(events)
     events = core(events, filters.min_user, filters.min_item)
     limits = [f"{key}={value}" for key in ("min_user", "min_item") if (value := getattr(filters, key)) > 1]
-    require_events(events, str(path), f"{' and '.join(limits)} leave out all {count:,} events")
+    require_events(events, str(path), f"with {' and '.join(limits)} none of {count:,} events stays")
     for note in notes:
         print(f"{name}: {note}", file=sys.stderr)
     return write_events(

@@ -1,0 +1,299 @@
+"""A user's own log: what is read, what is repaired, and mistakes, each of which is one line."""
+
+import bz2
+import dataclasses
+import gzip
+import json
+import lzma
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runner.data import InteractionsConfig, SequencesDataset, read_events, store
+from runner.errors import ConfigError, DataError
+
+LOG = "user,item,rating,time\nu2,a,5,30\nu1,b,2,20\nu1,a,4,10\nu2,c,3,40\n"
+ORDERED = [["a", "b"], ["a", "c"]]  # u1 has the first event
+
+
+def own(tmp_path: Path, text: str | bytes, name: str = "mine.csv", **options: object) -> SequencesDataset:
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return InteractionsConfig(path=str(path), **options).build()  # type: ignore[arg-type]
+
+
+def sequences_of(dataset: SequencesDataset) -> list[list[str]]:
+    names = [dataset.item_names[number] for number in dataset.items_E]
+    return [names[a:b] for a, b in zip(dataset.indptr_U1[:-1], dataset.indptr_U1[1:], strict=True)]
+
+
+def notes_of(data_dir: Path) -> list[str]:
+    (path,) = data_dir.rglob("manifest.json")
+    return json.loads(path.read_text())["notes"]
+
+
+# ---- what is read ----
+
+
+def test_own_log(tmp_path: Path, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dataset = own(tmp_path, LOG)
+    assert sequences_of(dataset) == ORDERED
+    assert dataset.item_names == ("a", "b", "c"), "in the order of their first events"
+    assert (dataset.name, dataset.num_users, dataset.num_classes, dataset.variant) == ("interactions", 2, 3, "given")
+    assert dataset.items_E.dtype == np.int32
+    assert not dataset.items_E.flags.writeable
+    assert dataset.train_end_U.tolist() == [2, 4], "two events are too few to hold any out"
+    assert "preparing" in capsys.readouterr().err
+    config = InteractionsConfig(path=str(tmp_path / "mine.csv"), name="shop", split="last_item")
+    assert (config.build().name, config.build().checksum) == ("shop", dataset.checksum)
+    assert capsys.readouterr().err == "", "prepared once: neither name nor split changes what is stored"
+    assert dataclasses.replace(config, min_item=2).build().checksum != dataset.checksum
+    (tmp_path / "mine.csv").write_text(LOG + "u3,a,1,50\n")
+    assert config.build().num_users == 3, "a changed file is prepared again"
+
+
+def test_split_is_chosen_when_the_log_is_opened(tmp_path: Path) -> None:
+    text = "user,item,time\n" + "".join(f"u,i{number},{number}\n" for number in range(20))
+    ratio, last = own(tmp_path, text), own(tmp_path, text, split="last_item")
+    assert (ratio.train_end_U.tolist(), ratio.valid_end_U.tolist()) == ([16], [18])
+    assert (last.train_end_U.tolist(), last.valid_end_U.tolist()) == ([18], [19])
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"], ids=["comma", "semicolon", "tab"])
+@pytest.mark.parametrize(("suffix", "press"), [
+    ("", bytes), (".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress),
+])  # fmt: skip
+def test_separators_and_compression(
+    separator: str, suffix: str, press: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    text = LOG.replace(",", separator)
+    assert sequences_of(own(tmp_path, press(text.encode()), name=f"log.csv{suffix}")) == ORDERED
+
+
+@pytest.mark.parametrize("text", [
+    pytest.param("\ufeff" + LOG, id="byte-order mark"),
+    pytest.param(LOG.replace("\n", "\r\n"), id="CRLF"),
+    pytest.param("\n\n" + LOG.replace("\n", "\n  \n\n"), id="blank lines"),
+    pytest.param(LOG.rstrip("\n"), id="no line end at the end"),
+    pytest.param(LOG.replace("user,item", ' user ,"item"'), id="blanks and quotes in the header"),
+    pytest.param('"user","item","rating","time"\n' + LOG.split("\n", 1)[1].replace("a", '"a"'), id="quoted"),
+    pytest.param(LOG.replace("user,item", ",user,item").replace("\nu", "\n17,u"), id="a column without a name"),
+    pytest.param(LOG.replace(",30", ",-3e1").replace(",20", ",-31.5").replace(",10", ", -1e2 "), id="numbers"),
+])  # fmt: skip
+def test_forms_of_the_same_log(text: str, tmp_path: Path) -> None:
+    assert sequences_of(own(tmp_path, text)) == ORDERED
+
+
+def test_other_columns_and_quoted_ids(tmp_path: Path) -> None:
+    text = 'when;"who; exactly";what\n2;"Ann; B.";"say ""no"""\n1;"Ann; B.";x,y\n'
+    dataset = own(tmp_path, text, user="who; exactly", item="what", time="when")
+    assert sequences_of(dataset) == [["x,y", 'say "no"']]
+
+
+def test_iso_times(tmp_path: Path) -> None:
+    """The same instant in two zones is the same time; a time without an offset counts as UTC."""
+    times = {
+        "d": "2010-10-20T02:00:00+02:00",  # midnight
+        "e": "2010-10-20",
+        "b": "2010-10-19 23:55:27.25",
+        "c": "2010-10-19T23:55:27.5Z",
+        "a": "2010-10-19T18:55:27-05:00",
+    }
+    text = "user,item,time\n" + "".join(f"u,{item},{time}\n" for item, time in times.items())
+    assert sequences_of(own(tmp_path, text)) == [["a", "b", "c", "d", "e"]]
+
+
+def test_a_log_in_another_order_gives_the_same_bits(tmp_path: Path, data_dir: Path) -> None:
+    draw = random.Random(0)
+    rows = [f"u{draw.randrange(30)},i{draw.randrange(40)},{time}" for time in range(400)]
+    files = []
+    for _ in range(2):
+        draw.shuffle(rows)
+        dataset = own(tmp_path, "user,item,time\n" + "\n".join(rows) + "\n", min_item=5)
+        files.append(
+            [(dataset.items_path.parent / name).read_bytes() for name in ("items.npy", "indptr.npy", "items.txt")]
+        )
+    assert len(list(data_dir.rglob("manifest.json"))) == 2
+    assert files[0] == files[1]
+
+
+ROW = st.tuples(st.sampled_from("abc"), st.sampled_from("vwxyz"), st.integers(1, 5), st.integers(0, 6))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(ROW, min_size=1, max_size=30), min_rating=st.sampled_from([None, 3.0]), min_item=st.integers(1, 3),
+    repeats=st.sampled_from(["all", "first"]),
+)  # fmt: skip
+def test_filters_apply_in_the_stated_order(
+    rows: list[tuple[str, str, int, int]], min_rating: float | None, min_item: int, repeats: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(read_events, "ROWS_AT_ONCE", 7)
+    left = [(user, time, item) for user, item, rating, time in rows if min_rating is None or rating >= min_rating]
+    left = list(dict.fromkeys(sorted(left, key=lambda row: row[:2])))
+    if repeats == "first":
+        left = [row for i, row in enumerate(left) if row[::2] not in [other[::2] for other in left[:i]]]
+    left = [row for row in left if [other[2] for other in left].count(row[2]) >= min_item]
+    first = {user: time for user, time, _ in reversed(left)}
+    text = "user,item,rating,time\n" + "".join(",".join(map(str, row)) + "\n" for row in rows)
+    options = {"min_rating": min_rating, "rating": None if min_rating is None else "rating"}
+    if not left:
+        with pytest.raises(DataError, match="no event is left"):
+            own(tmp_path, text, min_item=min_item, repeats=repeats, **options)
+        return
+    dataset = own(tmp_path, text, min_item=min_item, repeats=repeats, **options)
+    assert sequences_of(dataset) == [
+        [item for name, _, item in left if name == user] for user in sorted(first, key=lambda user: (first[user], user))
+    ]
+
+
+# ---- what is repaired ----
+
+
+def test_blanks_around_ids(tmp_path: Path, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "user,item,time\nu1,a,1\n u1,b,2\nu1 ,\ta,3\nu1,b ,4\n"
+    assert sequences_of(own(tmp_path, text)) == [["a", "b", "a", "b"]]
+    assert notes_of(data_dir) == ["4 ids of users or items had blanks around them, which were removed"]
+    assert "4 ids" in capsys.readouterr().err
+
+
+def test_exact_copies_count_once(tmp_path: Path, data_dir: Path) -> None:
+    text = "user,item,time\n" + "u,a,1\nu,b,1\nu,a,1\nv,a,1\nu,a,2\nu,a,1.0\nu,b,2\n" * 2
+    assert sequences_of(own(tmp_path, text)) == [["a", "b", "a", "b"], ["a"]]
+    assert notes_of(data_dir) == ["9 events were copies (same user, item and time) and are left out"]
+
+
+def test_users_with_one_event_are_only_trained_on(tmp_path: Path) -> None:
+    dataset = own(tmp_path, "user,item,time\nu,a,1\nv,a,2\nv,b,3\nv,a,4\n")
+    assert sequences_of(dataset) == [["a"], ["a", "b", "a"]]
+    assert dataset.train_end_U.tolist() == [1, 2]
+    assert dataset.valid_end_U.tolist() == [1, 3]
+
+
+def test_many_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blank lines and quoted cells fall on every place of a piece."""
+    rows = [f'u{n % 5},"i{n % 7}",{n}' + "\n" * (n % 3) for n in range(200)]
+    text = "user,item,time\n" + "\n".join(rows) + "\n"
+    expected = sequences_of(own(tmp_path, text))
+    assert [item for user in expected for item in user] == [f"i{n % 7}" for u in range(5) for n in range(u, 200, 5)]
+    monkeypatch.setattr(read_events, "ROWS_AT_ONCE", 3)
+    assert sequences_of(own(tmp_path, text, name="again.csv")) == expected
+
+
+# ---- mistakes ----
+
+ISO = "user,item,time\nu,a,2010-10-19\n"
+BAD: dict[str, tuple[str | bytes, dict, str]] = {
+    "missing column": (LOG.replace("item", "product"), {}, "line 1: no column named 'item'; the header has user, pro"),
+    "no header": (LOG.split("\n", 1)[1], {}, "line 1: no column named 'user'; the header has u2, a, 5, 30$"),
+    "double column": (LOG.replace("rating", "user"), {}, "line 1: 2 columns named 'user'"),
+    "missing rating": (
+        LOG.replace("rating", "stars"),
+        {"rating": "rating", "min_rating": 3.0},
+        "line 1: no column named 'rating'; the header has user, item, stars, time",
+    ),
+    "word as time": (LOG + "u,a,1,later\n", {}, r"line 6: column 4 \(time\): 'later' is not a number; a time is a num"),
+    "first time": (
+        LOG.replace(",30", ",30th"),
+        {},
+        r"line 2: column 4 \(time\): '30th' is not a number; a time is a number or ISO 8601",
+    ),
+    "blank time": (LOG + "u,a,1, \n", {}, r"line 6: column 4 \(time\): the cell is empty"),
+    "NaN time": (LOG + "u,a,1,NaN\n", {}, r"line 6: column 4 \(time\): 'NaN' is not finite"),
+    "infinite time": (LOG + "u,a,1,-inf\n", {}, r"line 6: column 4 \(time\): '-inf' is not finite"),
+    "huge time": (LOG + "u,a,1,1e999\n", {}, r"line 6: column 4 \(time\): '1e999' is too large"),
+    "Python's number": (LOG + "u,a,1,1_000\n", {}, r"line 6: column 4 \(time\): '1_000' is not a number"),
+    "kind changes": (LOG + "u,a,1,2010-10-19\n", {}, r"line 6: column 4 \(time\): '2010-10-19' is not a number.*same"),
+    "number after ISO": (ISO + "u,a,1287446400\n", {}, r"line 3: column 3 \(time\): '1287446400' is not ISO 8601, as"),
+    "no such day": (ISO + "u,a,2010-02-30\n", {}, r"line 3: column 3 \(time\): '2010-02-30' is not ISO 8601"),
+    "NaN rating": (
+        LOG + "u,a,nan,1\n",
+        {"rating": "rating", "min_rating": 3.0},
+        r"line 6: column 3 \(rating\): 'nan' is not finite; min_rating needs a rating in every row",
+    ),
+    "blank rating": (
+        LOG + "u,a,,1\n", {"rating": "rating", "min_rating": 3.0}, r"line 6: column 3 \(rating\): the cell is empty"
+    ),
+    "blank user": (LOG + " ,a,1,1\n", {}, r"line 6: column 1 \(user\) is empty"),
+    "blank item": ("\n" + LOG + '\nu,"",1,1\n', {}, r"line 8: column 2 \(item\) is empty"),
+    "id of two lines": (LOG + 'u,"a\nb",1,1\n', {}, r"line 6: column 2 \(item\): an id must not hold a line end"),
+    "too few cells": (LOG + "u,a,1\n", {}, "line 6: 3 columns, but the header has 4$"),
+    "too many cells": (LOG + "u,a,1,1,1\n", {}, "line 6: 5 columns, but the header has 4$"),
+    "after quoted line ends": (
+        'user,item,time,text\nu,a,1,"x\ny\nz"\n\nu,a,2\n', {}, "line 6: 3 columns, but the header has 4$"
+    ),
+    "open quote": (LOG + 'u,"a,1,1\nu,b,1,1\n', {}, "line 6: cannot be read as a table"),
+    "quote inside": (LOG + 'u,"a"b,1,1\n', {}, "line 6: cannot be read as a table"),
+    "empty": ("", {}, "the file is empty$"),
+    "blank": ("\n \n", {}, "the file is empty$"),
+    "header only": ("\nuser,item,time\n\n", {}, "line 2: only a header, no events$"),
+    "latin1": (LOG.encode() + b"u,caf\xe9,1,1\n", {}, "line 6: byte 0xe9 is not UTF-8"),
+    "binary": (LOG + "u,a\0,1,1\n", {}, "line 6: holds a zero byte"),
+    "all rated low": (
+        LOG, {"rating": "rating", "min_rating": 6.0}, "no event is left: all 4 ratings are below min_rating=6"
+    ),
+    "users too short": (LOG, {"min_user": 3}, "no event is left: with min_user=3 none of 4 events stays"),
+    "core is empty": (LOG, {"min_user": 2, "min_item": 2}, "no event is left: with min_user=2 and min_item=2 none"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_mistakes_are_one_line(case: str, tmp_path: Path, data_dir: Path) -> None:
+    text, options, says = BAD[case]
+    with pytest.raises(DataError, match=says) as caught:
+        own(tmp_path, text, **options)
+    assert str(caught.value).startswith(str(tmp_path / "mine.csv"))
+    assert "\n" not in str(caught.value)
+    assert not list(data_dir.rglob("manifest.json"))
+    assert not list(data_dir.rglob("items.*"))
+
+
+@pytest.mark.parametrize("rows", [5, 8, 1000], ids=["at the end of a piece", "in the next piece", "far on"])
+def test_faults_are_found_in_any_piece(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_events, "ROWS_AT_ONCE", 5)
+    text = "user,item,time\n" + "u,a,1\n\n" * (rows - 1) + "u,a,soon\n"
+    with pytest.raises(DataError, match=rf"line {2 * rows}: column 3 \(time\): 'soon'"):
+        own(tmp_path, text)
+
+
+def test_a_truncated_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="truncated"):
+        own(tmp_path, gzip.compress(LOG.encode())[:-9], name="log.csv.gz")
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    ({}, r"dataset\.path: give a file of CSV or TSV with a header"),
+    ({"path": "/nowhere"}, r"dataset\.path: /nowhere is not a file"),
+    ({"user": "item"}, "must name different columns"),
+    ({"time": ""}, "must name different columns"),
+    ({"min_rating": 3.0}, r"dataset\.rating and dataset\.min_rating go together"),
+    ({"rating": "rating"}, r"dataset\.rating and dataset\.min_rating go together"),
+    ({"rating": "rating", "min_rating": float("nan")}, r"dataset\.min_rating must be null or a finite number"),
+    ({"min_user": 0}, r"dataset\.min_user must lie in"),
+    ({"min_item": -1}, r"dataset\.min_item must lie in"),
+    ({"name": "a/b"}, r"dataset\.name may hold only"),
+])  # fmt: skip
+def test_wrong_settings(options: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        InteractionsConfig(**options).build()  # type: ignore[arg-type]
+
+
+def test_damaged_preparations_are_noticed(tmp_path: Path) -> None:
+    dataset = own(tmp_path, LOG)
+    dataset.items_path.write_text("a\nb\n")
+    again = InteractionsConfig(path=str(tmp_path / "mine.csv")).build()
+    with pytest.raises(DataError, match=r"items\.txt: 2 names for 3 classes; prepare the set again"):
+        _ = again.item_names
+    folder = dataset.items_path.parent
+    np.save(folder / "items.npy", np.zeros(3, np.int32))
+    with pytest.raises(DataError, match=r"items\.npy: does not fit its manifest"):
+        store.load_sequences(folder)
+    (folder / "indptr.npy").write_bytes(b"\x93NUMPY")
+    with pytest.raises(DataError, match=r"indptr\.npy: cannot be read"):
+        store.load_sequences(folder)
