@@ -1,7 +1,6 @@
 """Cards of logs: the published layouts in small, the filters that the cards state, damaged files, and the real logs."""
 
 import gzip
-import itertools
 import os
 import zipfile
 from collections.abc import Callable
