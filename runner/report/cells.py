@@ -136,7 +136,7 @@ def cells(spec: TableSpec, runs: Sequence[PlannedRun], choices: Choices = Mappin
 def _lookup(published: pd.DataFrame, dataset: Dataset, method: Method, column: Column) -> tuple[float | None, str]:
     found = published[
         (published["dataset"] == dataset.published)
-        & (published["method"] == method.published_name)
+        & published["method"].isin(["", method.published_name])  # without a method, it is a fact of the data set
         & (published["metric"] == column.name)
     ]
     if dataset.published_model is not None:

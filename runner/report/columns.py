@@ -202,6 +202,12 @@ def _of_summary(name: str, label: str, unit: str, decimals: int, **more: Any) ->
     )
 
 
+def _of_dataset(name: str, label: str, measure: Callable[[dict[str, Any]], float], decimals: int = 0) -> Column:
+    return Column(
+        name=name, label=label, unit="", decimals=decimals, measure=lambda record, _: measure(record.summary["dataset"])
+    )
+
+
 _STAGES = tuple(map(_stage, STAGES))
 _BEST_EPOCH = Column(
     name="best_epoch", label="Best epoch", unit="epochs", decimals=0,
@@ -209,8 +215,9 @@ _BEST_EPOCH = Column(
 )  # fmt: skip
 _LISTED = (
     *(_to_share(f"epoch_to_{p}pct", f"Epochs to {p} %", "epochs", 2, p, "epoch") for p in (50, 90)),
-    *(_to_share(f"seconds_to_{p}pct", f"Seconds to {p} %", "s", 1, p, "train_seconds") for p in (50, 90)),
+    *(_to_share(f"seconds_to_{p}pct", f"Seconds to {p} %", "s", 1, p, "train_seconds") for p in (50, 90, 98)),
     _sooner(90),
+    _sooner(98),
     Column(
         name="epoch_speedup_vs_full", label="Speed-up", unit="x", decimals=2, needs_baseline=True,
         measure=lambda record, to: to.baseline.seconds_per_epoch / record.seconds_per_epoch,
@@ -247,6 +254,10 @@ _LISTED = (
         name="learning_rate", label="Learning rate", unit="", decimals=6, is_setting=True,
         measure=lambda record, _: float(record.config["optimizer"]["lr"]),
     ),
+    _of_dataset("users", "Users", lambda data: data["users"]),
+    _of_dataset("items", "Items", lambda data: data["num_classes"]),
+    _of_dataset("interactions", "Interactions", lambda data: data["events"]),
+    _of_dataset("density", "Density", lambda data: data["events"] / (data["users"] * data["num_classes"]), decimals=4),
     _of_summary("epochs", "Epochs trained", "epochs", 0),
     _of_summary("units_per_second", "Rows a second", "", 0),
     _of_summary("candidates_per_row", "Candidates per row", "classes", 0),
