@@ -35,10 +35,9 @@ def sequences_of(dataset: object) -> list[list[str]]:
 
 
 def square(row: str, count: int = 10) -> str:
-    """Rows of so many users with so many items, each, so that no filter of a card leaves one out."""
-    return "".join(
-        row.format(user=user, item=item, time=100 * user + item) for user in range(count) for item in range(count)
-    )
+    """Return rows in which each of so many users has each of as many items, enough for a card's filters."""
+    pairs = itertools.product(range(count), repeat=2)
+    return "".join(row.format(user=user, item=item, time=100 * user + item) for user, item in pairs)
 
 
 @pytest.mark.parametrize("name", PROTOCOL)
