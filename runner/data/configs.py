@@ -241,9 +241,10 @@ class InteractionsConfig:
     event, and exact copies (same user, item and time) count once. Blanks around ids do not count.
     `user`, `item`, `time`, `rating`: names of the columns. A time is a number or ISO 8601. `min_rating`: events rated
     below it are left out; None keeps all and reads no ratings. `min_user`, `min_item`: users and items with fewer
-    events are left out until all that remain have enough. `repeats`: all, or first to keep only
-    a user's first event of each item. `runner/data/events.py` states the rules. `split`: which of a user's last events are for validation and testing;
-    users with fewer than three events are only trained on, and one event alone has nothing to be predicted from.
+    events are left out until all that remain have enough. `repeats`: all, or first to keep only a user's first event
+    of each item. `runner/data/events.py` states the rules. `split`: which of a user's last events are for validation
+    and testing; users with fewer than three events are only trained on, and one event alone has nothing to be
+    predicted from.
 
     Ten million rows in random order (304 MB of CSV, 1,000,000 users, 100,000 items) take 33 seconds of processor time
     (AMD EPYC) and at most 1.1 GB of memory.

@@ -1,6 +1,7 @@
 """Cards of logs: the published layouts in small, the filters that the cards state, damaged files, and the real logs."""
 
 import gzip
+import itertools
 import os
 import zipfile
 from collections.abc import Callable
@@ -15,7 +16,6 @@ from runner.data.card import SequencesCard, load_card
 from runner.data.places import prepared_dir
 from runner.data.prepare import prepare_card
 from runner.errors import ConfigError, DataError, DataNotPrepared
-from runner.tasks import TASKS
 
 MIRROR = os.environ.get("DATA_MIRROR")  # read here, because the fixtures remove it
 PROTOCOL = {  # least rating, least events of a user and of an item, repeats
@@ -161,7 +161,6 @@ def test_settings_of_other_families(name: str, keys: dict, says: str) -> None:
         CardConfig(name=name, **keys)
 
 
-@pytest.mark.skipif("sequences" not in TASKS, reason="no task is registered for sequences yet")
 def test_the_split_is_part_of_a_run_unless_it_is_the_usual_one() -> None:
     usual = compose(["dataset=ml100k", "model=sasrec"])
     other = compose(["dataset=ml100k", "model=sasrec", "dataset.split=last_item"])
