@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from runner.heads.output_layer import OutputLayer
 
 _CERTAIN = 1 - 1e-15
+_SIZES_KEPT = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,8 @@ class InBatch(Sampler):
 
     def __init__(self, training: TrainingFacts) -> None:
         self.training = training
-        self._log_counts: dict[int, np.ndarray] = {}  # by number of rows: an epoch's last batch may be smaller
+        # By number of rows: an epoch's last batch may be smaller, and every batch of sequences has its own number.
+        self._log_counts: dict[int, np.ndarray] = {}
 
     def _log_count_N(self, num_rows: int) -> np.ndarray:
         if num_rows not in self._log_counts:
@@ -60,6 +62,8 @@ class InBatch(Sampler):
             # lack the class.
             left_J = others - np.arange(drawn, dtype=np.float64)
             log_miss_U = np.array([np.log1p(-np.minimum(c / left_J, _CERTAIN)).sum() for c in having_U.astype(float)])
+            if len(self._log_counts) == _SIZES_KEPT:
+                self._log_counts.clear()
             self._log_counts[num_rows] = np.log(-np.expm1(log_miss_U)).astype(np.float32)[position_N]
         return self._log_counts[num_rows]
 
