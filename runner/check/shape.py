@@ -13,11 +13,16 @@ def proposals_are_well_formed(case: Case) -> None:
     """Check what every reader of a proposal relies on: types, shapes, range, order, and ``distinct`` if it is true."""
     sampler, _, query = case.on_the_usual()
     for step in (1, 2, 900):
-        well_formed(sampler.sample(query, step), ROWS, NUM_CLASSES)
+        well_formed(sampler.sample(query, step), ROWS, NUM_CLASSES, may_skip_rows=case.config.draws_for_the_batch)
 
 
-def well_formed(proposal: Proposal | Everything, num_rows: int, num_classes: int) -> None:
-    """Raise Broken unless the proposal of a batch is one that any loss can take."""
+def well_formed(
+    proposal: Proposal | Everything, num_rows: int, num_classes: int, *, may_skip_rows: bool = False
+) -> None:
+    """Raise Broken unless the proposal of a batch is one that any loss can take.
+
+    ``may_skip_rows``: rows may have no candidate of their own, as long as some row has one.
+    """
     if isinstance(proposal, Everything):
         demand(
             proposal.num_classes == num_classes, f"Everything is for {proposal.num_classes} classes, not {num_classes}"
@@ -39,21 +44,23 @@ def well_formed(proposal: Proposal | Everything, num_rows: int, num_classes: int
     if proposal.indptr_B1 is None:
         demand((np.diff(ids_N) >= 0).all(), "shared ids must ascend, because hits are found by bisection")
     else:
-        _cuts_are_well_formed(proposal.indptr_B1, num_rows, len(ids_N))
+        _cuts_are_well_formed(proposal.indptr_B1, num_rows, len(ids_N), least=0 if may_skip_rows else 1)
     if proposal.distinct:
         for row, (ids, log_counts) in enumerate(rows_of(proposal, num_rows)):
             demand(len(np.unique(ids)) == len(ids), f"distinct is true, but row {row} has a class twice")
+            largest = log_counts.max(initial=-np.inf)
             demand(
-                log_counts.max() <= 0,
-                f"distinct is true, so log expected counts are at most 0, but row {row} has {log_counts.max():.6g}",
+                largest <= 0,
+                f"distinct is true, so log expected counts are at most 0, but row {row} has {largest:.6g}",
             )
 
 
-def _cuts_are_well_formed(indptr_B1: np.ndarray, num_rows: int, length: int) -> None:
+def _cuts_are_well_formed(indptr_B1: np.ndarray, num_rows: int, length: int, *, least: int) -> None:
     demand(indptr_B1.dtype == np.int64, f"indptr_B1 must be int64, not {indptr_B1.dtype}")
     demand(indptr_B1.shape == (num_rows + 1,), f"indptr_B1 must be {(num_rows + 1,)}, not {indptr_B1.shape}")
     demand(
         indptr_B1[0] == 0 and indptr_B1[-1] == length,
         f"indptr_B1 must go from 0 to {length}, not from {indptr_B1[0]} to {indptr_B1[-1]}",
     )
-    demand((np.diff(indptr_B1) > 0).all(), "a row has no candidate")
+    demand((np.diff(indptr_B1) >= 0).all(), "indptr_B1 must ascend")
+    demand((np.diff(indptr_B1) >= least).all(), "a row has no candidate; set draws_for_the_batch if that may happen")

@@ -1,10 +1,45 @@
 """This module finds the largest logits of each row over all classes, block by block.
 
-Legend: B rows, C classes of a block, K kept classes of a row, W slots of a row's buffer (at least K + 1).
+Legend: B rows, C classes of a block, K kept classes of a row, W slots of a row's buffer (at least K + 1), S sets of
+logits.
 """
 
 import numpy as np
 from numba import njit, prange
+
+_STRIP = 64  # logits that are compared with the bar at once
+
+
+@njit(cache=True)
+def _larger(part_S, top_S, out_S):
+    """Write the larger of two vectors' elements; NaN in ``part_S`` is ignored. Only a third array lets it vectorise."""
+    for i in range(out_S.shape[0]):
+        out_S[i] = part_S[i] if part_S[i] > top_S[i] else top_S[i]
+
+
+@njit(cache=True)
+def _first_bar(logits_C, keep):
+    """Return a number below the ``keep`` largest logits but above most others, or -inf if there are few logits.
+
+    Split the logits into 2 ``keep`` sets. At least ``keep`` logits are as large as the ``keep``-th largest maximum of a
+    set.
+    """
+    sets = 2 * keep
+    if logits_C.shape[0] < 4 * sets:
+        return np.float32(-np.inf)
+    top_S, other_S = np.full(sets, -np.inf, dtype=np.float32), np.empty(sets, dtype=np.float32)
+    for begin in range(0, logits_C.shape[0] - 2 * sets + 1, 2 * sets):
+        _larger(logits_C[begin : begin + sets], top_S, other_S)
+        _larger(logits_C[begin + sets : begin + 2 * sets], other_S, top_S)
+    return np.nextafter(np.partition(top_S, keep)[keep], np.float32(-np.inf))
+
+
+@njit(cache=True)
+def _any_above(logits_C, bar):
+    above = 0
+    for i in range(logits_C.shape[0]):
+        above += logits_C[i] > bar
+    return above > 0
 
 
 @njit(cache=True)
@@ -34,20 +69,28 @@ def fold_block(logits_BC, first_class, keep, values_BW, ids_BW, count_B, bar_B):
 
     Start with ``count_B`` 0 and ``bar_B`` -inf. Blocks must come in ascending order of classes.
     """
-    width = values_BW.shape[1]
+    width, columns = values_BW.shape[1], logits_BC.shape[1]
+    no_bar = np.float32(-np.inf)
     for row in prange(logits_BC.shape[0]):
         count, bar = count_B[row], bar_B[row]
-        for i in range(logits_BC.shape[1]):
-            value = logits_BC[row, i]
-            if value > bar or count < keep:
-                if count == width:
-                    bar = _shrink(values_BW[row], ids_BW[row], count, keep)
-                    count = keep
-                    if value <= bar:
-                        continue
-                values_BW[row, count] = value
-                ids_BW[row, count] = first_class + i
-                count += 1
+        if count == 0:
+            bar = _first_bar(logits_BC[row], keep)
+        for begin in range(0, columns, _STRIP):
+            end = min(begin + _STRIP, columns)
+            takes_all = bar == no_bar and count < keep
+            if not takes_all and not _any_above(logits_BC[row, begin:end], bar):
+                continue
+            for i in range(begin, end):
+                value = logits_BC[row, i]
+                if value > bar or (bar == no_bar and count < keep):
+                    if count == width:
+                        bar = _shrink(values_BW[row], ids_BW[row], count, keep)
+                        count = keep
+                        if value <= bar:
+                            continue
+                    values_BW[row, count] = value
+                    ids_BW[row, count] = first_class + i
+                    count += 1
         count_B[row], bar_B[row] = count, bar
 
 

@@ -9,6 +9,7 @@ from runner.samplers.lsh_topk import LshTopKConfig
 from runner.samplers.midx import MidxLearnPqConfig, MidxLearnRqConfig, MidxPqConfig, MidxRqConfig
 from runner.samplers.midx_exact import MidxExactConfig
 from runner.samplers.rff import RffConfig
+from runner.samplers.sce import SceConfig
 from runner.samplers.scored import ExactConfig, QuadraticConfig
 from runner.samplers.static import LogUniformConfig, UniformConfig, UnigramConfig
 from runner.samplers.topk import TopKConfig
@@ -25,6 +26,7 @@ SAMPLERS: dict[str, type[SamplerConfig]] = {
     "lsh_embedding": LshEmbeddingConfig,
     "lsh": LshBucketConfig,
     "lsh_topk": LshTopKConfig,
+    "sce": SceConfig,
     "quadratic": QuadraticConfig,
     "rff": RffConfig,
     "midx_pq": MidxPqConfig,

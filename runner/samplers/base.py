@@ -111,6 +111,11 @@ class SamplerConfig(ABC):
         """Tell whether every class, the targets included, has an expected count above 0."""
         return True
 
+    @property
+    def draws_for_the_batch(self) -> bool:
+        """Tell whether one draw serves all rows: equal rows may get equal candidates, and a row may get none."""
+        return False
+
     def check_loss(self, loss: Any) -> None:
         """Raise ConfigError unless the loss makes sense with this sampler."""
         if (loss.like or loss.name) not in self.losses:

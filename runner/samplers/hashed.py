@@ -68,6 +68,17 @@ def draw_outside(ids, length, goal, num_classes, count, key):
     return length
 
 
+def log_count_outside(num_classes: int, inside_B: np.ndarray, tail: int) -> np.ndarray:
+    """Return the log expected count of each class outside a row's retrieved set, (B,) float32; -inf if none is drawn.
+
+    ``inside_B``: sizes of the retrieved sets. ``tail``: classes drawn from outside, by ``draw_outside``.
+    """
+    outside_B = num_classes - inside_B
+    share_B = np.minimum(tail, outside_B) / np.maximum(outside_B, 1)
+    with np.errstate(divide="ignore"):
+        return np.log(share_B).astype(np.float32)
+
+
 @dataclass(frozen=True, kw_only=True)
 class HashedConfig(SamplerConfig):
     """Hold the settings of the hash tables and of their refreshes.

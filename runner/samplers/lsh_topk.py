@@ -29,7 +29,7 @@ from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import require
 from runner.kernels.rows import FAST, LEAST_NORM
 from runner.samplers.base import Sampler, customary
-from runner.samplers.hashed import Hashed, HashedConfig, draw_outside, window_of_bucket
+from runner.samplers.hashed import Hashed, HashedConfig, draw_outside, log_count_outside, window_of_bucket
 
 if TYPE_CHECKING:
     from runner.heads.output_layer import OutputLayer
@@ -188,23 +188,16 @@ class LshTopK(Hashed):
         ids_BW, nearest_B, length_B = self.nearest_and_tail(query, step, self.tail)
         place_W = np.arange(ids_BW.shape[1])
         chosen_BW = place_W < length_B[:, None]
-        log_count_BW = np.where(place_W < nearest_B[:, None], np.float32(0), self._log_tail_count(nearest_B)[:, None])
+        log_count_BW = np.where(place_W < nearest_B[:, None], np.float32(0), log_count_outside(self.num_classes, nearest_B, self.tail)[:, None])
         return Proposal(
             ids_N=ids_BW[chosen_BW],
             log_expected_count_N=log_count_BW[chosen_BW],
             indptr_B1=np.concatenate([[0], np.cumsum(length_B)]),
         )
 
-    def _log_tail_count(self, nearest_B: np.ndarray) -> np.ndarray:
-        """Return the log expected count of each class outside S, (B,) float32."""
-        outside = self.num_classes - nearest_B
-        share = np.minimum(self.tail, outside) / np.maximum(outside, 1)
-        with np.errstate(divide="ignore"):  # nothing is outside
-            return np.log(share).astype(np.float32)
-
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
         ids_BW, nearest_B, _ = self.nearest_and_tail(query, step, self.tail)
-        log_tail_B = self._log_tail_count(nearest_B)
+        log_tail_B = log_count_outside(self.num_classes, nearest_B, self.tail)
         out_BM = np.empty((query.num_rows, len(ids_M)), dtype=np.float32)
         for row, ids in enumerate(ids_BW):
             out_BM[row] = np.where(np.isin(ids_M, ids[: nearest_B[row]]), np.float32(0), log_tail_B[row])
