@@ -97,7 +97,7 @@ class RunnerMethod(Contender):
         self.name = name
         self.config = config
         self.everything = config.sampler.name == "full"
-        self.whole_matrix = config.sampler.name in ("full", "topk")
+        self.whole_matrix = config.sampler.name in ("full", "topk", "sce")
         self.rows_policy = config.optimizer.rows
         if config.optimizer != table.config:
             raise ConfigError(f"{name} needs its own optimizer settings, but methods of one run share the class matrix")

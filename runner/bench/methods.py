@@ -19,6 +19,7 @@ METHODS: dict[str, list[str]] = {
     "nce": ["sampler=log_uniform", f"sampler.num_samples={NUM_SAMPLES}", "loss=nce"],
     "lsh_label": ["sampler=lsh_label"],
     "lsh_embedding": ["sampler=lsh_embedding"],
+    "sce": ["sampler=sce"],
     "lsh_label_shared": ["sampler=lsh_label", *_SHARED],
     "lsh_embedding_shared": ["sampler=lsh_embedding", *_SHARED],
 }

@@ -165,7 +165,8 @@ def measure_divergence(
         p_N = np.exp(log_p_N)
         targets = query.targets_of(row)
         log_q_N = log_count_BN[row].astype(np.float64)
-        log_q_N -= _log_sum_exp(log_q_N)
+        if log_q_N.max() > -np.inf:  # otherwise the row has no candidates
+            log_q_N -= _log_sum_exp(log_q_N)
         if sampler.avoids_targets and len(targets) < n:
             log_p_N[targets] = -np.inf
             log_p_N -= _log_sum_exp(log_p_N)

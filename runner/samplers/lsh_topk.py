@@ -188,7 +188,8 @@ class LshTopK(Hashed):
         ids_BW, nearest_B, length_B = self.nearest_and_tail(query, step, self.tail)
         place_W = np.arange(ids_BW.shape[1])
         chosen_BW = place_W < length_B[:, None]
-        log_count_BW = np.where(place_W < nearest_B[:, None], np.float32(0), log_count_outside(self.num_classes, nearest_B, self.tail)[:, None])
+        log_tail_B = log_count_outside(self.num_classes, nearest_B, self.tail)
+        log_count_BW = np.where(place_W < nearest_B[:, None], np.float32(0), log_tail_B[:, None])
         return Proposal(
             ids_N=ids_BW[chosen_BW],
             log_expected_count_N=log_count_BW[chosen_BW],

@@ -29,9 +29,9 @@ The authors take n_b = b_x = 2 sqrt(B) (None here), so that a row is in four buc
 Catalogs}, author={Mezentsev, Gleb and Gusak, Danil and Oseledets, Ivan and Frolov, Evgeny}, booktitle={RecSys},
 year={2024}}
 
-Legend: B rows, R rows with targets (in kernels: any vectors), D hidden size, K buckets, C classes of a bucket, N classes
-(in a ``Proposal``: candidates of all rows), M ids that a caller asks for, P targets of all rows, S columns
-rounded up to whole tiles, X pairs of a row and a bucket, W room for the candidates of all rows.
+Legend: B rows, R rows with targets or any vectors, D hidden size, S columns rounded up to whole tiles, K buckets, C
+classes of a bucket, X pairs of a row and a bucket, W room for the candidates of all rows, N classes (in a ``Proposal``:
+candidates of all rows), M ids that a caller asks for, U distinct ones, P targets of all rows.
 """
 
 import math
@@ -119,8 +119,8 @@ def centres(vectors_RD: np.ndarray, num_buckets: int, *, mix: bool, seed: int, s
 def _unions(buckets_of_B1, bucket_X, classes_KC, tail, seed, step, room_B1, count, ids_W):
     """Fill each row's room with S, the distinct classes of its buckets, and T; return |S| and |S| + |T| of each row.
 
-    Row b has the buckets ``bucket_X[buckets_of_B1[b] : buckets_of_B1[b + 1]]``. count: (workers, N) uint8 zeros, left
-    as zeros.
+    Row b has the buckets ``bucket_X[buckets_of_B1[b] : buckets_of_B1[b + 1]]``. Its room must be one longer than its
+    candidates. count: (workers, N) uint8 zeros, left as zeros.
     """
     rows, num_classes, workers = buckets_of_B1.shape[0] - 1, count.shape[1], count.shape[0]
     sure_B, length_B = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
@@ -129,11 +129,13 @@ def _unions(buckets_of_B1, bucket_X, classes_KC, tail, seed, step, room_B1, coun
             ids = ids_W[room_B1[row] : room_B1[row + 1]]
             length = 0
             for pair in range(buckets_of_B1[row], buckets_of_B1[row + 1]):
-                for candidate in classes_KC[bucket_X[pair]]:
-                    if count[worker, candidate] == 0:
-                        count[worker, candidate] = 1
-                        ids[length] = candidate
-                        length += 1
+                bucket = bucket_X[pair]
+                for i in range(classes_KC.shape[1]):
+                    # A class that is there already is overwritten by the next; a branch would often be mispredicted.
+                    candidate = classes_KC[bucket, i]
+                    ids[length] = candidate
+                    length += 1 - count[worker, candidate]
+                    count[worker, candidate] = 1
             sure_B[row] = length
             if tail > 0:
                 goal = length + min(tail, num_classes - length)
@@ -295,7 +297,7 @@ class Sce(Sampler):
         order_X, _, _ = group_by_id(row_X, query.num_rows)
         bucket_X = order_X // np.int32(max(1, rows_KX.shape[1]))
         held_B = np.bincount(row_X, minlength=query.num_rows)
-        room_B = np.minimum(held_B * classes_KC.shape[1] + tail, self.num_classes)
+        room_B = 1 + np.minimum(held_B * classes_KC.shape[1] + tail, self.num_classes)
         buckets_of_B1, room_B1 = (np.concatenate([[0], np.cumsum(sizes)]) for sizes in (held_B, room_B))
         ids_W = self.layer.scratch.take("classes of buckets", int(room_B1[-1])).view(np.int32)
         sure_B, length_B = _unions(

@@ -252,10 +252,48 @@ class Tilted(Honest):
         return np.log(self.m * tilted_BN[:, ids_M]).astype(np.float32)
 
 
+class SkipsRows(Honest):
+    """Draw for every other row alone, which needs ``draws_for_the_batch``."""
+
+    def sample(self, query: Query, step: int) -> Proposal:
+        proposal = super().sample(query, step)
+        assert proposal.indptr_B1 is not None
+        drawn_B = (np.arange(query.num_rows) + step) % 2
+        return Proposal(
+            ids_N=proposal.ids_N[np.repeat(drawn_B, self.m) == 1],
+            log_expected_count_N=proposal.log_expected_count_N[np.repeat(drawn_B, self.m) == 1],
+            indptr_B1=np.concatenate([[0], np.cumsum(drawn_B * self.m)]),
+            distinct=False,
+        )
+
+
+class TakesThirdsByTurns(Honest):
+    """Take another third of the classes at each step, with count 1; ``wrong``: state the share of steps instead."""
+
+    wrong = 0.0
+
+    def sample(self, query: Query, step: int) -> Proposal:
+        ids = np.arange(step % 3, self.layer.num_classes, 3, dtype=np.int32)
+        log_count = np.full(len(ids), np.log1p(-self.wrong), dtype=np.float32)
+        rows = query.num_rows
+        indptr_B1 = np.arange(rows + 1, dtype=np.int64) * len(ids)
+        return Proposal(ids_N=np.tile(ids, rows), log_expected_count_N=np.tile(log_count, rows), indptr_B1=indptr_B1)
+
+    def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
+        count_M = np.where(ids_M % 3 == step % 3, 1 - self.wrong, 0)
+        with np.errstate(divide="ignore"):
+            return np.log(np.broadcast_to(count_M, (query.num_rows, len(ids_M)))).astype(np.float32)
+
+
+class ForgetsItsTurns(TakesThirdsByTurns):
+    wrong = 2 / 3
+
+
 MISTAKES: list[tuple[str, type[Honest], dict[str, Any]]] = [
     ("proposals_are_well_formed", SharedIdsOutOfOrder, {}),
     ("proposals_are_well_formed", SaysDistinctAndRepeats, {}),
     ("proposals_are_well_formed", DoublePrecision, {}),
+    ("proposals_are_well_formed", SkipsRows, {}),
     ("pure_in_seed_and_step", CarriesAGenerator, {}),
     ("steps_seeds_and_rows_differ", ForgetsTheStep, {}),
     ("steps_seeds_and_rows_differ", OneDrawForAllRows, {}),
@@ -278,6 +316,7 @@ MISTAKES: list[tuple[str, type[Honest], dict[str, Any]]] = [
     ("frequencies_match_the_stated_counts", OneRowsCountsForAll, {}),
     ("frequencies_match_the_stated_counts", StatesUniformCounts, {}),
     ("partition_estimate_is_unbiased", StatesUniformCounts, {}),
+    ("partition_estimate_is_unbiased", ForgetsItsTurns, {"can_draw_every_class": False}),
     ("counts_hold_in_a_normalised_layer", StatesUniformCounts, {}),
 ]
 
@@ -294,6 +333,16 @@ def test_without_a_mistake_it_passes(check: str) -> None:
 @pytest.mark.parametrize("check", STATISTICS)
 def test_without_a_mistake_its_counts_are_true(check: str) -> None:
     STATISTICS[check](case_of(Honest), FEW)
+
+
+def test_a_draw_for_the_batch_may_skip_rows() -> None:
+    CHECKS["proposals_are_well_formed"](case_of(SkipsRows, draws_for_the_batch=True))
+    CHECKS["steps_seeds_and_rows_differ"](case_of(OneDrawForAllRows, draws_for_the_batch=True))
+
+
+@pytest.mark.parametrize("check", STATISTICS)
+def test_which_classes_can_be_drawn_may_depend_on_the_step(check: str) -> None:
+    STATISTICS[check](case_of(TakesThirdsByTurns, can_draw_every_class=False), FEW)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # wrong samplers compute with what is not a number

@@ -39,13 +39,14 @@ def test_more_classes_than_a_float_can_count() -> None:
         "midx_rq": {"num_samples": 4000},
         "rff": {"num_samples": 4000, "D": 2},
         "topk": {"num_nearest": 50},
+        "sce": {"num_tail": 4000},
         "in_batch": {},
     }.items():
         sampler = SAMPLERS[name](name=name, **options).build(layer=layer, training=training, seed=1)  # type: ignore[arg-type]
         for ids, log_counts in rows_of(sampler.sample(query, 1), 2):
             assert 0 <= ids.min() <= ids.max() < n, name
             assert np.isfinite(log_counts).all(), name
-            if name not in ("log_uniform", "topk", "in_batch", "lsh_topk", "lsh_embedding"):
+            if name not in ("log_uniform", "topk", "in_batch", "lsh_topk", "lsh_embedding", "sce"):
                 assert 0.05 < (ids > 0.9 * n).mean() < 0.15, name
                 assert (ids[ids >= 2**24] & 1).any(), f"{name}: odd ids above 2^24 need more than float32"
         if name != "topk":

@@ -74,6 +74,10 @@ SAMPLERS: dict[str, list[str]] = {
         "sampler=lsh_topk", "loss=partition_estimate", *_TABLES, "sampler.K=4", "sampler.L=8", "sampler.num_nearest=30",
         "sampler.num_tail=20", "sampler.max_per_bucket=64",
     ],
+    "sce": [
+        "sampler=sce", "loss=active_set", "sampler.buckets=12", "sampler.bucket_rows=16", "sampler.bucket_classes=40",
+        "sampler.mix=true", "sampler.num_tail=0",
+    ],
     "lsh_label": ["sampler=lsh_label", "loss=active_set", "sampler.hash=simhash", "sampler.K=5", "sampler.L=8", *_LNS],
     "lsh_embedding": [
         "sampler=lsh_embedding", *SOFTMAX, "sampler.hash=dwta", "sampler.bin_size=4", "sampler.K=3", "sampler.L=8",

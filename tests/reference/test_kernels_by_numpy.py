@@ -20,6 +20,7 @@ from runner.data import LabelledRows
 from runner.data.batches import take
 from runner.heads import output_layer
 from runner.heads.output_layer import OutputLayer
+from runner.kernels import topk
 from runner.kernels.groups import group_by_id
 from runner.kernels.hadamard import LANES
 from runner.kernels.hadamard import hadamard as walsh_hadamard
@@ -180,6 +181,48 @@ def test_largest_is_lexsort(seed: int, n: int, rows: int, levels: int, data: st.
     for row in range(rows):
         logits = hidden[row, 0] * table.weights[:, 0]
         np.testing.assert_array_equal(ours[row], np.lexsort((np.arange(n), -logits))[:k])
+
+
+def ranked(logits: np.ndarray, k: int, block: int) -> np.ndarray:
+    """(B, k) ids of the k largest logits by the kernels, block by block."""
+    rows, n = logits.shape
+    values, ids = np.empty((rows, 2 * k + 5), np.float32), np.full((rows, 2 * k + 5), 2**31 - 1, np.int32)
+    count, bar = np.zeros(rows, np.int64), np.full(rows, -np.inf, np.float32)
+    for lo in range(0, n, block):
+        topk.fold_block(np.ascontiguousarray(logits[:, lo : lo + block]), lo, k, values, ids, count, bar)
+    out = np.empty((rows, k), np.int32)
+    topk.finish(values, ids, count, k, True, out)
+    return out
+
+
+@few
+@given(
+    seed=seeds, n=st.integers(1, 2000), k=st.integers(1, 60), block=st.integers(1, 2500), levels=st.integers(1, 1000),
+    rising=st.booleans(),
+)  # fmt: skip
+def test_ranking_of_long_rows(seed: int, n: int, k: int, block: int, levels: int, rising: bool) -> None:
+    """The first block is long enough for a bar from its maxima, or not; infinite logits rank as others do."""
+    generator = np.random.default_rng(seed)
+    logits = generator.integers(-levels, levels, (3, n)).astype(np.float32)
+    logits += np.arange(n, dtype=np.float32) if rising else 0
+    logits[1, generator.random(n) < 0.3] = -np.inf
+    logits[2, generator.random(n) < 0.02] = np.inf
+    k = min(k, n)
+    expected = [np.lexsort((np.arange(n), -row))[:k] for row in logits]
+    np.testing.assert_array_equal(ranked(logits, k, block), expected)
+
+
+@few
+@given(seed=seeds, n=st.integers(1, 1200), k=st.integers(1, 30), block=st.integers(1, 1500), share=st.floats(0, 1))
+def test_ranking_of_what_is_not_a_number_gives_ids_in_range(
+    seed: int, n: int, k: int, block: int, share: float
+) -> None:
+    generator = np.random.default_rng(seed)
+    logits = generator.standard_normal((3, n)).astype(np.float32)
+    logits[generator.random((3, n)) < share] = np.nan
+    found = ranked(logits, min(k, n), block)
+    assert found.min() >= 0
+    assert found.max() < n
 
 
 # ---------------------------------------------------------------- exponential
