@@ -1,29 +1,30 @@
 """Propose to each row the classes of random buckets that its hidden state falls into: scalable cross-entropy (SCE).
 
 Each step draws n_b centres. A bucket holds the b_x hidden states of the batch and the b_y classes whose inner products
-with its centre are largest. So rows are compared with classes that are likely to have large logits, and only
+with its centre are largest. So rows are compared with classes whose logits are likely to be large, and only
 n_b (B + n) inner products are needed to find them, not B n. Biases are not seen; in a normalised layer the products
 are those of directions.
 
-With ``mix`` the centres are Omega X, random combinations of the batch's hidden states X, and so lie where hidden states
-are. Independent normal centres often share their classes when hidden states have a common mean. If Omega has
-independent standard normal entries, the rows of Omega X are independent normal vectors with covariance X'X. They are
-drawn as such, by a Cholesky factor of X'X, which costs less than Omega itself. Only directions matter for a ranking, so
-the paper's factor d^(-1/4) is left out.
+Centres are standard normal vectors. With ``mix`` they are Omega X, random combinations of the batch's hidden states X,
+where Omega has independent standard normal entries. The rows of Omega X are then independent normal vectors with
+covariance X'X. They are drawn as such, by a triangular root of X'X, which costs less than Omega itself. Only directions
+matter for a ranking, so the paper's factor d^(-1/4) is left out. Where hidden states have a large common mean, mixed
+centres lie along it and choose the same rows again and again; docs/log.md compares both.
 
 Given seed, step and batch nothing is left to chance: the expected count of a class in the row's buckets is 1, that of
-any other 0. These counts belong to one step; they do not average to a fixed distribution. So losses that need every
-class are refused, unless ``num_tail`` adds uniform draws from the classes outside the row's buckets (the hybrid of LSH
-Softmax), which makes the partition estimate unbiased. A row in no bucket has only its tail. Without a tail it has
-no candidates: its loss is then that of its own targets, which is 0 without a gradient if there is one target.
+any other 0. These counts belong to one step; over steps they do not average to a known distribution. So losses that
+need every class are refused, unless ``num_tail`` adds uniform draws from the classes outside the row's buckets (the
+hybrid of LSH Softmax), which makes the partition estimate unbiased. A row in no bucket has only its tail. Without a
+tail it has no candidates: its loss is that of its own targets, which is 0 and has no gradient if there is one target.
 
-This is the paper's method, with one difference. The paper takes the cross-entropy within each bucket and keeps, for a
-row in several buckets, the largest of its losses. Here the row's candidates are the classes of all its buckets, each
-once. Its loss is at least the paper's and at most full softmax's. The paper averages losses over the rows that are in
-a bucket; here rows in no bucket count too. Rows without targets are put into no bucket, as the paper does with padding.
+This is the paper's method, with three differences. The paper takes the cross-entropy within each bucket and keeps, for
+a row in several buckets, the largest of its losses. Here the row's candidates are the classes of all its buckets, each
+once, so its loss is at least the paper's and at most full softmax's. The paper averages losses over the rows that are
+in a bucket; here rows in no bucket count too. Rows without targets are put into no bucket, as the paper does with
+padding, and are not mixed into centres either.
 
 The authors take n_b = b_x = 2 sqrt(B) (None here), so that a row is in four buckets on average, and b_y from 64 to
-4,096.
+4,096, with and without Mix.
 
 @inproceedings{mezentsev2024scalable, title={Scalable Cross-Entropy Loss for Sequential Recommendations with Large Item
 Catalogs}, author={Mezentsev, Gleb and Gusak, Danil and Oseledets, Ivan and Frolov, Evgeny}, booktitle={RecSys},
@@ -187,21 +188,21 @@ class SceConfig(SamplerConfig):
     buckets: n_b, the number of buckets; None: 2 sqrt(rows of the batch).
     bucket_rows: b_x, the rows of a bucket; None: 2 sqrt(rows of the batch). A smaller batch is all in every bucket.
     bucket_classes: b_y, the classes of a bucket, or all classes where there are fewer.
-    mix: make the centres random combinations of the batch's hidden states; otherwise they are normal vectors.
+    mix: make the centres random combinations of the batch's hidden states (Mix); otherwise they are normal vectors.
     num_tail: uniform draws of each row from the classes outside its buckets; 0 is the paper's method.
     """
 
     losses: ClassVar[tuple[str, ...]] = customary("active_set", SamplerConfig.losses)
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "mixed": {"bucket_classes": 20},
+        "usual": {"bucket_classes": 20},
         "few_rows": {"buckets": 3, "bucket_rows": 2, "bucket_classes": 25},
-        "not_mixed": {"bucket_classes": 20, "mix": False},
+        "mixed": {"bucket_classes": 20, "mix": True},
         "tail": {"buckets": 3, "bucket_rows": 3, "bucket_classes": 15, "num_tail": 30},
     }
     buckets: int | None = None
     bucket_rows: int | None = None
     bucket_classes: int = 256
-    mix: bool = True
+    mix: bool = False
     num_tail: int = 0
 
     def __post_init__(self) -> None:

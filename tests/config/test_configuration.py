@@ -139,7 +139,7 @@ def test_each_pair_of_sampler_and_loss_converts_or_says_what_would(
     elif loss in NEED_EVERY_CLASS and sampler == "exact":
         with pytest.raises(ConfigError, match=r"can not draw them"):
             pair()
-    elif loss in NEED_EVERY_CLASS and sampler in ("lsh_label", "lsh_embedding"):
+    elif loss in NEED_EVERY_CLASS and sampler in ("lsh_label", "lsh_embedding", "sce"):
         with pytest.raises(ConfigError, match=r"can not draw them.*sampler\.num_tail of at least 1"):
             pair()
         assert pair(num_tail=1).loss.name == loss

@@ -99,7 +99,7 @@ def test_one_bucket_has_the_published_loss_and_gradients(layer: OutputLayer, que
 
 def test_the_loss_lies_between_the_published_one_and_full_softmax(layer: OutputLayer, query: Query) -> None:
     """The partition over all of a row's buckets contains that over each, and is part of that over all classes."""
-    sampler = build(layer, buckets=9, bucket_rows=10, bucket_classes=40)
+    sampler = build(layer, buckets=9, bucket_rows=10, bucket_classes=40, mix=True)
     centre = torch.from_numpy(centres(query.hidden_BD, 9, mix=True, seed=5, step=1)).double()
     hidden, weights, target = tensors(layer, query)
     lower = published(hidden, weights, target, centre, 10, 40).detach().numpy()
@@ -119,7 +119,7 @@ def test_candidates_are_the_classes_of_the_rows_buckets(layer: OutputLayer, quer
     """In a normalised layer directions are compared, of classes whose vectors differ in length."""
     layer.table.weights *= np.geomspace(0.2, 5, N, dtype=np.float32)[:, None]
     layer = OutputLayer(layer.table, scale)
-    sampler = build(layer, buckets=7, bucket_rows=9, bucket_classes=33)
+    sampler = build(layer, buckets=7, bucket_rows=9, bucket_classes=33, mix=True)
     vectors_BD, classes_ND = layer.query_vectors(query.hidden_BD), layer.class_vectors()
     expected: list[set[int]] = [set() for _ in range(B)]
     for one in centres(vectors_BD, 7, mix=True, seed=5, step=3):
@@ -150,7 +150,7 @@ def test_the_authors_sizes_are_taken_where_none_are_set(layer: OutputLayer, quer
 
 def test_rows_without_targets_are_in_no_bucket(layer: OutputLayer, query: Query) -> None:
     """Padding must not be drawn, nor pull the centres."""
-    sampler = build(layer, bucket_classes=20)
+    sampler = build(layer, bucket_classes=20, mix=True)
     with_padding = Query(
         hidden_BD=np.concatenate([query.hidden_BD, np.full((50, D), 9, dtype=np.float32)]),
         target_indptr_B1=np.concatenate([query.target_indptr_B1, np.full(50, B)]),

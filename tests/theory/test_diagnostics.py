@@ -169,6 +169,16 @@ def test_classes_out_of_reach_make_divergences_infinite_not_numbers(layer: Outpu
     assert measures.proposal_G[measures.rank_end_G == 10] == pytest.approx(1)
 
 
+def test_a_row_without_candidates_reaches_nothing(layer: OutputLayer, query: Query) -> None:
+    sampler = build("sce", layer, buckets=1, bucket_rows=2, bucket_classes=30)
+    measures = measures_of(sampler, layer, query, "active_set")
+    reached_B = np.diff(sampler.sample(query, 9).indptr_B1) > 0  # type: ignore[union-attr,arg-type]
+    assert reached_B.sum() == 2
+    np.testing.assert_array_equal(measures.reachable_mass_B > 0, reached_B)
+    assert measures.record()["rows_out_of_reach"] == ROWS
+    assert measures.proposal_G[-1] == pytest.approx(2 / ROWS)
+
+
 def test_full_softmax_has_no_error_and_no_proposal(layer: OutputLayer, query: Query) -> None:
     record = measures_of(build("full", layer), layer, query, "full").record()
     assert record["kl"] is None
