@@ -96,9 +96,9 @@ def _sections_of_other_tasks(config: RunConfig) -> frozenset[str]:
 def check_model_reads_dataset(config: RunConfig) -> None:
     """Check that model, data set and task go together.
 
-    Raises ConfigError in four cases: the model reads another family of data (rows, text) than the data set holds; a
+    Raises ConfigError in five cases: the model reads another family of data (rows, text) than the data set holds; a
     section is set that only another task uses; the sampler of examples needs to see them and the task does not show
-    them; or a setting needs a validation set and the data set has none.
+    them; a setting needs a validation set and the data set has none; or the task refuses a setting.
     """
     from runner.models import MODELS
     from runner.tasks import task_class
@@ -133,6 +133,7 @@ def check_model_reads_dataset(config: RunConfig) -> None:
             f"training.{key} needs a validation set, but dataset={config.dataset.name} has none;"
             f" set training.{key}=null",
         )
+    task_class(config).check_config(config)
 
 
 def _check_keys(group: str, name: str, section: Mapping[str, Any], registry: Mapping[str, type]) -> None:

@@ -31,7 +31,7 @@ class Dropout(nn.Module):
 
     def __init__(self, fraction: float) -> None:
         super().__init__()
-        self.dropped = round(fraction * 65536)
+        self.dropped = min(round(fraction * 65536), 65535)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.dropped == 0:

@@ -68,6 +68,10 @@ class Task(ABC):
     def __init__(self, config: RunConfig, data: Any) -> None:
         self.config, self.data = config, data
 
+    @classmethod  # noqa: B027
+    def check_config(cls, config: RunConfig) -> None:
+        """Raise ConfigError for settings that this task refuses whatever the data are; by default it takes all."""
+
     @classmethod
     @abstractmethod
     def rehearsal(cls, config: RunConfig) -> Self:

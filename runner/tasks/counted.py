@@ -18,20 +18,21 @@ if TYPE_CHECKING:
 
 
 class CountedRecommendation(Recommendation):
-    """Count the training events once; there are no steps, no classes to sample and no loss.
-
-    Raises ConfigError for more than one epoch, and for a sampler of examples.
-    """
+    """Count the training events once; there are no steps, no classes to sample and no loss."""
 
     sections = frozenset({"ranking"})
 
-    def __init__(self, config: RunConfig, data: SequencesDataset) -> None:
+    @classmethod
+    def check_config(cls, config: RunConfig) -> None:
+        """Raise ConfigError for more than one epoch, and for a sampler of examples."""
         name = config.model.name
         require(config.epochs == 1, f"model={name} counts the training events once; leave epochs at 1")
         require(
             config.batch_sampler.name == EVERY_EXAMPLE_ONCE["name"],
             f"model={name} counts all training events; batch_sampler={config.batch_sampler.name} has no effect on it",
         )
+
+    def __init__(self, config: RunConfig, data: SequencesDataset) -> None:
         super().__init__(config, data)
         self.training = TrainingFacts.one_label_a_row(self.training.label_counts_N)
         self.rows_per_step = self.rows_per_epoch

@@ -68,8 +68,8 @@ class Recommendation(Task):
         for what, count in (("train", len(targets)), *((split, len(place)) for split, (_, place) in self.held.items())):
             if not count:
                 raise DataError(
-                    f"{data.name} has no event to {_VERBS[what]}: users need at least three events, the first of which"
-                    " is never predicted"
+                    f"{data.name} has no event to {_VERBS[what]}: users need at least four events, because two are held"
+                    " out and the first of the others is never predicted"
                 )
         self.training = TrainingFacts(
             label_counts_N=np.bincount(targets, minlength=data.num_classes),
