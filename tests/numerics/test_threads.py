@@ -44,11 +44,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], str]] = {
         {"num_nearest": 40, "refresh_every_steps": 2, "refresh_growth": 1.0},
         "partition_estimate",
     ),
-<<<<<<< HEAD
-    "sce": ("sce", {"bucket_classes": 40}, "active_set"),
-=======
     "sce": ("sce", {"bucket_classes": 40, "mix": True}, "active_set"),
->>>>>>> rec-sce
     "sce_tail": ("sce", {"bucket_classes": 40, "num_tail": 20}, "nce"),
     "in_batch": ("in_batch", {}, "sampled_softmax"),
     "rff": ("rff", {"num_samples": 50, "D": 48, "refresh_every_steps": 2}, "nce"),
