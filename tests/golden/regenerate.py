@@ -38,6 +38,13 @@ LSTM = [*TEXT, "model=lstm", "model.hidden=16", "model.dropout=0.2", "windows.cu
 TRANSFORMER = [
     *TEXT, "model=transformer", "model.heads=2", "model.feed_forward=32", "model.dropout=0.0", "windows.cut=chunked",
 ]  # fmt: skip
+_LOG = [
+    *ADAM, "dataset=synthetic_log", "dataset.num_users=120", "dataset.num_items=150", "dataset.mean_length=12",
+    "dataset.seed=0", "dataset.split=ratio", "batch_size=24", "model.length=8", "model.embedding=16",
+    "model.dropout=0.2", "model.init=0.1",
+]  # fmt: skip
+SASREC = [*_LOG, "model=sasrec", "model.layers=2", "model.heads=2", "model.feed_forward=24"]
+GRU4REC = [*_LOG, "model=gru4rec", "model.layers=1", "model.hidden=24"]
 
 SOFTMAX = ["loss=sampled_softmax", "loss.correct_target=false"]
 _STATIC = [*SOFTMAX, "sampler.num_samples=60", "sampler.shared=true", "sampler.unique=true"]
@@ -121,11 +128,27 @@ CASES: dict[str, list[str]] = {
         "sampler.L=8", "sampler.num_nearest=20", "sampler.num_tail=10", "sampler.max_per_bucket=64",
         "output.bias=false",
     ],
+    "sasrec full": [*SASREC, "model.tied=true", "sampler=full", "loss=full", "output.bias=false"],
+    "gru4rec in_batch": [
+        *GRU4REC, "model.tied=false", "sampler=in_batch", "loss=sampled_softmax", "loss.correct_target=true",
+        "output.bias=true", "training.clip=1.0",
+    ],
 }  # fmt: skip
 # These are whole runs by runner.training.run; recorded are the metrics of their summaries.
 RUNS: dict[str, list[str]] = {
     "classification": [*ROWS, *SAMPLERS["lsh_label"], "epochs=6", "evaluation.every_epochs=0.5", "evaluation.rows=50"],
     "language": [*LSTM, *_UNIFORM, *SOFTMAX, "epochs=2", "evaluation.every_epochs=1", "training.decay=0.5"],
+    "recommendation": [
+        *SASREC,
+        *_UNIFORM,
+        *SOFTMAX,
+        "model.tied=true",
+        "output.bias=false",
+        "epochs=7",
+        "evaluation.every_epochs=1",
+        "training.patience=null",
+        "ranking.exclude_seen=true",
+    ],
 }
 
 
