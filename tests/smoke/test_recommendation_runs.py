@@ -147,7 +147,7 @@ def test_every_loss_takes_steps(loss: str, configure: Configure) -> None:
 # The most popular items reach an nDCG@10 below 0.1 on this log. Losses of binary problems first have to learn the odds
 # of a candidate, which takes few steps if items have biases.
 UNIFORM = "sampler=uniform sampler.num_samples=20"
-LEARNS = [("sasrec", "sampler=full"), ("gru4rec", "sampler=in_batch loss.correct_target=true")]
+LEARNS = [("sasrec", "sampler=full epochs=8"), ("gru4rec", "sampler=in_batch loss.correct_target=true epochs=8")]
 LEARNS_TOO = [
     ("gru4rec", "sampler=full"),
     ("sasrec", "sampler=in_batch loss.correct_target=true"),
@@ -174,7 +174,7 @@ LEARNS_TOO = [
 )
 @pytest.mark.usefixtures("cold")
 def test_training_learns(model: str, choice: str, configure: Configure) -> None:
-    folder = run(configure(model, *choice.split(), "epochs=12", "optimizer.lr=0.02", "training.patience=null"))
+    folder = run(configure(model, "epochs=12", "optimizer.lr=0.02", "training.patience=null", *choice.split()))
     assert summary_of(folder)["metrics"]["test/ndcg@10"] > 0.2
     losses = [line["loss"] for line in observations(folder, "evaluation")]
     assert losses[-1] < 0.95 * losses[0]
@@ -233,7 +233,7 @@ def test_resumed_with_the_same_bits(
     model: str, choice: str, call: int, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs are interrupted at an evaluation within an epoch or at one at its end."""
-    words = [*choice.split(), "epochs=4", "model.dropout=0.3", "evaluation.every_epochs=0.5"]
+    words = [*choice.split(), "epochs=3", "model.dropout=0.3", "evaluation.every_epochs=0.5"]
     whole = run(configure(model, *words, place="whole"))
     real, calls = Recommendation.evaluate_subset, []
 
