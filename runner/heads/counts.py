@@ -18,7 +18,9 @@ from runner.optimizers import OptimizerConfig, RowTable
 if TYPE_CHECKING:
     from runner.data.sequence_batches import SequenceBatch
 
-_TIE = 1e-9  # counts stay below 1e7 or so; times this they weigh less than any difference between two similarities
+# A count times this is far below one transition, and below nearly every difference between two sums of similarities,
+# even for a billion events; yet float64 holds it beside a sum of hundreds.
+_TIE = 1e-12
 _PARTS = ("data", "indices", "indptr")  # of a sparse matrix
 
 
