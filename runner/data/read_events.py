@@ -195,11 +195,14 @@ def _layout(path: Path, columns: LogColumns, separator: str | None, header: bool
     cells = _cells(first, separator, quoted)
     names = tuple(cell.strip() for cell in cells) if header else None
     if names is not None:
-        for name in used.values():
+        for role, name in used.items():
             if names.count(str(name)) != 1:
                 what = "no column" if name not in names else f"{names.count(str(name))} columns"
                 shown = ", ".join(" ".join(name.split())[:40] for name in names[:_SHOWN_COLUMNS])
-                raise DataError(f"{path}: line {number}: {what} named {name!r}; the header has {shown}")
+                raise DataError(
+                    f"{path}: line {number}: {what} named {name!r}; the header has {shown} (comma,"
+                    f" semicolon or tab separate columns); name the column by dataset.{role}=COLUMN"
+                )
         place = {what: names.index(str(name)) for what, name in used.items()}
     else:
         place = {what: int(column) for what, column in used.items()}

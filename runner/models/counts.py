@@ -88,7 +88,7 @@ class ItemKnnConfig(CountsConfig):
     """
 
     name: str = "item_knn"
-    length: int = 20
+    length: int = 2
     neighbours: int = 100
     shrink: float = 10.0
 

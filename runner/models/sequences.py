@@ -5,8 +5,7 @@ The encoder is in ``runner.models.sequence_encoder``.
 ``sasrec`` is self-attention over the items before (Kang & McAuley 2018): learnt positions, causal attention, and two
 layers normalised before each part, x + Dropout(part(LayerNorm(x))), with a LayerNorm at the end. Positions count from
 the newest item, as in the authors' windows, which are padded on the left. The feed-forward part has one hidden layer
-with ReLU. Item vectors are not multiplied by sqrt(embedding), unlike in the authors' code, because every use of them is
-normalised first.
+with ReLU. Unlike in the authors' code, item vectors are not multiplied by sqrt(embedding) before positions are added.
 
 ``gru4rec`` is a gated recurrent network (Hidasi et al. 2016) whose last layer is projected to the size of the item
 vectors. A user's windows are independent; no state is carried between them.

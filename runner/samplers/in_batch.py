@@ -9,6 +9,9 @@ al. 2019) is its first-order approximation, B c_i / R.
 A class without training positives never comes up in training, so it is never pushed down. Its count is stated as if it
 had one positive, because batches of other rows may hold it. A batch of one row has no negatives.
 
+Rows of a text or of a user's sequence come together, as a window. For them the stated counts are those of independent
+rows, an approximation that is too high for items that a user takes again and again.
+
 @inproceedings{yi2019sampling, title={Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations},
 author={Yi, Xinyang and others}, booktitle={RecSys}, year={2019}}
 
