@@ -191,7 +191,11 @@ def test_many_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 ISO = "user,item,time\nu,a,2010-10-19\n"
 BAD: dict[str, tuple[str | bytes, dict, str]] = {
     "missing column": (LOG.replace("item", "product"), {}, "line 1: no column named 'item'; the header has user, pro"),
-    "no header": (LOG.split("\n", 1)[1], {}, r"line 1: no column named 'user'; the header has u2, a, 5, 30 .*name the column by dataset\.user=COLUMN$"),
+    "no header": (
+        LOG.split("\n", 1)[1],
+        {},
+        r"no column named 'user'; the header has u2, a, 5, 30 .*by dataset\.user=COLUMN$",
+    ),
     "double column": (LOG.replace("rating", "user"), {}, "line 1: 2 columns named 'user'"),
     "missing rating": (
         LOG.replace("rating", "stars"),
