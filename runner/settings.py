@@ -46,7 +46,7 @@ class EvaluationConfig:
     The final evaluation always takes every row.
 
     ``every_epochs``: fraction of an epoch between two evaluations, at most 1; every epoch ends with an evaluation.
-    ``rows``: size of the subset of test rows used during training, which is the same for every seed. A validation text
+    ``rows``: size of the subset of test rows used during training, which is the same for every seed. A validation set
     is always measured whole.
     """
 

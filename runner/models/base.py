@@ -82,3 +82,29 @@ class ModelConfig(ABC):
 
         ``num_features``: columns of the input (for text, words). ``classes``: the class vectors, which it may share.
         """
+
+
+class FixedEncoder(ABC):
+    """Encode without weights: there is nothing to learn, and hidden states are the same in training."""
+
+    tables: Sequence[RowTable] = ()
+    dense: Sequence[np.ndarray] = ()
+
+    @abstractmethod
+    def encode(self, batch: Any) -> np.ndarray:
+        """Return hidden states (B, D) float32."""
+
+    def forward(self, batch: Any, step: int) -> np.ndarray:
+        return self.encode(batch)
+
+    def backward(self, grad_hidden_BD: np.ndarray, step: int) -> None:
+        pass
+
+    def gradients(self, grad_hidden_BD: np.ndarray, step: int) -> list[Gradient]:
+        return []
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        assert not state

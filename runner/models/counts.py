@@ -10,15 +10,14 @@ Legend: B rows of a batch, N items, U users, I items of a block.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from runner.errors import require
-from runner.models.base import ModelConfig
-from runner.optimizers import Gradient, OptimizerConfig, RowTable
+from runner.models.base import FixedEncoder, ModelConfig
+from runner.optimizers import OptimizerConfig, RowTable
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -127,27 +126,9 @@ def nearest_items(taken_UN: "csr_array", neighbours: int, shrink: float) -> "csr
     return vstack(blocks, format="csr")
 
 
-class NoEncoder:
-    """Stand where networks have an encoder; there is nothing to encode and nothing to learn."""
-
-    tables: Sequence[RowTable] = ()
-    dense: Sequence[np.ndarray] = ()
+class NoEncoder(FixedEncoder):
+    """Stand where networks have an encoder; there is nothing to encode."""
 
     def encode(self, batch: "SequenceBatch") -> np.ndarray:
         """Return hidden states of size 0, (B, 0)."""
         return np.zeros((batch.num_rows, 0), dtype=np.float32)
-
-    def forward(self, batch: "SequenceBatch", step: int) -> np.ndarray:
-        return self.encode(batch)
-
-    def backward(self, grad_hidden_BD: np.ndarray, step: int) -> None:
-        pass
-
-    def gradients(self, grad_hidden_BD: np.ndarray, step: int) -> list[Gradient]:
-        return []
-
-    def state_dict(self) -> dict[str, np.ndarray]:
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        assert not state

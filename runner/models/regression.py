@@ -5,7 +5,6 @@ There is no hidden layer: the features are the hidden states, and the head's row
 Legend: B rows of a batch, F features.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,8 +12,8 @@ import numpy as np
 
 from runner.data.dense_batches import DenseBatch
 from runner.heads.scalar import ScalarLoss
-from runner.models.base import ModelConfig
-from runner.optimizers import Gradient, OptimizerConfig, RowTable
+from runner.models.base import FixedEncoder, ModelConfig
+from runner.optimizers import OptimizerConfig, RowTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,27 +44,9 @@ class LogisticConfig(RegressionConfig):
     name: str = "logistic"
 
 
-class Features:
-    """Take the features as hidden states; there is nothing to learn."""
-
-    tables: Sequence[RowTable] = ()
-    dense: Sequence[np.ndarray] = ()
+class Features(FixedEncoder):
+    """Take the features as hidden states."""
 
     def encode(self, batch: DenseBatch) -> np.ndarray:
         """Return the features (B, F)."""
         return batch.features_BF
-
-    def forward(self, batch: DenseBatch, step: int) -> np.ndarray:
-        return batch.features_BF
-
-    def backward(self, grad_hidden_BD: np.ndarray, step: int) -> None:
-        pass
-
-    def gradients(self, grad_hidden_BD: np.ndarray, step: int) -> list[Gradient]:
-        return []
-
-    def state_dict(self) -> dict[str, np.ndarray]:
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        assert not state

@@ -10,7 +10,7 @@ from runner.data.sequence_batches import SequenceBatch
 from runner.data.sequences import SequencesDataset
 from runner.errors import require
 from runner.heads.counts import CountsHead
-from runner.settings import EVERY_EXAMPLE_ONCE, RunConfig
+from runner.settings import EVERY_EXAMPLE_ONCE, RunConfig, TrainingConfig
 from runner.tasks.recommendation import Recommendation
 
 if TYPE_CHECKING:
@@ -24,12 +24,16 @@ class CountedRecommendation(Recommendation):
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
-        """Raise ConfigError for more than one epoch, and for a sampler of examples."""
+        """Raise ConfigError for settings of training by steps, which have no effect on counting."""
         name = config.model.name
         require(config.epochs == 1, f"model={name} counts the training events once; leave epochs at 1")
         require(
             config.batch_sampler.name == EVERY_EXAMPLE_ONCE["name"],
             f"model={name} counts all training events; batch_sampler={config.batch_sampler.name} has no effect on it",
+        )
+        require(
+            config.training == TrainingConfig() and config.max_steps is None,
+            f"model={name} takes no training steps; leave training and max_steps at their defaults",
         )
 
     def __init__(self, config: RunConfig, data: SequencesDataset) -> None:

@@ -28,7 +28,7 @@ from runner.tasks.base import OF_CLASSES, PROGRESS_BAR, Task, label_frequency
 if TYPE_CHECKING:
     from runner.network import ClassNetwork
 
-_LOGITS_AT_ONCE = 2**24  # 64 MiB
+_LOGITS_AT_ONCE = 2**24  # 64 MiB of float32 scores, 128 MiB of the baselines' float64
 _MOST_ROWS = 2048
 _GLANCE_ROWS = 32
 _WORTH_TELLING = 0.01  # share of targets that cannot be found, from which a run says so
@@ -171,7 +171,7 @@ class Recommendation(Task):
     def description(self) -> str:
         data, held = self.data, {split: len(place) for split, (_, place) in self.held.items()}
         text = (
-            f"{data.num_users:,} users, {data.num_classes:,} items, {self.rows_per_epoch:,} events to train on,"
+            f"{data.num_users:,} users, {data.num_classes:,} items, {self.rows_per_epoch:,} targets to train on,"
             f" {held['valid']:,} for validation, {held['test']:,} to test"
         )
         share = self.share_taken_before

@@ -126,7 +126,9 @@ def test_what_the_summary_tells_of_the_log(configure: Configure, capsys: pytest.
     ]
     assert told["taken_before"] == pytest.approx(np.mean(taken))
     err = capsys.readouterr().err
-    assert f"150 users, 80 items, {told['train_targets']:,} events to train on, {told['valid_events']} for valid" in err
+    assert (
+        f"150 users, 80 items, {told['train_targets']:,} targets to train on, {told['valid_events']} for valid" in err
+    )
     assert f"{100 * told['taken_before']:.0f} % of the test items were taken before" in err
     assert "NDCG@10 test 0." in err
 
@@ -357,6 +359,7 @@ MISTAKES = [
     ),
     (["model=markov", "loss=nce"], "loss has no effect on training model=markov .*; leave loss out"),
     (["model=markov", "epochs=2"], "model=markov counts the training events once; leave epochs at 1"),
+    (["model=item_knn", "max_steps=1"], "model=item_knn takes no training steps; leave training and max_steps"),
     (["model=item_knn", "batch_sampler=uniform"], "counts all training events; batch_sampler=uniform has no effect"),
     (["model=sasrec", "windows.length=9"], "windows has no effect on training model=sasrec .*; leave windows out"),
     (
