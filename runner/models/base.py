@@ -98,7 +98,7 @@ class FixedEncoder(ABC):
         return self.encode(batch)
 
     def backward(self, grad_hidden_BD: np.ndarray, step: int) -> None:
-        pass
+        return None
 
     def gradients(self, grad_hidden_BD: np.ndarray, step: int) -> list[Gradient]:
         return []
