@@ -13,7 +13,7 @@ Legend: B batch rows, D hidden size, P all targets of the batch, M candidates of
 of all rows (classes in ``label_counts_N``), U distinct rows of a matrix, R all rows of a matrix.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -111,6 +111,10 @@ class Batch(Protocol):
         """Return B, the number of rows."""
 
     @property
+    def num_examples(self) -> int:
+        """Return the number of training examples that the rows belong to: B, or fewer if these have many rows."""
+
+    @property
     def target_indptr(self) -> np.ndarray:
         """Return where each row's targets begin and end, (B + 1,) int64."""
 
@@ -125,11 +129,17 @@ class Batch(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingFacts:
-    """Tell a sampler about the training set: positives per class (N,), number of rows, steps per epoch."""
+    """Tell a sampler about the training set: positives per class (N,), number of rows, steps per epoch.
+
+    Where an example has many rows, as a window of a text has, ``num_examples`` and ``count_examples`` tell how many
+    examples there are, and how many of them have each class, (N,) int64. None: every row is an example.
+    """
 
     label_counts_N: np.ndarray
     num_rows: int
     steps_per_epoch: int
+    num_examples: int | None = None
+    count_examples: Callable[[], np.ndarray] | None = None
 
     @classmethod
     def one_label_a_row(cls, label_counts_N: np.ndarray, steps_per_epoch: int = 1) -> "TrainingFacts":
@@ -144,17 +154,24 @@ class TrainingFacts:
 class Query:
     """Hold what a sampler may look at: ``hidden_BD`` float32 and the true classes of each row.
 
-    The targets of row b are ``targets_P[target_indptr_B1[b] : target_indptr_B1[b + 1]]``, ascending.
+    The targets of row b are ``targets_P[target_indptr_B1[b] : target_indptr_B1[b + 1]]``, ascending. The rows belong to
+    ``num_examples`` training examples; None: each row is one.
     """
 
     hidden_BD: np.ndarray
     target_indptr_B1: np.ndarray
     targets_P: np.ndarray
+    num_examples: int | None = None
 
     @classmethod
     def of(cls, hidden_BD: np.ndarray, batch: Batch) -> "Query":
         """Make the query of a batch whose rows have these hidden states."""
-        return cls(hidden_BD=hidden_BD, target_indptr_B1=batch.target_indptr, targets_P=batch.targets)
+        return cls(
+            hidden_BD=hidden_BD,
+            target_indptr_B1=batch.target_indptr,
+            targets_P=batch.targets,
+            num_examples=batch.num_examples,
+        )
 
     @property
     def num_rows(self) -> int:

@@ -39,6 +39,11 @@ class RowBatch:
         """Return the number of rows, B."""
         return len(self.indptr) - 1
 
+    @property
+    def num_examples(self) -> int:
+        """Return the same: every row is an example."""
+        return self.num_rows
+
 
 def take(data: LabelledRows, rows_B: np.ndarray, weight_B: np.ndarray | None = None) -> RowBatch:
     """Return a batch of the rows numbered ``rows_B``, in that order.

@@ -27,6 +27,11 @@ class PairBatch:
         return len(self.rows_B)
 
     @property
+    def num_examples(self) -> int:
+        """Return the same: every row is an example."""
+        return self.num_rows
+
+    @property
     def targets(self) -> np.ndarray:
         """Return the class id of each pair, (B,) int32."""
         return np.ascontiguousarray(self.pairs.labels_R[self.rows_B], dtype=np.int32)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from runner.contracts import Examples
+from runner.data.examples import examples_with_class
 from runner.data.rows import Int32s
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ class SequenceBatch:
     def num_rows(self) -> int:
         """Return B, the number of rows that samplers and the output layer see."""
         return len(self.targets)
+
+    @property
+    def num_examples(self) -> int:
+        """Return S, the number of windows."""
+        return len(self.length_S)
 
     @cached_property
     def start_S(self) -> np.ndarray:
@@ -117,6 +123,12 @@ class SequenceWindows:
     def examples(self) -> Examples:
         """Return the windows as examples to draw."""
         return Examples(count=len(self._windows[0]))
+
+    def count_examples(self, num_items: int) -> np.ndarray:
+        """Return how many windows have each item among their targets, (num_items,) int64."""
+        start_S, length_S = self._windows
+        target_P = self.items_E[_ranges(start_S + 1, length_S)]
+        return examples_with_class(target_P, np.repeat(np.arange(len(length_S)), length_S), num_items)
 
     def batch(self, rows_S: np.ndarray, weight_S: np.ndarray | None = None) -> SequenceBatch:
         """Return the windows numbered ``rows_S``.

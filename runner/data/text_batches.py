@@ -33,6 +33,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from runner.contracts import Examples
+from runner.data.examples import examples_with_class
 from runner.data.rows import Int32s
 from runner.errors import require
 
@@ -59,6 +60,11 @@ class TextBatch:
     def num_rows(self) -> int:
         """Return the number of rows that samplers and the output layer see, B T."""
         return self.num_targets
+
+    @property
+    def num_examples(self) -> int:
+        """Return the number of windows, B."""
+        return len(self.targets_BT)
 
     @property
     def targets(self) -> Int32s:
@@ -109,6 +115,13 @@ class Windows:
     def _parts(self) -> int:
         """Return the number of windows of each stream."""
         return (len(self.tokens_n) - 1) // (self.batch_size * self.length)
+
+    def count_examples(self, num_classes: int) -> np.ndarray:
+        """Return how many windows have each token among their targets, (num_classes,) int64."""
+        count = self.examples.count
+        # Windows of streams have other numbers, but they are the same windows.
+        _, targets_ST = _windows(self.tokens_n, self.length, count)
+        return examples_with_class(targets_ST.reshape(-1), np.repeat(np.arange(count), self.length), num_classes)
 
     def batch(self, rows_B: np.ndarray, weight_B: np.ndarray | None = None) -> TextBatch:
         """Return the windows numbered ``rows_B``; ``weight_B``: (B,) factors of the windows' mean losses, or None."""

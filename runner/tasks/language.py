@@ -10,6 +10,7 @@ Legend: n tokens of a split, B rows of a batch, T tokens of a window, N classes.
 
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -62,6 +63,8 @@ class LanguageModelling(Task):
             label_counts_N=np.bincount(tokens[1:], minlength=data.num_classes),
             num_rows=len(tokens) - 1,
             steps_per_epoch=steps,
+            num_examples=self.examples.count,
+            count_examples=partial(self.windows.count_examples, data.num_classes),
         )
         self.num_features = data.num_classes
         self.rows_per_step = config.batch_size * windows.length

@@ -8,7 +8,7 @@ Legend: B rows, E events of all users, U users, N classes (items).
 """
 
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -75,6 +75,8 @@ class Recommendation(Task):
             label_counts_N=np.bincount(targets, minlength=data.num_classes),
             num_rows=len(targets),
             steps_per_epoch=steps_per_epoch(self.examples.count, config.batch_size),
+            num_examples=self.examples.count,
+            count_examples=partial(self.windows.count_examples, data.num_classes),
         )
         self.num_features = data.num_classes
         self.rows_per_epoch = len(targets)

@@ -1,12 +1,14 @@
 """Counts of in-batch negatives are tested over batches, because the batch is the draw, and in exact arithmetic."""
 
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
 
 from runner.check.cases import BOUND, DIM, NUM_CLASSES
 from runner.contracts import Proposal, Query, TrainingFacts
+from runner.data.sequence_batches import SequenceWindows
 from runner.heads.output_layer import OutputLayer
 from runner.samplers import SAMPLERS
 
@@ -59,3 +61,35 @@ def test_in_batch_counts_at_any_size(rows: int, batch: int, count: int, layer: O
     )
     stated = sampler.log_expected_count(query, np.arange(N, dtype=np.int32), 1)
     np.testing.assert_allclose(np.exp(stated.astype(np.float64)), float(1 - miss), rtol=1e-5)
+
+
+def test_in_batch_counts_windows_of_users_who_repeat_items(layer: OutputLayer) -> None:
+    """Counts are those of windows, not of rows, where users take the same item again and again.
+
+    There are 40,000 batches of 6 of 30 windows; z < 5 in some 20 comparisons is a false alarm for 1e-5 of seeds.
+    """
+    generator = np.random.default_rng(3)
+    users, events, batch = 30, 9, 6
+    # Every user has a few favourites, so items repeat inside windows.
+    items_E = np.concatenate([generator.choice(20, 3)[generator.integers(0, 3, events)] for _ in range(users)])
+    begin_U = np.arange(users, dtype=np.int64) * events
+    windows = SequenceWindows(items_E=items_E.astype(np.int32), begin_U=begin_U, end_U=begin_U + events, length=20)
+    assert windows.examples.count == users
+    training = TrainingFacts(
+        label_counts_N=np.bincount(items_E[windows.target_places], minlength=N),
+        num_rows=len(windows.target_places),
+        steps_per_epoch=5,
+        num_examples=users,
+        count_examples=partial(windows.count_examples, N),
+    )
+    sampler = SAMPLERS["in_batch"](name="in_batch").build(layer=layer, training=training, seed=0)  # type: ignore[call-arg]
+    steps, seen = 40_000, np.zeros(N)
+    for _ in range(steps):
+        drawn = windows.batch(np.array([0, *(1 + generator.choice(users - 1, batch - 1, replace=False))]))
+        seen[np.unique(drawn.targets)] += 1
+    query = Query.of(np.zeros((drawn.num_rows, DIM), dtype=np.float32), drawn)
+    stated = np.exp(sampler.log_expected_count(query, np.arange(N, dtype=np.int32), 1)[0].astype(np.float64))
+    others = np.setdiff1d(items_E[windows.target_places], windows.batch(np.array([0])).targets)
+    assert len(others) > 10
+    error = np.sqrt(steps * stated[others] * (1 - stated[others]))
+    assert (np.abs(seen[others] - steps * stated[others]) < BOUND * error).all()
