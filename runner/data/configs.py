@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class CardConfig:
     """Choose a published or embedded set by the name of its card.
 
-    `valid_share`: share of the training rows that the task holds out for validation, in [0, 0.5]. Families `rows` and
+    `valid_share`: share of the training rows that the task holds out for validation, in [0, 0.5]. Families `rows`,
     `text` and `sequences` need 0; the others need more.
     `threshold`: for regression only, None or the number above which a response becomes 1; all others become 0.
     `split`: for sequences only, which of a user's last events are for validation and testing: ratio or last_item

@@ -1,18 +1,17 @@
-"""Generate logs of interactions in which the next item depends on the last two, of any size.
+"""Generate logs of interactions in which the next item follows from one of the last three, of any size.
 
-Model, with I items in groups of GROUP:
+Model, with I items:
 
-- Every item has CHOICES successors, by CHOICES random permutations: most of them permute the items within their groups,
-  the last one all items, so that users pass from group to group. Every item also has a favourite, one of 0 to
-  CHOICES - 1.
+- Every item has CHOICES successors, by CHOICES random permutations of all items.
 - A user's first item is popular: the item of rank r (ranks are a random permutation) is drawn in proportion to
   10^9 // (r + 10), r = 0, 1, ....
-- Every further item is popular, too, with a probability of POPULAR. Otherwise it is a successor of the last item: with
-  a probability of FAVOURED the one that the favourite of the item before the last says, else any of them.
+- Every further item is popular, too, with a probability of POPULAR. Otherwise it is a successor of one of the user's
+  last items, each successor with the same probability: of the last item with a probability of LAST, of the one before
+  with BEFORE, else of the third last. A user who has fewer items takes the last one instead.
+- An item that is among the user's last RECENT ones is replaced by a popular one, up to REDRAWS times.
 - A user has between 5 and 2 mean_length - 5 events, each number with the same probability.
 
-So the item most likely to follow is known only from the last two items; the last item alone narrows it down to CHOICES,
-and popularity says little.
+So the last item alone says half of what can be known, the order of the last three says all, and popularity says little.
 
 Only integers are drawn and added, so the same configuration gives the same bits on every machine. Each chunk of users
 is drawn from a generator keyed by (seed, chunk).
@@ -31,12 +30,14 @@ import numpy as np
 from runner.data.sequences import SequencesDataset, Split
 from runner.errors import require
 
-GENERATOR_VERSION = 1  # part of the folder's hash; raise it when the same configuration gives other data than before
+GENERATOR_VERSION = 2  # part of the folder's hash; raise it when the same configuration gives other data than before
 USERS_AT_ONCE = 4096
-GROUP = 20
-CHOICES = 4
-POPULAR = 20  # of 100 steps
-FAVOURED = 75  # of 100 steps that are not popular
+FEWEST_ITEMS = 20
+CHOICES = 2
+POPULAR = 10  # of 100 steps
+LAST, BEFORE = 50, 30  # of 100 steps that are not popular
+RECENT = 50
+REDRAWS = 4
 FEWEST_EVENTS = 5
 RANK_OFFSET = 10  # flattens the head of Zipf's law
 
@@ -52,7 +53,7 @@ class SyntheticLogConfig:
 
     kind: str = "synthetic_log"
     name: str = "synthetic_log"
-    num_users: int = 2000
+    num_users: int = 5000
     num_items: int = 1000
     mean_length: int = 25
     seed: int = 0
@@ -60,7 +61,9 @@ class SyntheticLogConfig:
 
     def __post_init__(self) -> None:
         require(1 <= self.num_users <= 100_000_000, "dataset.num_users must lie in [1, 100000000]")
-        require(GROUP <= self.num_items <= 10_000_000, f"dataset.num_items must lie in [{GROUP}, 10000000]")
+        require(
+            FEWEST_ITEMS <= self.num_items <= 10_000_000, f"dataset.num_items must lie in [{FEWEST_ITEMS}, 10000000]"
+        )
         require(
             FEWEST_EVENTS <= self.mean_length <= 10_000, f"dataset.mean_length must lie in [{FEWEST_EVENTS}, 10000]"
         )
@@ -114,7 +117,7 @@ class SyntheticLogConfig:
 
 
 class _World:
-    """Hold what all users share: popularity, successors and favourites of the items."""
+    """Hold what all users share: popularity and successors of the items."""
 
     def __init__(self, config: SyntheticLogConfig) -> None:
         self.config = config
@@ -122,15 +125,7 @@ class _World:
         rng = np.random.default_rng([config.seed, 0])
         self.item_of_rank_I = rng.permutation(items).astype(np.int32)
         self.cumulative_I = np.cumsum(10**9 // (np.arange(items, dtype=np.int64) + RANK_OFFSET))
-        group_I = np.arange(items) // GROUP
-        grouped_I = rng.permutation(items).astype(np.int32)  # items in the order of their groups
-        self.successors_IC = np.empty((items, CHOICES), np.int32)
-        for choice in range(CHOICES):
-            shuffled_I = rng.permutation(items)
-            if choice < CHOICES - 1:
-                shuffled_I = shuffled_I[np.argsort(group_I[shuffled_I], kind="stable")]
-            self.successors_IC[grouped_I, choice] = grouped_I[shuffled_I]
-        self.favourite_I = rng.integers(CHOICES, size=items)
+        self.successors_IC = np.stack([rng.permutation(items) for _ in range(CHOICES)], axis=1).astype(np.int32)
 
     def chunk(self, number: int, users: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw the events of r users: how many each has, (r,), and their items user by user, int32."""
@@ -139,12 +134,17 @@ class _World:
         items_rT = np.empty((users, int(sizes_r.max())), np.int32)
         items_rT[:, 0] = self._popular(rng, users)
         for step in range(1, items_rT.shape[1]):
-            last_r, before_r = items_rT[:, step - 1], items_rT[:, max(step - 2, 0)]
-            popular_r = self._popular(rng, users)
-            favoured_r = rng.integers(100, size=users) < FAVOURED
-            choice_r = np.where(favoured_r, self.favourite_I[before_r], rng.integers(CHOICES, size=users))
+            back_r = 1 + np.searchsorted([LAST, LAST + BEFORE], rng.integers(100, size=users), side="right")
+            back_r[back_r > step] = 1
+            choice_r = rng.integers(CHOICES, size=users)
             by_chain_r = rng.integers(100, size=users) >= POPULAR
-            items_rT[:, step] = np.where(by_chain_r, self.successors_IC[last_r, choice_r], popular_r)
+            followed_r = items_rT[np.arange(users), step - back_r]
+            item_r = np.where(by_chain_r, self.successors_IC[followed_r, choice_r], self._popular(rng, users))
+            recent_rt = items_rT[:, max(step - RECENT, 0) : step]
+            for _ in range(REDRAWS):
+                taken_r = (recent_rt == item_r[:, None]).any(axis=1)
+                item_r = np.where(taken_r, self._popular(rng, users), item_r)
+            items_rT[:, step] = item_r
         return sizes_r, items_rT[np.arange(items_rT.shape[1]) < sizes_r[:, None]]
 
     def _popular(self, rng: np.random.Generator, count: int) -> np.ndarray:

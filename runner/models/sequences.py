@@ -55,7 +55,7 @@ class SequenceModelConfig(ModelConfig):
     length: int = 20
     embedding: int = 64
     layers: int = 2
-    dropout: float = 0.5
+    dropout: float = 0.2
     tied: bool = True
     init: float = 0.02
 

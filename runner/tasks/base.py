@@ -14,6 +14,7 @@ import numpy as np
 from runner.batch_samplers import ExampleSampler, View
 from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts
 from runner.heads.classes import ClassesHead
+from runner.losses import LogisticLoss
 from runner.settings import RunConfig
 
 if TYPE_CHECKING:
@@ -95,12 +96,19 @@ class Task(ABC):
         """Return the head of the network: by default the class matrix with the sampler and the loss."""
         return ClassesHead.of(self.config, self.training)
 
-    def check_memory(self) -> list[str]:
-        """Return what is to be announced of the memory that training takes; ConfigError where there is too little."""
-        if self.config.sampler is None:
+    def notices(self) -> list[str]:
+        """Return what is to be announced before training starts; ConfigError where there is too little memory."""
+        config = self.config
+        if config.sampler is None:
             return []
-        notice = self.config.sampler.check_memory(self.rows_per_step, len(self.training.label_counts_N))
-        return [notice] if notice else []
+        memory = config.sampler.check_memory(self.rows_per_step, len(self.training.label_counts_N))
+        notices = [memory] if memory else []
+        if isinstance(config.loss, LogisticLoss) and not (config.output.bias or config.output.normalize):
+            notices.append(
+                f"loss={config.loss.name} takes each candidate as a problem of its own; without biases it often learns"
+                " little: try output.bias=true"
+            )
+        return notices
 
     @abstractmethod
     def probe(self, rows: int, split: Literal["train", "test"] = "test") -> Any:

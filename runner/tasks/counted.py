@@ -32,8 +32,8 @@ class CountedRecommendation(Recommendation):
             f"model={name} counts all training events; batch_sampler={config.batch_sampler.name} has no effect on it",
         )
         require(
-            config.training == TrainingConfig() and config.max_steps is None,
-            f"model={name} takes no training steps; leave training and max_steps at their defaults",
+            config.training == TrainingConfig(),
+            f"model={name} learns nothing by steps; leave training at its defaults",
         )
 
     def __init__(self, config: RunConfig, data: SequencesDataset) -> None:

@@ -199,7 +199,7 @@ class _Regression(Task):
         """Return one row of weights, without a bias: the stored examples are centred or have a coordinate of 1."""
         return ScalarHead(dim=self.num_features, loss=self.loss, optimizer=self.config.optimizer, bias=False)
 
-    def check_memory(self) -> list[str]:
+    def notices(self) -> list[str]:
         return []
 
     def batch(self, draw: ExampleDraw) -> DenseBatch:

@@ -93,7 +93,7 @@ class Training:
         self.examples = config.batch_sampler.build(
             examples=task.examples, batch_size=config.batch_size, seed=config.seed
         )
-        for notice in task.check_memory():
+        for notice in task.notices():
             print(notice, file=sys.stderr)
         folder.write_provenance(provenance(config, threads, data_checksum), resumed=folder.has_checkpoint)
         print(f"{config.run_id}: {task.description}; preparing kernels", file=sys.stderr)

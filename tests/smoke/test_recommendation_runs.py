@@ -20,7 +20,7 @@ from runner.errors import ConfigError, Diverged, RunnerError
 from runner.machine import compilation
 from runner.models import MODELS
 from runner.settings import RunConfig
-from runner.tasks import Recommendation
+from runner.tasks import Recommendation, task_of
 from runner.training import loop
 from runner.training.run import load_trained, run
 from runner.training.run_folder import RunFolder
@@ -153,17 +153,18 @@ LEARNS = [("sasrec", "sampler=full epochs=8"), ("gru4rec", "sampler=in_batch los
 LEARNS_TOO = [
     ("gru4rec", "sampler=full"),
     ("sasrec", "sampler=in_batch loss.correct_target=true"),
-    ("sasrec", f"{UNIFORM} loss=negative_sampling output.bias=true"),
+    ("sasrec", f"{UNIFORM} loss=negative_sampling output.bias=true epochs=30"),
     ("sasrec", "sampler=full model.tied=false training.clip=1"),
     ("sasrec", "sampler=full batch_sampler=uniform"),
     ("sasrec", UNIFORM),
     ("sasrec", f"{UNIFORM} loss.correct_target=true"),
     ("sasrec", f"{UNIFORM} loss=gbce output.bias=true"),
+    ("sasrec", "preset=gsasrec sampler.num_samples=20"),
     ("sasrec", f"{UNIFORM} loss=nce output.bias=true"),
     ("sasrec", f"{UNIFORM} loss=blackout"),
     ("sasrec", f"{UNIFORM} loss=active_set"),
     ("sasrec", f"{UNIFORM} loss=partition_estimate"),
-    ("sasrec", f"{UNIFORM} loss=absolute_softmax"),
+    ("sasrec", f"{UNIFORM} loss=absolute_softmax epochs=30 loss.correct_target=true"),
     ("sasrec", "sampler=uniform sampler.num_samples=5 sampler.shared=false loss=negative_sampling"),
     ("sasrec", "sampler=in_batch"),
     ("gru4rec", f"{UNIFORM} loss=nce output.bias=true"),
@@ -205,7 +206,7 @@ def test_a_baseline_is_one_pass(model: str, configure: Configure) -> None:
 
 def test_a_chain_of_items_beats_popularity(configure: Configure) -> None:
     scores = {model: summary_of(run(configure(model)))["metrics"]["test/ndcg@10"] for model in BASELINES}
-    assert scores["markov"] > 5 * scores["popularity"]
+    assert scores["markov"] > 3 * scores["popularity"]
     assert scores["markov"] > scores["item_knn"] > scores["popularity"] > 0
 
 
@@ -359,7 +360,7 @@ MISTAKES = [
     ),
     (["model=markov", "loss=nce"], "loss has no effect on training model=markov .*; leave loss out"),
     (["model=markov", "epochs=2"], "model=markov counts the training events once; leave epochs at 1"),
-    (["model=item_knn", "max_steps=1"], "model=item_knn takes no training steps; leave training and max_steps"),
+    (["model=item_knn", "training.clip=1"], "model=item_knn learns nothing by steps; leave training at its defaults"),
     (["model=item_knn", "batch_sampler=uniform"], "counts all training events; batch_sampler=uniform has no effect"),
     (["model=sasrec", "windows.length=9"], "windows has no effect on training model=sasrec .*; leave windows out"),
     (
@@ -424,3 +425,16 @@ def test_the_command_prints_the_run_folder(command: Command, tmp_path: Path) -> 
     code, out, err = command(["model=markov", *LOG, "hardware.threads=1", f"results_dir={tmp_path}"])
     assert code == 0, err
     assert summary_of(Path(out.splitlines()[-1]))["status"] == "finished"
+
+
+# ---------------------------------------------------------------- hints
+
+
+@pytest.mark.parametrize(("output", "hints"), [([], True), (["output.bias=true"], False)])
+def test_binary_problems_without_biases_are_told(
+    output: list[str], hints: bool, configure: Configure, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sampler=uniform", "sampler.num_samples=4", "sampler.shared=false", "sampler.unique=false", "loss=gbce"]
+    config = configure("sasrec", *words, *output)
+    notices = task_of(config, config.dataset.build()).notices()
+    assert any("output.bias=true" in notice for notice in notices) == hints
