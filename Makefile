@@ -10,7 +10,7 @@ FROM ?=
 CLASSES ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-all reproduce data bench lint clean
+.PHONY: help setup test test-all reproduce publish data bench lint clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ test-targets: $(STAMP) ## run the output layer's tests as on older processors (A
 
 reproduce: $(STAMP) ## make the runs that tables need and render them (TABLE, PROFILE)
 	$(PY) scripts/reproduce.py $(TABLE) --profile $(PROFILE)
+
+publish: $(STAMP) ## replace committed tables by those rendered last (TABLE, PROFILE)
+	$(PY) scripts/publish_tables.py $(TABLE) --profile $(PROFILE)
 
 data: $(STAMP) ## download and prepare a data set (NAME, FROM)
 	$(PY) scripts/prepare_dataset.py $(NAME) $(if $(FROM),--from $(FROM))

@@ -44,6 +44,7 @@ def draw(arguments: argparse.Namespace, results_dir: Path) -> list[Path]:
     from runner.report.frontier import frontier, settings_of_records
     from runner.report.grids import expand
     from runner.report.methods import known_methods
+    from runner.report.publish import rendered_dir
     from runner.report.records import all_records
 
     if arguments.frontier:
@@ -56,13 +57,13 @@ def draw(arguments: argparse.Namespace, results_dir: Path) -> list[Path]:
         known = known_methods()
         labels = {s.method: known[s.method].label if s.method in known else s.method for s in settings}
         figure = frontier({f"{arguments.frontier}: every finished run": settings}, labels)
-        return [save(figure, results_dir / "tables" / f"frontier_{arguments.frontier}")]
+        return [save(figure, results_dir / "out" / f"frontier_{arguments.frontier}")]
     folder = arguments.tables_dir.absolute()
     specs = [load_table(name, folder) for name in arguments.figures or table_names(folder)]
     for spec in specs:
         if arguments.figures and not spec.is_figure:
             raise RunnerError(f"{spec.name} is a table: python scripts/render_tables.py {spec.name}")
-    target = results_dir / "tables" / arguments.profile
+    target = rendered_dir(results_dir, arguments.profile)
     drawn = [
         path
         for spec in specs

@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def sweep(results_dir: Path, arguments: argparse.Namespace) -> int:
-    """Print the table of every method whose runs differ, and write it to tables/sweep/<data set>-<method>.md and .csv.
+    """Print the table of every method whose runs differ, and write it to out/sweep/<data set>-<method>.md and .csv.
 
     Raises RunnerError if no runs fit or none of the keys differs between them.
     """
@@ -68,7 +68,7 @@ def sweep(results_dir: Path, arguments: argparse.Namespace) -> int:
             f"{results_dir / 'runs'}: no runs of one method and data set differ in {asked};"
             f" they differ in: {', '.join(names) or 'nothing'}"
         )
-    folder = results_dir / "tables" / "sweep"
+    folder = results_dir / "out" / "sweep"
     folder.mkdir(parents=True, exist_ok=True)
     for (dataset, method), records in found.items():
         keys = arguments.keys or differing_keys(records)

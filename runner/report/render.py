@@ -5,7 +5,9 @@ from pathlib import Path
 
 from runner.report import diagnosed, diagnosed_examples, layout, plots
 from runner.report.cells import cells
+from runner.report.figure_data import as_csv, figure_data
 from runner.report.grids import PROFILES, Grid, PlannedRun, expand
+from runner.report.publish import rendered_dir
 from runner.report.records import record_of
 from runner.report.tables import TableSpec
 from runner.report.tuning import sentences, tune
@@ -33,8 +35,11 @@ def has_runs(grid: Grid, profile: str, results_dir: Path) -> bool:
 
 
 def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[Path]:
-    """Write every table (Markdown, LaTeX, CSV), every figure (PNG, SVG) and report.html; return their paths."""
-    folder = results_dir / "tables" / profile
+    """Write every table (Markdown, LaTeX, CSV), every figure (PNG, SVG, CSV) and report.html; return their paths.
+
+    They go to a folder of their own: committed tables change only by ``runner.report.publish``.
+    """
+    folder = rendered_dir(results_dir, profile)
     folder.mkdir(parents=True, exist_ok=True)
     shown: dict[Grid, list[PlannedRun]] = {}
     written: list[Path] = []
@@ -54,6 +59,10 @@ def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[
             draw = plots.draw if spec.is_figure else diagnosed_examples.draw
             pictures = draw(spec, runs, folder)
             written += pictures
+            if pictures:
+                data = folder / f"{spec.name}.csv"
+                write_atomically(data, as_csv(figure_data(spec, runs)))
+                written.append(data)
             notes = (*spec.notes, *sentences(tuned.choices, spec))
             sections.append((spec.name, _figure_fragment(spec, pictures, runs, command, notes)))
             continue
@@ -67,7 +76,7 @@ def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[
         texts = {
             "md": layout.to_markdown(doc),
             "tex": layout.to_latex(doc),
-            "csv": frame.to_csv(index=False, float_format="%.6g"),
+            "csv": as_csv(frame),
         }
         for suffix, text in texts.items():
             path = folder / f"{spec.name}.{suffix}"

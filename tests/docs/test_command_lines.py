@@ -131,7 +131,7 @@ def renders(at: Workplace, words: list[str]) -> None:
     for K, L in ((3, 4), (4, 5)):
         at.run("sampler=lsh_embedding", "dataset=wordnet_hypernym", f"sampler.K={K}", f"sampler.L={L}")
     at.main(script_named("render_tables"), "--sweep", at.folder, *words[2:])
-    (table,) = (at.folder / "tables" / "sweep").glob("*.md")
+    (table,) = (at.folder / "out" / "sweep").glob("*.md")
     assert "| K" in table.read_text() or "sampler.K" in table.read_text()
 
 

@@ -82,7 +82,7 @@ def test_latex_reads_back(toy: Specs, shown: list[PlannedRun]) -> None:
 def test_csv_reads_back_with_full_statuses(toy: Specs, shown: list[PlannedRun], results_dir: Path) -> None:
     spec = toy["convergence"]
     render([spec], "small", results_dir)
-    path = results_dir / "tables" / "small" / "toy2.csv"
+    path = results_dir / "out" / "small" / "toy2.csv"
     read, long = pd.read_csv(path), cells(spec, shown)
     assert read["ours"].to_numpy() == pytest.approx(long["ours"].to_numpy(), nan_ok=True)
     assert read["status"].tolist() == long["status"].tolist()

@@ -62,7 +62,7 @@ def test_a_failing_run_is_a_status_and_finished_ones_are_not_repeated(
     statuses = sorted(summary["status"] for summary in summaries(results_dir).values())
     assert statuses == ["diverged", "finished", "finished"], "the run after the failing one was made"
     assert "error: Diverges on Synthetic, seed 0: diverged: the loss became" in first.stderr
-    table = (results_dir / "tables" / "small" / "toy.md").read_text()
+    table = (results_dir / "out" / "small" / "toy.md").read_text()
     assert "| Diverges     |       diverged |" in table
     for path in first.stdout.splitlines()[-4:]:
         assert Path(path).is_file(), path
@@ -100,7 +100,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_renders_what_is_there(
     (summary,) = summaries(results_dir).values()
     assert summary["status"] == "interrupted"
     assert list(results_dir.glob("runs/*/checkpoint/step-*/state.json"))
-    assert "unfinished" in (results_dir / "tables" / "medium" / "toy.md").read_text()
+    assert "unfinished" in (results_dir / "out" / "medium" / "toy.md").read_text()
     steps = plan([load_table("toy", folder)], "medium", results_dir)
     assert [step.status for step in steps] == [RESUME, TO_RUN, TO_RUN]
 
@@ -147,7 +147,7 @@ def test_data_that_are_not_prepared_skip_and_do_not_fail(write_tables: Callable[
     assert "3 runs: 0 finished, 0 to run, 3 without data" in done.stdout
     assert "skipped: data not prepared (python scripts/prepare_dataset.py amazon670k)" in done.stdout
     assert not (results_dir / "runs").exists()
-    assert "37.5" in (results_dir / "tables" / "paper" / "toy2.md").read_text()
+    assert "37.5" in (results_dir / "out" / "paper" / "toy2.md").read_text()
 
 
 @pytest.mark.slow
@@ -158,7 +158,7 @@ def test_dry_run_and_render_only_run_nothing(write_tables: Callable[..., Path], 
     assert not results_dir.exists()
     assert reproduce("toy", *options, "--render-only").returncode == 0
     assert not (results_dir / "runs").exists()
-    assert "not run" in (results_dir / "tables" / "small" / "toy.md").read_text()
+    assert "not run" in (results_dir / "out" / "small" / "toy.md").read_text()
 
 
 def test_mistakes_on_the_command_line_are_one_line(results_dir: Path) -> None:
@@ -225,7 +225,7 @@ def test_without_names_costly_tables_are_left_out_and_named(
     assert "Big (run by name only)" in listed
     assert "Toy (run" not in listed
     assert reproduce(*options, "--render-only").returncode == 0
-    assert [path.name for path in (results_dir / "tables" / "small").glob("*.md")] == ["toy.md"]
+    assert [path.name for path in (results_dir / "out" / "small").glob("*.md")] == ["toy.md"]
 
 
 def test_tables_that_no_runs_make_are_measured_by_name(write_tables: Callable[..., Path], results_dir: Path) -> None:
@@ -261,7 +261,7 @@ def test_diagnosis_of_a_trained_network(write_tables: Callable[..., Path], resul
     folder = write_tables(grid=grid, toy=DIAGNOSIS)
     options = ["toy", "--tables-dir", folder, "--results-dir", results_dir]
     assert reproduce(*options, "--render-only").returncode == 0
-    tables = results_dir / "tables" / "small"
+    tables = results_dir / "out" / "small"
     assert "Synthetic, Full softmax: not run, not diagnosed" in (tables / "report.html").read_text()
     first = reproduce(*options)
     assert first.returncode == 0, first.stderr

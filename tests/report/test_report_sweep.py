@@ -87,7 +87,7 @@ def test_the_script_writes_the_table(swept: Path) -> None:
     done = subprocess.run([*command, "--keys", *KEYS], capture_output=True, text=True, check=True)
     assert "## test P@1 (%)" in done.stdout
     assert "| sampler.K \\ sampler.L |" in done.stdout
-    written = pd.read_csv(swept / "tables" / "sweep" / "wordnet_hypernym-lsh_label.csv")
+    written = pd.read_csv(swept / "out" / "sweep" / "wordnet_hypernym-lsh_label.csv")
     assert written["test P@1 (%)"].tolist() == pytest.approx([40.5, 50.5, 55.5, 60.5])
     wrong = subprocess.run([*command, "--keys", "sampler.bits"], capture_output=True, text=True, check=False)
     assert wrong.returncode == 2

@@ -1,0 +1,66 @@
+"""This module collects what a figure shows as a table with run ids, one row for each point of each run.
+
+Every frame has the columns ``dataset``, ``method`` (the row's name), ``label``, ``setting`` (the swept settings),
+``seed`` and ``run_id``; what follows them depends on the kind of the figure. Metrics are as stored, unscaled. Lines of
+a figure are means over the seeds, smoothed where the figure says so.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from runner.report.diagnosed import measured_examples
+from runner.report.grids import PlannedRun, point_text
+from runner.report.records import RunRecord, record_of
+from runner.report.tables import TableSpec
+
+
+def figure_data(spec: TableSpec, runs: Sequence[PlannedRun]) -> pd.DataFrame:
+    """Return the points of all finished runs of a figure; an empty frame if there are none."""
+    labels = {method.name: method.label for method in spec.grid.methods}
+    rows = []
+    for run in runs:
+        record = record_of(run)
+        if not record.finished:
+            continue
+        about = {
+            "dataset": run.dataset,
+            "method": run.method,
+            "label": labels[run.method],
+            "setting": point_text(run.point),
+            "seed": run.seed,
+            "run_id": run.run_id,
+        }
+        rows += [{**about, **point} for point in _points(spec, run, record)]
+    return pd.DataFrame(rows)
+
+
+def _points(spec: TableSpec, run: PlannedRun, record: RunRecord) -> Iterator[dict[str, Any]]:
+    if spec.kind == "curves":
+        for metric in spec.metrics or (record.yardstick.curve,):
+            for seen in record.of_kind("evaluation"):
+                costs = {key: seen[key] for key in ("epoch", "step", "train_seconds")}
+                yield {**costs, "metric": metric, "value": seen[metric]}
+    elif spec.kind in ("effect", "frontier"):
+        final = record.yardstick.final
+        yield {"train_seconds": record.summary["train_seconds"], "metric": final, "value": record.metric(final)}
+    elif spec.kind == "frequency":
+        frequency = record.summary["dataset"]["label_frequency"]
+        for rank, count in zip(frequency["rank"], frequency["count"], strict=True):
+            yield {"rank": rank, "training_rows": count}
+    elif spec.kind == "distribution":
+        for seen in record.of_kind("distribution"):
+            for end, truth, proposal in zip(seen["rank_end"], seen["truth"], seen["proposal"], strict=True):
+                yield {"step": seen["step"], "rank_end": end, "softmax": truth, "proposal": proposal}
+    elif spec.kind == "example_course" and (found := measured_examples(spec, run)) is not None:
+        for entry in found.entries:
+            course = entry.course
+            for place, samples in enumerate(course["samples"]):
+                values = {key: course[key][place] for key in ("gradient_norm", "similarity")}
+                yield {"sampler": entry.name, "samples": samples, **values}
+
+
+def as_csv(frame: pd.DataFrame) -> str:
+    """Return the text of a CSV file; numbers have six digits."""
+    return frame.to_csv(index=False, float_format="%.6g")
