@@ -73,9 +73,10 @@ def sweep(results_dir: Path, arguments: argparse.Namespace) -> int:
     for (dataset, method), records in found.items():
         keys = arguments.keys or differing_keys(records)
         table = sweep_table(records, keys)
-        parts = [f"# {method} on {dataset}", markdown_table(as_text(table))]
+        parts = [f"# {method} on {dataset}", markdown_table(as_text(table, [*keys, *differing_keys(records)]))]
         for measure, grid in pivots(table, keys, records).items():
-            text = as_text(grid.reset_index().rename(columns={keys[0]: f"{keys[0]} \\ {keys[1]}"}))
+            corner = f"{keys[0]} \\ {keys[1]}"
+            text = as_text(grid.reset_index().rename(columns={keys[0]: corner}), [corner])
             parts += [f"## {measure}", markdown_table(text)]
         stem = folder / f"{dataset}-{method}"
         write_atomically(Path(f"{stem}.md"), "\n\n".join(parts) + "\n")

@@ -118,12 +118,19 @@ def pivots(table: pd.DataFrame, keys: Sequence[str], records: Sequence[RunRecord
     }
 
 
-def as_text(frame: pd.DataFrame) -> pd.DataFrame:
-    """Format numbers as printed; a dash stands for a missing number."""
+def as_text(frame: pd.DataFrame, keys: Sequence[str] = ()) -> pd.DataFrame:
+    """Format numbers as printed, and the settings in the columns ``keys`` exactly; a dash is a missing number."""
 
     def text(value: Any) -> str:
         if isinstance(value, float):
             return "–" if pd.isna(value) else f"{value:,.2f}"
         return str(value)
 
-    return frame.map(text)
+    return frame.apply(lambda column: column.map(exact if column.name in keys else text))
+
+
+def exact(value: Any) -> str:
+    """Return a setting as one would type it: 0.001, 1e-05, true, null."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return f"{value:.12g}" if isinstance(value, float) else str(value)

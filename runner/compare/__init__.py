@@ -1,0 +1,1 @@
+"""Compare runs across samplers, models and settings: ``python -m runner.compare``."""

@@ -1,0 +1,67 @@
+"""Compare runs: what differs between them, their quality and their seconds, a table for each data set.
+
+python -m runner.compare                                  all runs under results/runs
+python -m runner.compare --where dataset=ml100k epochs=30
+python -m runner.compare results/runs/RUN 5c0d3c2a17      two runs, by folder or by the end of the run id
+
+Runs that differ in nothing but the seed are one row, and the best come first. Settings are shown where they differ.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.config import explain
+from runner.errors import RunnerError
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Print the comparison; return 0, or 2 for a user's mistake."""
+    parser = argparse.ArgumentParser(
+        prog="python -m runner.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="run folders, run ids or their ends (default: all)")
+    parser.add_argument("--where", nargs="+", default=[], metavar="KEY=VALUE", help="only runs with these settings")
+    parser.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help="default: results")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the numbers to this file, too")
+    arguments = parser.parse_args(words)
+    try:
+        compare(arguments)
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (RunnerError, OSError) as error:
+        print(f"error: {explain(error)}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    """Print a table for each data set. Raises RunnerError if no run is found."""
+    import pandas as pd
+
+    from runner.report.comparison import as_printed, chosen, comparison
+    from runner.report.layout import markdown_table
+    from runner.report.records import all_records
+    from runner.training.run_folder import write_atomically
+
+    results_dir = arguments.results_dir.expanduser().absolute()
+    everything = all_records(results_dir)
+    records = chosen(everything, arguments.runs, arguments.where)
+    if not records:
+        what = "no run has these settings" if everything else "no runs yet; python -m runner makes one"
+        raise RunnerError(f"{results_dir / 'runs'}: {what}")
+    frames = {}
+    for name in dict.fromkeys(record.config["dataset"]["name"] for record in records):
+        mine = [record for record in records if record.config["dataset"]["name"] == name]
+        frames[name] = comparison(mine)
+        print(f"## {name}\n\n{markdown_table(as_printed(frames[name], mine))}\n")
+    if arguments.csv is not None:
+        together = pd.concat([frame.assign(dataset=name) for name, frame in frames.items()])
+        write_atomically(arguments.csv.expanduser().absolute(), together.to_csv(index=False, float_format="%.6g"))
+        print(arguments.csv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
