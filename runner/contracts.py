@@ -311,6 +311,10 @@ class Head(Protocol):
         """Tell whether all outputs for these hidden states are finite. Rows must be current."""
 
     @property
+    def build_seconds(self) -> float:
+        """Return how long the head took to make tables from the untrained weights, in seconds."""
+
+    @property
     def chosen(self) -> Mapping[str, str]:
         """Return what settings that read ``auto`` became, by key."""
 

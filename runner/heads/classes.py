@@ -4,6 +4,7 @@ Legend: B rows of a batch, D hidden size, N classes, P targets of the batch, U d
 """
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -99,7 +100,9 @@ class ClassesHead:
     ) -> None:
         self.layer, self.loss, self.training, self.seed = layer, loss, training, seed
         self.sampler_config = sampler
+        begin = time.perf_counter()
         self.sampler = sampler.build(layer=layer, training=training, seed=seed)
+        self.build_seconds = time.perf_counter() - begin
 
     @classmethod
     def of(cls, config: "RunConfig", training: TrainingFacts) -> "ClassesHead":

@@ -92,6 +92,8 @@ class ScalarScores:
 class ScalarHead:
     """Predict one number from the hidden states; the prediction starts at 0. ``bias``: false means b = 0."""
 
+    build_seconds = 0.0
+
     def __init__(self, *, dim: int, loss: ScalarLoss, optimizer: OptimizerConfig, bias: bool = True) -> None:
         self.loss = loss
         self.table = RowTable(optimizer, np.zeros((1, dim), dtype=np.float32), bias=bias)

@@ -7,7 +7,7 @@ from typing import Any
 
 from runner.conversion import did_you_mean
 from runner.errors import ConfigError
-from runner.machine.clock import STAGES
+from runner.machine.clock import BUILD, STAGES
 from runner.report.grids import PlannedRun, Point
 from runner.report.records import RunRecord, record_of
 from runner.report.tables import ColumnSpec, TableSpec
@@ -15,6 +15,7 @@ from runner.report.yardstick import Yardstick
 
 FAIL = "Fail"  # the LNS paper's word
 NOT_REACHED = "not reached"
+NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,9 +169,15 @@ def _sooner(percent: int) -> Column:
     )  # fmt: skip
 
 
+def _seconds_to_build(record: RunRecord, to: References) -> float | None:
+    """Return the seconds of the making of tables; older runs measured those of samplers of examples only."""
+    without_classes = 0.0 if record.config.get("sampler") is None else None
+    return record.summary["stage_seconds"].get(BUILD, without_classes)
+
+
 def _seconds_per_iteration(record: RunRecord) -> float:
     """Return the training seconds of a step, without the building of tables before the first."""
-    building = record.summary["stage_seconds"].get("build", 0.0)
+    building = record.summary["stage_seconds"].get(BUILD, 0.0)
     return (float(record.summary["train_seconds"]) - building) / float(record.summary["steps"])
 
 
@@ -232,7 +239,7 @@ _LISTED = (
     ),
     Column(
         name="build_seconds", label="Seconds to build", unit="s", decimals=3,
-        measure=lambda record, _: record.summary["stage_seconds"].get("build", 0.0),
+        measure=_seconds_to_build, failure=NOT_MEASURED,
     ),
     Column(
         name="seconds_to_baseline_end", label="Seconds to the last loss of {baseline}", unit="s", decimals=3,
@@ -270,12 +277,14 @@ def _costs(yardstick: Yardstick) -> Panel:
     """Return the panel of training costs; with a validation set, it also says which epoch was best."""
     speed = replace(OF_EVERY_RUN["units_per_second"], label=f"{yardstick.unit.capitalize()}s a second")
     return Panel(
-        title=f"Cost: seconds per epoch, in all and by stage; {yardstick.unit}s a second; candidates; memory",
+        title=f"Cost: seconds per epoch, in all and by stage; seconds to build tables, once and also part of all;"
+        f" {yardstick.unit}s a second; candidates; memory",
         columns=(
             OF_EVERY_RUN["epochs"],
             *([_BEST_EPOCH] if yardstick.watched == "valid" else []),
             OF_EVERY_RUN["seconds_per_epoch"],
             *_STAGES,
+            replace(OF_EVERY_RUN["build_seconds"], label="build, once", decimals=2),
             speed,
             OF_EVERY_RUN["candidates_per_row"],
             OF_EVERY_RUN["peak_rss_mb"],

@@ -22,7 +22,7 @@ from runner.diagnosis.divergence import divergence_of
 from runner.errors import Diverged, require
 from runner.heads.classes import ClassesHead
 from runner.machine import memory
-from runner.machine.clock import StageClock
+from runner.machine.clock import BUILD, StageClock
 from runner.network import Network
 from runner.settings import EvaluationConfig, RunConfig
 from runner.tasks import Task
@@ -172,13 +172,14 @@ class Training:
         self._finish()
 
     def _build_tables(self) -> None:
-        """Let the sampler of examples build its tables, which is part of the training time."""
+        """Let the sampler of examples build its tables; the making of all samplers' tables is training time."""
         begin = time.perf_counter()
         self.examples.refresh(0, self.view)
-        seconds = time.perf_counter() - begin
+        seconds = self.network.head.build_seconds
         if self.config.batch_sampler.needs_view:
-            self.progress.train_seconds += seconds
-            self.progress.stage_seconds["build"] = seconds
+            seconds += time.perf_counter() - begin
+        self.progress.train_seconds += seconds
+        self.progress.stage_seconds[BUILD] = seconds
 
     def _steps(self, compiled: CompiledSteps) -> int:
         """Take steps up to the next one after which something else is to do; return their rows."""
