@@ -170,7 +170,10 @@ class RunFolder:
         target = self._checkpoints / f"step-{step:09d}"
         if target.exists():
             return
-        offset = self.metrics_path.stat().st_size if self.metrics_path.exists() else 0
+        offset = 0
+        if self.metrics_path.exists():
+            _sync(self.metrics_path)  # the checkpoint counts on the observations before it
+            offset = self.metrics_path.stat().st_size
         _save_arrays(target, arrays, {"step": step, "metrics_bytes": offset, "progress": progress})
         for old in self._checkpoints.iterdir():
             if old != target:

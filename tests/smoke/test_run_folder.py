@@ -1,5 +1,6 @@
 """These tests cover a run folder after a kill that follows a checkpoint, without waiting for a real kill."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,28 @@ def test_observations_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
     assert arrays["a"].tolist() == [0, 1, 2]
     assert state["step"] == 1
     assert folder.observations() == [{"step": 1}]
+
+
+def test_observations_are_on_the_disk_before_a_checkpoint_counts_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path)
+    folder.observe({"step": 1})
+    happened: list[int | str] = []
+    sync, rename = os.fsync, os.rename
+
+    def noted_sync(handle: int) -> None:
+        happened.append(os.fstat(handle).st_ino)
+        sync(handle)
+
+    def noted_rename(old: Path, new: Path) -> None:
+        happened.append(Path(new).name)
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(os, "rename", noted_rename)
+    folder.save_checkpoint(1, {"a": np.arange(3)}, {"step": 1})
+    assert folder.metrics_path.stat().st_ino in happened[: happened.index("step-000000001")]
 
 
 def test_a_kill_while_saving_leaves_the_older_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
