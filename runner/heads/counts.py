@@ -60,7 +60,7 @@ class CountsHead:
     def refresh(self, scores: Any, touched_U: np.ndarray, step: int, clock: StageClock) -> None:
         """Do nothing: there are no tables that follow weights."""
 
-    def is_finite(self, hidden_BD: np.ndarray) -> bool:
+    def is_sound(self, hidden_BD: np.ndarray) -> bool:
         """Tell whether all similarities are finite."""
         return bool(np.isfinite(self.similarity.data).all())
 
