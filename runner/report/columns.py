@@ -25,6 +25,11 @@ class References:
     baseline: RunRecord
     full: tuple[RunRecord, ...]
 
+    @property
+    def have_mixture(self) -> bool:
+        """Whether the seconds of any of them are no number."""
+        return any(record.is_mixture for record in (self.baseline, *self.full))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
@@ -33,7 +38,8 @@ class Column:
     ``name`` is its name in CSV files, published ones included. ``measure(run, references)`` returns the number as
     printed, or None if the run ended without reaching it, which is printed as ``failure``. In ``label``, ``{baseline}``
     stands for the grid's baseline. ``point`` restricts the column to runs with that combination of swept settings.
-    ``is_setting`` marks a value that is chosen, not measured, and so has no deviation over seeds.
+    ``is_setting`` marks a value that is chosen, not measured, and so has no deviation over seeds. ``of_time`` marks
+    what is made of seconds, of which a run that is a mixture of machines has none.
     """
 
     name: str
@@ -45,6 +51,7 @@ class Column:
     needs_baseline: bool = False
     point: Point | None = None
     is_setting: bool = False
+    of_time: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +157,7 @@ def cost_of_reaching(share: float, cost: str, record: RunRecord, baseline: RunRe
 
 def _to_share(name: str, label: str, unit: str, decimals: int, percent: int, cost: str) -> Column:
     return Column(
-        name=name, label=label, unit=unit, decimals=decimals, needs_baseline=True,
+        name=name, label=label, unit=unit, decimals=decimals, needs_baseline=True, of_time=cost == "train_seconds",
         measure=lambda record, to: cost_of_reaching(percent / 100, cost, record, to.baseline),
     )  # fmt: skip
 
@@ -165,7 +172,7 @@ def _sooner(percent: int) -> Column:
 
     return Column(
         name=f"sooner_than_full_at_{percent}pct", label=f"Sooner than full, {percent} %", unit="x", decimals=2,
-        measure=measure, needs_baseline=True,
+        measure=measure, needs_baseline=True, of_time=True,
     )  # fmt: skip
 
 
@@ -198,7 +205,7 @@ def _sooner_than_baseline(record: RunRecord, to: References) -> float | None:
 
 def _stage(stage: str) -> Column:
     return Column(
-        name=f"{stage}_seconds_per_epoch", label=stage, unit="s", decimals=2,
+        name=f"{stage}_seconds_per_epoch", label=stage, unit="s", decimals=2, of_time=True,
         measure=lambda record, _: record.summary["stage_seconds"][stage] / record.summary["epochs"],
     )  # fmt: skip
 
@@ -226,32 +233,32 @@ _LISTED = (
     _sooner(90),
     _sooner(98),
     Column(
-        name="epoch_speedup_vs_full", label="Speed-up", unit="x", decimals=2, needs_baseline=True,
+        name="epoch_speedup_vs_full", label="Speed-up", unit="x", decimals=2, needs_baseline=True, of_time=True,
         measure=lambda record, to: to.baseline.seconds_per_epoch / record.seconds_per_epoch,
     ),
     Column(
-        name="seconds_per_epoch", label="Seconds per epoch", unit="s", decimals=2,
+        name="seconds_per_epoch", label="Seconds per epoch", unit="s", decimals=2, of_time=True,
         measure=lambda record, _: record.seconds_per_epoch,
     ),
     Column(
-        name="microseconds_per_iteration", label="Microseconds an iteration", unit="", decimals=2,
+        name="microseconds_per_iteration", label="Microseconds an iteration", unit="", decimals=2, of_time=True,
         measure=lambda record, _: 1e6 * _seconds_per_iteration(record),
     ),
     Column(
-        name="build_seconds", label="Seconds to build", unit="s", decimals=3,
+        name="build_seconds", label="Seconds to build", unit="s", decimals=3, of_time=True,
         measure=_seconds_to_build, failure=NOT_MEASURED,
     ),
     Column(
         name="seconds_to_baseline_end", label="Seconds to the last loss of {baseline}", unit="s", decimals=3,
-        measure=_seconds_to_end, needs_baseline=True, failure=NOT_REACHED,
+        measure=_seconds_to_end, needs_baseline=True, failure=NOT_REACHED, of_time=True,
     ),
     Column(
         name="sooner_than_baseline_end", label="Sooner than its end", unit="x", decimals=3,
-        measure=_sooner_than_end, needs_baseline=True, failure=NOT_REACHED,
+        measure=_sooner_than_end, needs_baseline=True, failure=NOT_REACHED, of_time=True,
     ),
     Column(
         name="sooner_than_baseline", label="Sooner than it reached that loss", unit="x", decimals=3,
-        measure=_sooner_than_baseline, needs_baseline=True, failure=NOT_REACHED,
+        measure=_sooner_than_baseline, needs_baseline=True, failure=NOT_REACHED, of_time=True,
     ),
     Column(
         name="kl_loss", label="KL(softmax to proposal)", unit="", decimals=4,
@@ -266,7 +273,7 @@ _LISTED = (
     _of_dataset("interactions", "Interactions", lambda data: data["events"]),
     _of_dataset("density", "Density", lambda data: data["events"] / (data["users"] * data["num_classes"]), decimals=4),
     _of_summary("epochs", "Epochs trained", "epochs", 0),
-    _of_summary("units_per_second", "Rows a second", "", 0),
+    _of_summary("units_per_second", "Rows a second", "", 0, of_time=True),
     _of_summary("candidates_per_row", "Candidates per row", "classes", 0),
     _of_summary("peak_rss_mb", "Peak memory", "MB", 0),
 )  # fmt: skip

@@ -1,11 +1,14 @@
 """These tests cover a run folder after a kill that follows a checkpoint, without waiting for a real kill."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from runner.config import compose
+from runner.training import run_folder
 from runner.training.run_folder import RunFolder
 
 
@@ -89,3 +92,32 @@ def test_summary_is_replaced_whole(tmp_path: Path) -> None:
         assert folder.summary() == {"status": status}
     assert folder.is_finished()
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"], "no temporary file is left"
+
+
+def test_code_that_is_not_committed_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results and documents decide no number, so that rendering a table does not mark the runs after it."""
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True)
+
+    def patch() -> str | None:
+        found: str | None = run_folder.provenance(config, 1, "")["patch"]
+        return found
+
+    for name in ("runner", "conf", "results"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("old")
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    monkeypatch.setattr(run_folder, "REPOSITORY", tmp_path)
+    config = compose(["sampler=uniform"])
+    assert patch() is None
+    (tmp_path / "results" / "file").write_text("new")
+    (tmp_path / "results" / "another").write_text("new")
+    assert patch() is None
+    (tmp_path / "runner" / "another").write_text("new")
+    untracked = patch()
+    (tmp_path / "conf" / "file").write_text("new")
+    assert None not in (untracked, patch())
+    assert untracked != patch()
