@@ -14,7 +14,7 @@ Legend: B rows, N classes (in a ``Proposal``: candidates of all rows), M ids tha
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numba import get_num_threads, njit, prange
@@ -95,17 +95,44 @@ class UniformConfig(StaticConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LogUniformConfig(StaticConfig):
-    """Draw class i with q_i = log((r + 2) / (r + 1)) / log(n + 1), where r is its rank by training frequency.
+    """Draw class i with q_i = log((r + 2) / (r + 1)) / log(n + 1), where r is its rank.
 
-    The most frequent class has rank 0. The usual formula takes the id for the rank, which needs ids sorted by
-    frequency; ranking by counts makes it right for any ids.
+    ``rank``: that by training frequency, where the most frequent class has rank 0; or the class's id (``label``), as in
+    the usual formula, which is made for ids sorted by frequency.
+    ``until_distinct``: go on drawing until there are ``num_samples`` distinct classes (``static_distinct``). TensorFlow
+    takes ids for ranks, and draws so.
     """
+
+    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        **StaticConfig.contract_cases,
+        "ranked_by_id": {"num_samples": 40, "rank": "label"},
+        "until_distinct": {"num_samples": 40, "until_distinct": True},
+        "per_row_until_distinct": {"num_samples": 40, "until_distinct": True, "shared": False},
+    }
+    rank: Literal["frequency", "label"] = "frequency"
+    until_distinct: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.unique or not self.until_distinct,
+            "sampler.until_distinct=true draws no class twice, but sampler.unique=false keeps repeated draws; leave one"
+            " of them out",
+        )
 
     def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
         n = len(label_counts_N)
-        rank = np.empty(n, dtype=np.int64)
-        rank[np.argsort(-label_counts_N, kind="stable")] = np.arange(n)
+        rank = np.arange(n)
+        if self.rank == "frequency":
+            rank[np.argsort(-label_counts_N, kind="stable")] = np.arange(n)
         return np.log((rank + 2) / (rank + 1)) / np.log(n + 1)
+
+    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+        if not self.until_distinct:
+            return super().build(layer=layer, training=training, seed=seed)
+        from runner.samplers.static_distinct import StaticDistinct
+
+        return StaticDistinct(self, self.distribution(training.label_counts_N), seed)
 
 
 @dataclass(frozen=True, kw_only=True)

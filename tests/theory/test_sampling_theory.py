@@ -33,6 +33,26 @@ def hidden_gradient(layer: OutputLayer, query: Query, proposal: Proposal | Every
     return scores.update()
 
 
+def test_counts_of_draws_until_classes_are_distinct_are_exact() -> None:
+    """Few classes and few draws, where TensorFlow's 1 - (1 - q)^tries is off by many standard deviations (bound: 5)."""
+    n, draws, rows = 8, 3, 40_000
+    config = compose(["sampler=log_uniform", "sampler.until_distinct=true", "sampler.shared=false",
+                      f"sampler.num_samples={draws}"])  # fmt: skip
+    layer = OutputLayer(RowTable(AdamConfig(), np.zeros((n, 1), dtype=np.float32), bias=True))
+    training = TrainingFacts.one_label_a_row(np.arange(n, 0, -1))
+    sampler = config.sampler.build(layer=layer, training=training, seed=0)
+    query = Query(
+        hidden_BD=np.zeros((rows, 1), dtype=np.float32),
+        target_indptr_B1=np.arange(rows + 1, dtype=np.int64),
+        targets_P=np.zeros(rows, dtype=np.int32),
+    )
+    drawn_BN = np.zeros((rows, n))
+    np.put_along_axis(drawn_BN, sampler.sample(query, 1).ids_N.reshape(rows, draws), 1, axis=1)
+    excess_BN = drawn_BN - np.exp(sampler.log_expected_count(query, np.arange(n, dtype=np.int32), 1))
+    score_N = np.sqrt(rows) * excess_BN.mean(0) / excess_BN.std(0)
+    assert np.abs(score_N).max() < 5
+
+
 def test_noise_contrastive_estimation_learns_the_probabilities() -> None:
     """The preset's own draws, on rows without features: the logits that minimise the loss are log p.
 
