@@ -250,9 +250,8 @@ class RunConfig:
         if out.get("sampler", {}).get("stored_logits") == "none":
             del out["sampler"]["stored_logits"]
         if out.get("sampler", {}).get("name") == "log_uniform":
-            for key, nothing in (("rank", "frequency"), ("until_distinct", False)):
-                if out["sampler"][key] == nothing:
-                    del out["sampler"][key]
+            usual = {"rank": "frequency", "until_distinct": False}
+            out["sampler"] = {key: value for key, value in out["sampler"].items() if usual.get(key) != value}
         for key, nothing in (("valid_share", 0.0), ("threshold", None), ("split", "ratio")):
             if out["dataset"].get(key, nothing) == nothing:
                 out["dataset"].pop(key, None)

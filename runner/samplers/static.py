@@ -1,4 +1,4 @@
-"""Draw from a distribution that is fixed before training: uniform, log-uniform or unigram.
+"""Draw from a distribution that is fixed before training: uniform, unigram or log-uniform (``log_uniform``).
 
 All three samplers draw ``num_samples`` times with replacement from q by an alias table (Walker 1977; Vose 1991), in
 O(1) a draw for any number of classes. Without ``unique``, the expected count of class i is num_samples * q_i. With
@@ -14,7 +14,7 @@ Legend: B rows, N classes (in a ``Proposal``: candidates of all rows), M ids tha
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numba import get_num_threads, njit, prange
@@ -91,48 +91,6 @@ class UniformConfig(StaticConfig):
 
     def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
         return np.full(len(label_counts_N), 1 / len(label_counts_N))
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogUniformConfig(StaticConfig):
-    """Draw class i with q_i = log((r + 2) / (r + 1)) / log(n + 1), where r is its rank.
-
-    ``rank``: that by training frequency, where the most frequent class has rank 0; or the class's id (``label``), as in
-    the usual formula, which is made for ids sorted by frequency.
-    ``until_distinct``: go on drawing until there are ``num_samples`` distinct classes (``static_distinct``). TensorFlow
-    takes ids for ranks, and draws so.
-    """
-
-    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        **StaticConfig.contract_cases,
-        "ranked_by_id": {"num_samples": 40, "rank": "label"},
-        "until_distinct": {"num_samples": 40, "until_distinct": True},
-        "per_row_until_distinct": {"num_samples": 40, "until_distinct": True, "shared": False},
-    }
-    rank: Literal["frequency", "label"] = "frequency"
-    until_distinct: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(
-            self.unique or not self.until_distinct,
-            "sampler.until_distinct=true draws no class twice, but sampler.unique=false keeps repeated draws; leave one"
-            " of them out",
-        )
-
-    def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
-        n = len(label_counts_N)
-        rank = np.arange(n)
-        if self.rank == "frequency":
-            rank[np.argsort(-label_counts_N, kind="stable")] = np.arange(n)
-        return np.log((rank + 2) / (rank + 1)) / np.log(n + 1)
-
-    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
-        if not self.until_distinct:
-            return super().build(layer=layer, training=training, seed=seed)
-        from runner.samplers.static_distinct import StaticDistinct
-
-        return StaticDistinct(self, self.distribution(training.label_counts_N), seed)
 
 
 @dataclass(frozen=True, kw_only=True)

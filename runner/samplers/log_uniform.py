@@ -1,11 +1,11 @@
-"""Draw from a fixed distribution q until there are m distinct classes, as TensorFlow's candidate samplers do.
+"""Draw from the log-uniform distribution q, a number of times or until m classes are distinct, as TensorFlow does.
 
-The draws are given times: those of a Poisson process of rate 1. Class i then first comes at a time that is exponential
-with rate q_i and independent of all other classes. It is among the first m if it comes before the m-th of the *other*
-classes. Given when that one comes, t_i, its expected count is exactly 1 - exp(-t_i q_i); t_i is the time of the m-th
-class for those outside the sample, and of the (m + 1)-th for those in it. TensorFlow states 1 - (1 - q_i)^tries for
-all, with the number of tries in place of the time. That is nearly the same, but not unbiased: its counts sum to less
-than m. The argument is that of priority sampling.
+In the second case the draws are given times: those of a Poisson process of rate 1. Class i then first comes at a time
+that is exponential with rate q_i and independent of all other classes. It is among the first m if it comes before the
+m-th of the *other* classes. Given when that one comes, t_i, its expected count is exactly 1 - exp(-t_i q_i); t_i is the
+time of the m-th class for those outside the sample, and of the (m + 1)-th for those in it. TensorFlow states 1 - (1 -
+q_i)^tries for all, with the number of tries in place of the time. That is nearly the same, but not unbiased: its counts
+sum to less than m. The argument is that of priority sampling.
 
 @article{duffield2007priority, title={Priority Sampling for Estimation of Arbitrary Subset Sums}, author={Duffield, Nick
 and Lund, Carsten and Thorup, Mikkel}, journal={Journal of the ACM}, year={2007}}
@@ -13,12 +13,21 @@ and Lund, Carsten and Thorup, Mikkel}, journal={Journal of the ACM}, year={2007}
 Legend: B rows, M ids that a caller asks for, N classes, S classes of one row's sample.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
 import numpy as np
 from numba import njit, prange
 
 from runner import rng
-from runner.contracts import Proposal, Query
+from runner.contracts import Proposal, Query, TrainingFacts
+from runner.errors import require
+from runner.samplers.base import Sampler
 from runner.samplers.static import Static, StaticConfig
+
+if TYPE_CHECKING:
+    from runner.heads.output_layer import OutputLayer
 
 
 @njit(cache=True, parallel=True)
@@ -48,6 +57,45 @@ def _draw(accept, alias, ids, times, seed, step, stamp):
             times[row, 1] = time if goal < n else np.inf
             for i in range(goal):
                 stamp[worker, ids[row, i]] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogUniformConfig(StaticConfig):
+    """Draw class i with q_i = log((r + 2) / (r + 1)) / log(n + 1), where r is its rank.
+
+    ``rank``: that by training frequency, where the most frequent class has rank 0; or the class's id (``label``), as in
+    the usual formula, which is made for ids sorted by frequency.
+    ``until_distinct``: go on drawing until there are ``num_samples`` distinct classes. TensorFlow takes ids for ranks,
+    and draws so.
+    """
+
+    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        **StaticConfig.contract_cases,
+        "ranked_by_id": {"num_samples": 40, "rank": "label"},
+        "until_distinct": {"num_samples": 40, "until_distinct": True},
+        "per_row_until_distinct": {"num_samples": 40, "until_distinct": True, "shared": False},
+    }
+    rank: Literal["frequency", "label"] = "frequency"
+    until_distinct: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.unique or not self.until_distinct,
+            "sampler.until_distinct=true draws no class twice, but sampler.unique=false keeps repeated draws; leave one"
+            " of them out",
+        )
+
+    def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
+        n = len(label_counts_N)
+        rank = np.arange(n)
+        if self.rank == "frequency":
+            rank[np.argsort(-label_counts_N, kind="stable")] = np.arange(n)
+        return np.log((rank + 2) / (rank + 1)) / np.log(n + 1)
+
+    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+        kind = StaticDistinct if self.until_distinct else Static
+        return kind(self, self.distribution(training.label_counts_N), seed)
 
 
 class StaticDistinct(Static):
