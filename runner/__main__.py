@@ -10,7 +10,6 @@ import hydra
 from omegaconf import DictConfig
 
 from runner.config import check_model_reads_dataset, explain, register_failure, to_run_config
-from runner.training.run_folder import RunFolder
 
 os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors, and this module prints them as one line
 
@@ -23,12 +22,9 @@ def main(cfg: DictConfig) -> None:
         check_model_reads_dataset(config)
         if config.sampler is not None:
             config.sampler.check_processor()
-        from runner.machine.compilation import compile_first
-        from runner.training.run import run  # a wrong configuration is reported before these slow imports
+        from runner.training.run import run  # a wrong configuration is reported before this slow import
 
-        if not RunFolder(config.run_dir).is_finished() or config.force:
-            compile_first(config)
-        print(run(config), flush=True)
+        print(run(config, compiles_apart=True), flush=True)
     except Exception as error:
         # An error raised into Hydra's loop would end the whole sweep; a failed job must not stop the other jobs.
         register_failure(error)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 Products = Literal["float32", "bf16"]
 
+LARGEST_OUTPUT = 2.0**24
+"""From this magnitude on, float32 does not tell outputs apart that differ by 1. Such a network diverged."""
+
 
 # ---------------------------------------------------------------- measures
 
@@ -307,8 +310,12 @@ class Head(Protocol):
         ``touched_U``: the rows of its table that moved, ascending int32, the encoder's gradient among the reasons.
         """
 
-    def is_finite(self, hidden_BD: np.ndarray) -> bool:
-        """Tell whether all outputs for these hidden states are finite. Rows must be current."""
+    def is_sound(self, hidden_BD: np.ndarray) -> bool:
+        """Tell whether all outputs for these hidden states are below ``LARGEST_OUTPUT``. Rows must be current."""
+
+    @property
+    def build_seconds(self) -> float:
+        """Return how long the head took to make tables from the untrained weights, in seconds."""
 
     @property
     def chosen(self) -> Mapping[str, str]:

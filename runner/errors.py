@@ -26,7 +26,7 @@ class ProcessorLacks(RunnerError):
 
 
 class Diverged(RunnerError):
-    """The training diverged: a loss or a weight is no longer a finite number."""
+    """The training diverged: a loss or a weight is no longer a finite number, or an output is too large to mean any."""
 
 
 class RunLocked(RunnerError):

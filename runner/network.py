@@ -106,12 +106,15 @@ class Network(Generic[AnyHead]):
         for table in self.tables:
             table.read(None, step)
 
-    def is_finite(self, batch: Any) -> bool:
-        """Tell whether all weights and a batch's outputs are finite; overflow in the last step shows nowhere else."""
+    def is_sound(self, batch: Any) -> bool:
+        """Tell whether all weights are finite and a batch's outputs are below ``LARGEST_OUTPUT``.
+
+        Losses need not tell: that of the last step is taken before its update, and a large one may be finite.
+        """
         parts = [part for table in self.tables for part in (table.weights, table.bias)]
         if not all(np.isfinite(part).all() for part in (*parts, *self.encoder.dense)):
             return False
-        return self.head.is_finite(self.encoder.encode(batch))
+        return self.head.is_sound(self.encoder.encode(batch))
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return all that a resumed run needs: the encoder's state under ``encoder.``, and the head's."""

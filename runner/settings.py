@@ -225,6 +225,8 @@ class RunConfig:
 
         - ``diagnostics`` if none are made, ``plugins`` if there are none, ``training`` if all of it is null;
         - ``output`` if logits are h . w + b, ``sampler.stored_logits`` if no logits are stored;
+        - ``sampler.rank`` and ``sampler.until_distinct`` of log-uniform draws if the rank is that by frequency, and if
+          draws end after their number;
         - ``ranking`` if seen items are excluded;
         - ``batch_sampler`` if every example comes once an epoch;
         - ``dataset.valid_share`` if it is 0, ``dataset.threshold`` if it is null, ``dataset.split`` if it is ratio;
@@ -247,6 +249,9 @@ class RunConfig:
                 del out[section]
         if out.get("sampler", {}).get("stored_logits") == "none":
             del out["sampler"]["stored_logits"]
+        if out.get("sampler", {}).get("name") == "log_uniform":
+            usual = {"rank": "frequency", "until_distinct": False}
+            out["sampler"] = {key: value for key, value in out["sampler"].items() if usual.get(key) != value}
         for key, nothing in (("valid_share", 0.0), ("threshold", None), ("split", "ratio")):
             if out["dataset"].get(key, nothing) == nothing:
                 out["dataset"].pop(key, None)

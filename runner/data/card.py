@@ -30,6 +30,18 @@ class SourceFile:
     urls: tuple[str, ...]
     sha256: str | None = None  # None if none is published: that of the first download is then recorded
     md5: str | None = None
+    guessed: bool = False  # the addresses were not seen anywhere, only guessed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Canonical:
+    """State the checksum of a file inside the published archives.
+
+    Copies with other bytes exist that hold the same data, so that a file is not refused, but said to be another one.
+    """
+
+    name: str
+    sha1: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +208,7 @@ class TextCard(Card):
 
     expected: ExpectedText
     end_of_line: bool = True  # lines are sentences, and each line end is a token
+    canonical: tuple[Canonical, ...] = ()
     most_types: int | None = None  # largest number of classes; None: every type of the training split is a class
     layouts: tuple[TextLayout, ...] = ()
     derived: FirstLines | None = None

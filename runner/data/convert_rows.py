@@ -9,8 +9,9 @@ import numpy as np
 
 from runner.data.card import RowsCard, differences
 from runner.data.download import hash_file
-from runner.data.layouts import RowsLayout
+from runner.data.layouts import MATRICES, RowsLayout
 from runner.data.manifests import RowsManifest, SplitCounts
+from runner.data.read_matrices import read_matrices
 from runner.data.readers import (
     Block,
     FileCounts,
@@ -45,19 +46,23 @@ def convert(card: RowsCard, layout: RowsLayout, found: Mapping[str, tuple[Path, 
     """
     files = {field: path for field, (path,) in found.items()}
     text = TextFormat(layout=layout.format, feature_start=layout.feature_start, label_start=layout.label_start)
-    if layout.data is not None:
+    if layout.format == MATRICES:
+        train = _write_matrices(folder, "train", files["train"], files["train_labels"])
+        test = _write_matrices(folder, "test", files["test"], files["test_labels"])
+    elif layout.data is not None:
         train, test = _write_by_split_files(folder, files, text, layout.split_column)
     else:
         train = _write_split(folder, "train", files["train"], text)
         test = _write_split(folder, "test", files["test"], text)
     expected = card.expected
-    if layout.format == "xmc":
+    if layout.format in ("xmc", MATRICES):
+        place = "line 1: " if layout.format == "xmc" else ""
         if layout.data is None:
-            _same_dimensions(files["train"], train, files["test"], test)
+            _same_dimensions(files["train"], train, files["test"], test, place)
         if train.num_classes != expected.num_classes:
             path = files.get("train", files.get("data"))
             raise DataError(
-                f"{path}: line 1: {train.num_classes} labels, but {card.name} has {expected.num_classes};"
+                f"{path}: {place}{train.num_classes} labels, but {card.name} has {expected.num_classes};"
                 " is this another set?"
             )
     else:  # these files have no header, and the largest index seen is only a lower bound
@@ -137,6 +142,15 @@ def _write_split(folder: Path, split: str, path: Path, text: TextFormat) -> _Tab
         return _table(path, writer, counts)
 
 
+def _write_matrices(folder: Path, split: str, features: Path, labels: Path) -> _Table:
+    with RowsWriter(folder, split) as writer:
+
+        def sink(block: Block) -> None:
+            writer.append(block.row_sizes, block.indices, block.values, block.label_sizes, block.labels)
+
+        return _table(labels, writer, read_matrices(features, labels, sink))
+
+
 def _table(path: Path, writer: RowsWriter, counts: FileCounts) -> _Table:
     if writer.rows == 0:
         raise DataError(f"{path}: no row has a label")
@@ -187,10 +201,10 @@ def _spans(sizes: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return np.repeat(starts[rows], sizes[rows]) + within
 
 
-def _same_dimensions(train_path: Path, train: _Table, test_path: Path, test: _Table) -> None:
+def _same_dimensions(train_path: Path, train: _Table, test_path: Path, test: _Table, place: str = "line 1: ") -> None:
     if (train.num_features, train.num_classes) != (test.num_features, test.num_classes):
         raise DataError(
-            f"{test_path}: line 1: {test.num_features} features and {test.num_classes} labels,"
+            f"{test_path}: {place}{test.num_features} features and {test.num_classes} labels,"
             f" but {train_path} has {train.num_features} and {train.num_classes}"
         )
 

@@ -8,6 +8,7 @@ Legend: T tokens of a split.
 
 import dataclasses
 import hashlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -37,7 +38,23 @@ def convert(card: TextCard, layout: TextLayout, files: Mapping[str, tuple[Path, 
         sources={path.name: hash_file(path) for paths in files.values() for path in paths},
         expected_types=card.expected.num_classes,
     )
-    return _with_notes(card, manifest)
+    manifest = _with_notes(card, manifest)
+    others = [
+        note
+        for path in dict.fromkeys(path for paths in files.values() for path in paths)
+        if (note := _other(card, path))
+    ]
+    for note in others:
+        print(f"{card.name}: {note}", file=sys.stderr)
+    return dataclasses.replace(manifest, notes=[*manifest.notes, *others])
+
+
+def _other(card: TextCard, path: Path) -> str | None:
+    """Return a note if the file is not the canonical one of its name; a compressed file has no such name."""
+    wanted = {file.name: file.sha1 for file in card.canonical}.get(path.name)
+    if wanted is None or (found := hash_file(path, "sha1")) == wanted:
+        return None
+    return f"{path.name} is not the canonical file: its sha1 is {found}, that of the published file {wanted}"
 
 
 def convert_parts(

@@ -5,12 +5,15 @@ from dataclasses import dataclass
 
 from runner.data.readers import LAYOUTS
 
+MATRICES = "npz"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Layout(ABC):
     """Name the files of a data set inside a folder or archive; subclasses do so for one family of data."""
 
     name: str  # recorded as the variant of what was prepared
+    guessed: bool = False  # the names of the files were not seen anywhere, only guessed
 
     @abstractmethod
     def file_names(self) -> dict[str, str]:
@@ -38,7 +41,10 @@ class Layout(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class RowsLayout(Layout):
-    """Name the files of sparse rows: either `train` and `test`, or `data` with two split files."""
+    """Name the files of sparse rows: either `train` and `test`, or `data` with two split files.
+
+    Files of the format `npz` hold matrices of features, so that they need matrices of labels beside them.
+    """
 
     format: str
     feature_start: int  # smallest allowed feature index in the file: 0 or 1
@@ -49,22 +55,29 @@ class RowsLayout(Layout):
     train_split: str | None = None  # 1-based line numbers of `data` after the header
     test_split: str | None = None
     split_column: int = 0  # column of the split files to read, from 0
+    train_labels: str | None = None
+    test_labels: str | None = None
     label_names: str | None = None  # optional file with one name per line
 
     def file_names(self) -> dict[str, str]:
-        return _given(self, "train", "test", "data", "train_split", "test_split")
+        return _given(self, "train", "test", "train_labels", "test_labels", "data", "train_split", "test_split")
 
     def optional_names(self) -> dict[str, str]:
         return _given(self, "label_names")
 
     def problem(self) -> str | None:
-        if self.format not in LAYOUTS:
-            return f"format: {self.format!r} is not one of {', '.join(LAYOUTS)}"
+        if self.format not in (*LAYOUTS, MATRICES):
+            return f"format: {self.format!r} is not one of {', '.join((*LAYOUTS, MATRICES))}"
         if {self.feature_start, self.label_start} - {0, 1}:
             return "feature_start and label_start must be 0 or 1"
         pair = self.train is not None and self.test is not None
         split = None not in (self.data, self.train_split, self.test_split)
-        return "give either train and test, or data, train_split and test_split" if pair == split else None
+        if pair == split:
+            return "give either train and test, or data, train_split and test_split"
+        with_labels = pair and None not in (self.train_labels, self.test_labels)
+        if with_labels != (self.format == MATRICES) or (self.train_labels is None) != (self.test_labels is None):
+            return f"train_labels and test_labels belong to format {MATRICES}, which needs them"
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)

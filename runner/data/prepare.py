@@ -320,7 +320,9 @@ def _fetch_source(card: Card, source: Source, unpacked: Path) -> _Found:
             folders += _tree(unpacked / path.name)
     found = _find_layout(card, folders, only=source.layout)
     if found is None:
-        raise DataError(f"{raw}: the downloaded files do not hold the layout {source.layout}")
+        (layout,) = (layout for layout in card.all_layouts if layout.name == source.layout)
+        guess = ", whose names are guessed" if layout.guessed else ""
+        raise DataError(f"{raw}: the downloaded files do not hold {layout.in_words()} (layout {layout.name}{guess})")
     return _verified(card, found)
 
 

@@ -4,13 +4,14 @@ Legend: B rows of a batch, D hidden size, N classes, P targets of the batch, U d
 """
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.contracts import Batch, Everything, Proposal, Query, Scores, TrainingFacts
+from runner.contracts import LARGEST_OUTPUT, Batch, Everything, Proposal, Query, Scores, TrainingFacts
 from runner.heads.output_layer import OutputLayer
 from runner.losses import LossConfig
 from runner.machine.clock import StageClock
@@ -99,7 +100,9 @@ class ClassesHead:
     ) -> None:
         self.layer, self.loss, self.training, self.seed = layer, loss, training, seed
         self.sampler_config = sampler
+        begin = time.perf_counter()
         self.sampler = sampler.build(layer=layer, training=training, seed=seed)
+        self.build_seconds = time.perf_counter() - begin
 
     @classmethod
     def of(cls, config: "RunConfig", training: TrainingFacts) -> "ClassesHead":
@@ -139,12 +142,12 @@ class ClassesHead:
         """Return the k best classes of each row, (B, k) int32, best first. Rows must be current."""
         return self.layer.largest(hidden_BD, k, by_magnitude=self.loss.by_magnitude)
 
-    def is_finite(self, hidden_BD: np.ndarray) -> bool:
-        """Tell whether all logits of these hidden states are finite. Rows must be current."""
+    def is_sound(self, hidden_BD: np.ndarray) -> bool:
+        """Tell whether all logits of these hidden states are below ``LARGEST_OUTPUT``. Rows must be current."""
         for lo, hi in self.layer.blocks(len(hidden_BD)):
             logits = np.empty((len(hidden_BD), hi - lo), dtype=np.float32)
             self.layer.block_logits(hidden_BD, lo, hi, logits)
-            if not np.isfinite(logits).all():
+            if not (np.abs(logits, out=logits) < LARGEST_OUTPUT).all():
                 return False
         return True
 

@@ -27,6 +27,8 @@ _PARTS = ("data", "indices", "indptr")  # of a sparse matrix
 class CountsHead:
     """Keep how often each item was taken in training, and a sparse matrix of similarities (N, N)."""
 
+    build_seconds = 0.0
+
     def __init__(self, num_items: int, optimizer: OptimizerConfig) -> None:
         self.counts = RowTable(optimizer, np.zeros((num_items, 1), dtype=np.float32), bias=False)
         self.similarity = csr_array((num_items, num_items), dtype=np.float64)
@@ -58,7 +60,7 @@ class CountsHead:
     def refresh(self, scores: Any, touched_U: np.ndarray, step: int, clock: StageClock) -> None:
         """Do nothing: there are no tables that follow weights."""
 
-    def is_finite(self, hidden_BD: np.ndarray) -> bool:
+    def is_sound(self, hidden_BD: np.ndarray) -> bool:
         """Tell whether all similarities are finite."""
         return bool(np.isfinite(self.similarity.data).all())
 

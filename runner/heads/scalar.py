@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from runner.contracts import LARGEST_OUTPUT
 from runner.machine.clock import StageClock
 from runner.optimizers import OptimizerConfig, RowGradient, RowTable
 
@@ -92,6 +93,8 @@ class ScalarScores:
 class ScalarHead:
     """Predict one number from the hidden states; the prediction starts at 0. ``bias``: false means b = 0."""
 
+    build_seconds = 0.0
+
     def __init__(self, *, dim: int, loss: ScalarLoss, optimizer: OptimizerConfig, bias: bool = True) -> None:
         self.loss = loss
         self.table = RowTable(optimizer, np.zeros((1, dim), dtype=np.float32), bias=bias)
@@ -124,9 +127,9 @@ class ScalarHead:
         """Return nothing: there is no sampler to tell of."""
         return {}
 
-    def is_finite(self, hidden_BD: np.ndarray) -> bool:
-        """Tell whether all outputs for these hidden states are finite."""
-        return bool(np.isfinite(self.predict(hidden_BD)).all())
+    def is_sound(self, hidden_BD: np.ndarray) -> bool:
+        """Tell whether all outputs for these hidden states are below ``LARGEST_OUTPUT``."""
+        return bool((np.abs(self.predict(hidden_BD)) < LARGEST_OUTPUT).all())
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return the row of weights with its optimizer state, under ``output.``."""

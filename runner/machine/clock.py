@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+BUILD = "build"  # the making of a sampler's tables, once, before the first step
 STAGES = ("encode", "sample", "score", "loss", "update", "refresh")
 
 

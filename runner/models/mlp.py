@@ -127,15 +127,20 @@ class Mlp:
 
     def state_dict(self) -> dict[str, np.ndarray]:
         table = {f"table.{name}": value for name, value in self.table.state_dict().items()}
+        return {**table, **self._of_bias}
+
+    @property
+    def _of_bias(self) -> dict[str, np.ndarray]:
         return {
-            **table,
             "bias": self.bias,
             "bias.first": self.bias_state["first"],
             "bias.second": self.bias_state["second"],
         }
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        for name, target in self.state_dict().items():
+        prefix = "table."
+        self.table.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
+        for name, target in self._of_bias.items():
             target[...] = state[name]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from runner.optimizers.configs import AdamConfig
 
+_SUMS = ("drift", "damping", "_weight", "_scaled")  # arrays by last step
 _NEGLIGIBLE = 1e-12  # missed steps whose momentum has decayed to this fraction move a row by less than float32 resolves
 
 
@@ -38,6 +39,18 @@ class Drift:
         self._scaled = np.zeros(1024)  # D
         self.powers = (_powers(config.beta1), _powers(config.beta2))
 
+    def state(self) -> np.ndarray:
+        """Return all sums up to the present step, (4, S) float64, so that a resumed run need not add them up again."""
+        return np.stack([getattr(self, name)[: self.step + 1].astype(np.float64) for name in _SUMS])
+
+    def restore(self, state: np.ndarray) -> None:
+        """Take up the sums that ``state`` returned."""
+        self.step = state.shape[1] - 1
+        for name, sums in zip(_SUMS, state, strict=True):
+            held = getattr(self, name)
+            setattr(self, name, np.zeros(max(len(held), 2 * len(sums)), dtype=held.dtype))
+            getattr(self, name)[: len(sums)] = sums
+
     def until(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Return coefficients (drift_S, damping_S) by last step, for all missed steps up to and including ``step``."""
         self.advance(step)
@@ -48,7 +61,7 @@ class Drift:
         config = self.config
         if step >= len(self.drift):
             grow = max(2 * len(self.drift), step + 1)
-            for name in ("drift", "damping", "_weight", "_scaled"):
+            for name in _SUMS:
                 old = getattr(self, name)
                 new = np.zeros(grow, dtype=old.dtype)
                 new[: len(old)] = old

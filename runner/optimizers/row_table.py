@@ -15,7 +15,7 @@ from runner.optimizers.configs import AdaGradConfig, AdamConfig, OptimizerConfig
 from runner.optimizers.drift import Drift
 
 # Names in ``state_dict`` that end in one of these parts are needed for further training only.
-STATE_OF_TRAINING = ("first", "second", "last_step", "bias_first", "bias_second", "carried")
+STATE_OF_TRAINING = ("first", "second", "last_step", "bias_first", "bias_second", "drift", "carried")
 _NOTHING = np.zeros(0, dtype=np.float32)
 
 
@@ -61,11 +61,20 @@ class RowTable:
         """Return the biases, (R,) float32, as a view; it is empty without biases."""
         return self.bias[:, 0]
 
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """Return weights, biases, moments and last steps by name, without those that are empty."""
-        names = ["weights", "first", "second", "last_step", "bias", "bias_first", "bias_second"]
+    @property
+    def _held(self) -> dict[str, np.ndarray]:
+        names = ("weights", "first", "second", "last_step", "bias", "bias_first", "bias_second")
         held = {name: getattr(self, name) for name in names}
         return {name: array for name, array in held.items() if array.size}
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Return weights, biases, moments and last steps by name, without those that are empty.
+
+        ``drift``: sums over the steps that rows may have missed, once there are any (``Drift.state``).
+        """
+        if self.drift is None or self.drift.step == 0:
+            return self._held
+        return {**self._held, "drift": self.drift.state()}
 
     def forget_steps(self) -> None:
         """Mark every row as never updated, so that no read moves it; for weights that come without their history."""
@@ -73,8 +82,10 @@ class RowTable:
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         """Restore what ``state_dict`` returned."""
-        for name, target in self.state_dict().items():
+        for name, target in self._held.items():
             target[...] = state[name]
+        if self.drift is not None and "drift" in state:
+            self.drift.restore(state["drift"])
 
     @property
     def _arrays(self) -> tuple[np.ndarray, ...]:

@@ -15,7 +15,7 @@ import pandas as pd
 from runner.report.columns import Column, References, panels_of
 from runner.report.grids import Dataset, Grid, PlannedRun
 from runner.report.methods import Method
-from runner.report.records import FINISHED, NOT_RUN, record_of, status_of
+from runner.report.records import FINISHED, MIXTURE, NOT_RUN, record_of, status_of
 from runner.report.tables import PUBLISHED, Published, TableSpec
 from runner.report.tuning import Choices
 
@@ -56,6 +56,8 @@ def measure(column: Column, runs: Sequence[PlannedRun], references: Mapping[int,
         return Ours(None, None, _some_of(len(unfinished), len(runs), unfinished[0]))
     if column.needs_baseline and any(run.seed not in references for run in runs):
         return Ours(None, None, "baseline not run")
+    if column.of_time and (mixed := sum(_is_mixed(run, column, references) for run in runs)):
+        return Ours(None, None, _some_of(mixed, len(runs), MIXTURE))
     values: list[float] = []
     failed = 0
     for run in runs:
@@ -72,6 +74,11 @@ def measure(column: Column, runs: Sequence[PlannedRun], references: Mapping[int,
     if column.is_setting:
         return Ours(values[0], None, "")
     return Ours(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, "")
+
+
+def _is_mixed(run: PlannedRun, column: Column, references: Mapping[int, References]) -> bool:
+    """Tell whether seconds of the run, or of what the column compares it with, are no number."""
+    return record_of(run).is_mixture or (column.needs_baseline and references[run.seed].have_mixture)
 
 
 def _some_of(count: int, total: int, status: str) -> str:
@@ -162,9 +169,11 @@ def runs_table(grid: Grid, runs: Sequence[PlannedRun]) -> pd.DataFrame:
                 "data set": grid.dataset(run.dataset).label,
                 "method": grid.label(run),
                 "seed": run.seed,
-                "status": status_of(run) + (f": {record.error}" if record.error else ""),
+                "status": status_of(run)
+                + (f": {record.error}" if record.error else "")
+                + (f"; {MIXTURE}" if record.is_mixture else ""),
                 "ended": record.ending,
-                "commit": commit + (" + changes" if made.get("patch") else ""),
+                "commit": commit + (" + changes" if record.has_changes else ""),
                 "started": made.get("started", ""),
                 "run id": record.run_id,
             }

@@ -7,7 +7,7 @@ from typing import Any
 
 from runner.conversion import did_you_mean
 from runner.errors import ConfigError
-from runner.machine.clock import STAGES
+from runner.machine.clock import BUILD, STAGES
 from runner.report.grids import PlannedRun, Point
 from runner.report.records import RunRecord, record_of
 from runner.report.tables import ColumnSpec, TableSpec
@@ -15,6 +15,7 @@ from runner.report.yardstick import Yardstick
 
 FAIL = "Fail"  # the LNS paper's word
 NOT_REACHED = "not reached"
+NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,11 @@ class References:
     baseline: RunRecord
     full: tuple[RunRecord, ...]
 
+    @property
+    def have_mixture(self) -> bool:
+        """Whether the seconds of any of them are no number."""
+        return any(record.is_mixture for record in (self.baseline, *self.full))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
@@ -32,7 +38,8 @@ class Column:
     ``name`` is its name in CSV files, published ones included. ``measure(run, references)`` returns the number as
     printed, or None if the run ended without reaching it, which is printed as ``failure``. In ``label``, ``{baseline}``
     stands for the grid's baseline. ``point`` restricts the column to runs with that combination of swept settings.
-    ``is_setting`` marks a value that is chosen, not measured, and so has no deviation over seeds.
+    ``is_setting`` marks a value that is chosen, not measured, and so has no deviation over seeds. ``of_time`` marks
+    what is made of seconds, of which a run that is a mixture of machines has none.
     """
 
     name: str
@@ -44,6 +51,7 @@ class Column:
     needs_baseline: bool = False
     point: Point | None = None
     is_setting: bool = False
+    of_time: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +157,7 @@ def cost_of_reaching(share: float, cost: str, record: RunRecord, baseline: RunRe
 
 def _to_share(name: str, label: str, unit: str, decimals: int, percent: int, cost: str) -> Column:
     return Column(
-        name=name, label=label, unit=unit, decimals=decimals, needs_baseline=True,
+        name=name, label=label, unit=unit, decimals=decimals, needs_baseline=True, of_time=cost == "train_seconds",
         measure=lambda record, to: cost_of_reaching(percent / 100, cost, record, to.baseline),
     )  # fmt: skip
 
@@ -164,13 +172,19 @@ def _sooner(percent: int) -> Column:
 
     return Column(
         name=f"sooner_than_full_at_{percent}pct", label=f"Sooner than full, {percent} %", unit="x", decimals=2,
-        measure=measure, needs_baseline=True,
+        measure=measure, needs_baseline=True, of_time=True,
     )  # fmt: skip
+
+
+def _seconds_to_build(record: RunRecord, to: References) -> float | None:
+    """Return the seconds of the making of tables; older runs measured those of samplers of examples only."""
+    without_classes = 0.0 if record.config.get("sampler") is None else None
+    return record.summary["stage_seconds"].get(BUILD, without_classes)
 
 
 def _seconds_per_iteration(record: RunRecord) -> float:
     """Return the training seconds of a step, without the building of tables before the first."""
-    building = record.summary["stage_seconds"].get("build", 0.0)
+    building = record.summary["stage_seconds"].get(BUILD, 0.0)
     return (float(record.summary["train_seconds"]) - building) / float(record.summary["steps"])
 
 
@@ -191,7 +205,7 @@ def _sooner_than_baseline(record: RunRecord, to: References) -> float | None:
 
 def _stage(stage: str) -> Column:
     return Column(
-        name=f"{stage}_seconds_per_epoch", label=stage, unit="s", decimals=2,
+        name=f"{stage}_seconds_per_epoch", label=stage, unit="s", decimals=2, of_time=True,
         measure=lambda record, _: record.summary["stage_seconds"][stage] / record.summary["epochs"],
     )  # fmt: skip
 
@@ -219,32 +233,32 @@ _LISTED = (
     _sooner(90),
     _sooner(98),
     Column(
-        name="epoch_speedup_vs_full", label="Speed-up", unit="x", decimals=2, needs_baseline=True,
+        name="epoch_speedup_vs_full", label="Speed-up", unit="x", decimals=2, needs_baseline=True, of_time=True,
         measure=lambda record, to: to.baseline.seconds_per_epoch / record.seconds_per_epoch,
     ),
     Column(
-        name="seconds_per_epoch", label="Seconds per epoch", unit="s", decimals=2,
+        name="seconds_per_epoch", label="Seconds per epoch", unit="s", decimals=2, of_time=True,
         measure=lambda record, _: record.seconds_per_epoch,
     ),
     Column(
-        name="microseconds_per_iteration", label="Microseconds an iteration", unit="", decimals=2,
+        name="microseconds_per_iteration", label="Microseconds an iteration", unit="", decimals=2, of_time=True,
         measure=lambda record, _: 1e6 * _seconds_per_iteration(record),
     ),
     Column(
-        name="build_seconds", label="Seconds to build", unit="s", decimals=3,
-        measure=lambda record, _: record.summary["stage_seconds"].get("build", 0.0),
+        name="build_seconds", label="Seconds to build", unit="s", decimals=3, of_time=True,
+        measure=_seconds_to_build, failure=NOT_MEASURED,
     ),
     Column(
         name="seconds_to_baseline_end", label="Seconds to the last loss of {baseline}", unit="s", decimals=3,
-        measure=_seconds_to_end, needs_baseline=True, failure=NOT_REACHED,
+        measure=_seconds_to_end, needs_baseline=True, failure=NOT_REACHED, of_time=True,
     ),
     Column(
         name="sooner_than_baseline_end", label="Sooner than its end", unit="x", decimals=3,
-        measure=_sooner_than_end, needs_baseline=True, failure=NOT_REACHED,
+        measure=_sooner_than_end, needs_baseline=True, failure=NOT_REACHED, of_time=True,
     ),
     Column(
         name="sooner_than_baseline", label="Sooner than it reached that loss", unit="x", decimals=3,
-        measure=_sooner_than_baseline, needs_baseline=True, failure=NOT_REACHED,
+        measure=_sooner_than_baseline, needs_baseline=True, failure=NOT_REACHED, of_time=True,
     ),
     Column(
         name="kl_loss", label="KL(softmax to proposal)", unit="", decimals=4,
@@ -259,7 +273,7 @@ _LISTED = (
     _of_dataset("interactions", "Interactions", lambda data: data["events"]),
     _of_dataset("density", "Density", lambda data: data["events"] / (data["users"] * data["num_classes"]), decimals=4),
     _of_summary("epochs", "Epochs trained", "epochs", 0),
-    _of_summary("units_per_second", "Rows a second", "", 0),
+    _of_summary("units_per_second", "Rows a second", "", 0, of_time=True),
     _of_summary("candidates_per_row", "Candidates per row", "classes", 0),
     _of_summary("peak_rss_mb", "Peak memory", "MB", 0),
 )  # fmt: skip
@@ -270,12 +284,14 @@ def _costs(yardstick: Yardstick) -> Panel:
     """Return the panel of training costs; with a validation set, it also says which epoch was best."""
     speed = replace(OF_EVERY_RUN["units_per_second"], label=f"{yardstick.unit.capitalize()}s a second")
     return Panel(
-        title=f"Cost: seconds per epoch, in all and by stage; {yardstick.unit}s a second; candidates; memory",
+        title=f"Cost: seconds per epoch, in all and by stage; seconds to build tables, once and also part of all;"
+        f" {yardstick.unit}s a second; candidates; memory",
         columns=(
             OF_EVERY_RUN["epochs"],
             *([_BEST_EPOCH] if yardstick.watched == "valid" else []),
             OF_EVERY_RUN["seconds_per_epoch"],
             *_STAGES,
+            replace(OF_EVERY_RUN["build_seconds"], label="build, once", decimals=2),
             speed,
             OF_EVERY_RUN["candidates_per_row"],
             OF_EVERY_RUN["peak_rss_mb"],

@@ -15,8 +15,8 @@ import pandas as pd
 from runner.conversion import did_you_mean
 from runner.errors import ConfigError, RunnerError
 from runner.report.methods import known_methods
-from runner.report.records import RunRecord
-from runner.report.sweep import exact, flat
+from runner.report.records import FINISHED, RunRecord
+from runner.report.sweep import exact, finished_status, flat
 
 _OF_A_METHOD = ("sampler.", "loss.", "batch_sampler.")
 _GROUPS = ("dataset", "model", "sampler", "loss", "optimizer", "batch_sampler")  # dataset=X stands for dataset.name=X
@@ -80,7 +80,7 @@ def comparison(records: Sequence[RunRecord]) -> pd.DataFrame:
             "settings": text,
             **(_numbers([]) if unfinished else _numbers(group)),
             "seeds": len(group),
-            "status": unfinished[0] if unfinished else "finished",
+            "status": unfinished[0] if unfinished else finished_status(group),
             "runs": " ".join(record.short_id for record in group),
         })  # fmt: skip
     finished = next((record for record in records if record.finished), None)
@@ -108,6 +108,7 @@ def _model(record: RunRecord) -> str:
 def _numbers(group: Sequence[RunRecord]) -> dict[str, float]:
     nothing = float("nan")
     qualities = [record.quality for record in group]
+    mixed = any(record.is_mixture for record in group)
 
     def mean(values: Iterable[float]) -> float:
         found = list(values)
@@ -116,8 +117,8 @@ def _numbers(group: Sequence[RunRecord]) -> dict[str, float]:
     return {
         "quality": mean(qualities),
         "deviation": statistics.stdev(qualities) if len(qualities) > 1 else nothing,
-        "seconds": mean(float(record.summary["train_seconds"]) for record in group),
-        "seconds an epoch": mean(record.seconds_per_epoch for record in group),
+        "seconds": nothing if mixed else mean(float(record.summary["train_seconds"]) for record in group),
+        "seconds an epoch": nothing if mixed else mean(record.seconds_per_epoch for record in group),
         "candidates a row": mean(float(record.summary["candidates_per_row"]) for record in group),
     }
 
@@ -149,7 +150,7 @@ def as_printed(frame: pd.DataFrame, records: Sequence[RunRecord]) -> pd.DataFram
         "status": frame["status"],
         "runs": frame["runs"],
     }
-    if (frame["status"] == "finished").all():
+    if (frame["status"] == FINISHED).all():
         del out["status"]
     if frame["model"].nunique() == 1:
         del out["model"]

@@ -72,7 +72,7 @@ def curves(spec: TableSpec, datasets: Sequence[Dataset], runs: Sequence[PlannedR
     if beside:
         name_lines(figure, [(axis, [_end(curve) for curve in found]) for axis, found in drawn])
     else:
-        legend_below(figure, axes[:1], columns=len(datasets))
+        legend_below(figure, axes, columns=len(datasets))
     return figure
 
 
@@ -104,12 +104,17 @@ def _lines(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> list[_Li
 
 
 def _mean(line: _Line, against: Axis, metric: str, smooth: int) -> _Curve:
-    """Return the mean over seeds, each of them smoothed, at the evaluations that all of them have."""
+    """Return the mean over seeds, each of them smoothed, at the evaluations that all of them have.
+
+    There are none against seconds if a run's seconds are no number.
+    """
     scale = line.records[0].yardstick.measure(metric).scale
     each = [
         {epoch: (at, scale * y) for epoch, at, y in record.points(_COSTS[against], metric)} for record in line.records
     ]
     shared = [epoch for epoch in each[0] if all(epoch in one for one in each)]
+    if against == "seconds" and any(record.is_mixture for record in line.records):
+        shared = []
     values = np.array([[one[epoch] for epoch in shared] for one in each]).reshape(len(each), -1, 2)
     single_E = values[0, :, 1].copy() if smooth > 1 and len(each) == 1 else None
     for one in values:

@@ -48,10 +48,10 @@ class Setting:
 
 
 def settings_of_plan(runs: Sequence[PlannedRun]) -> list[Setting]:
-    """Group the finished runs of one data set by method and by the settings that their grid sweeps."""
+    """Group the finished runs of one data set, whose seconds are numbers, by method and by what their grid sweeps."""
     groups: dict[tuple[str, str], list[RunRecord]] = {}
     for run in runs:
-        if record_of(run).finished:
+        if _has_both(record_of(run)):
             groups.setdefault((run.method, point_text(run.point)), []).append(record_of(run))
     return [Setting(method=method, text=text, records=tuple(found)) for (method, text), found in groups.items()]
 
@@ -62,7 +62,7 @@ def settings_of_records(records: Sequence[RunRecord], keys: Sequence[str] = ()) 
     The text shows the keys that differ; if ``keys`` are given, only those of them.
     """
     settings: list[Setting] = []
-    for (_, method), alike in families([record for record in records if record.finished]).items():
+    for (_, method), alike in families([record for record in records if _has_both(record)]).items():
         differing = differing_keys(alike)
         groups: dict[str, list[RunRecord]] = {}
         for record in alike:
@@ -72,6 +72,11 @@ def settings_of_records(records: Sequence[RunRecord], keys: Sequence[str] = ()) 
             Setting(method=method, text=_text(found[0], shown), records=tuple(found)) for found in groups.values()
         ]
     return settings
+
+
+def _has_both(record: RunRecord) -> bool:
+    """Tell whether the record has a quality, and seconds of one machine."""
+    return record.finished and not record.is_mixture
 
 
 def _text(record: RunRecord, keys: Sequence[str]) -> str:

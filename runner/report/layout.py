@@ -16,6 +16,7 @@ from runner.report.records import FINISHED, NOT_RUN, RunRecord, record_of
 from runner.report.tables import TableSpec
 
 _REMARKED = "†"
+_CHANGED = "‡"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +94,10 @@ def _block(
                 row[f"{_with_unit(column)}, difference"] = _number(cell["difference"], column, sign=True)
         made = [record_of(run) for run in runs if run.method == method.name]
         if panel.columns[0].point is None:  # otherwise every column has runs of its own, too many for a cell
-            row["Runs"] = " ".join(record.short_id for record in made if record.status != NOT_RUN) or "–"
+            row["Runs"] = " ".join(_run_text(record) for record in made if record.status != NOT_RUN) or "–"
         rows.append(row)
+    if any(record_of(run).has_changes for run in runs):
+        remarks.append(f"{_CHANGED} made by code with changes that were not committed; force=true makes the run again.")
     for remark, methods in _remarks(part).items():
         labels = ", ".join(method.label for method in spec.grid.methods if method.name in methods)
         remarks.append(f"{_REMARKED} {labels}: {remark}.")
@@ -103,6 +106,10 @@ def _block(
     if shown.published is None and spec.published is not None:
         captions.insert(0, "not a data set of the paper: no published numbers")
     return Block(title=heading, caption="; ".join(captions), frame=pd.DataFrame(rows), footnotes=(*remarks, *statuses))
+
+
+def _run_text(record: RunRecord) -> str:
+    return record.short_id + (_CHANGED if record.has_changes else "")
 
 
 def _remarks(part: pd.DataFrame) -> dict[str, list[str]]:
@@ -138,7 +145,7 @@ def _settings(runs: Sequence[PlannedRun]) -> str:
 
 def how_made(records: Sequence[RunRecord], command: str) -> tuple[str, ...]:
     """Return lines with the command, and with commits, machines, threads and dates from the runs' provenance."""
-    made = [record.provenance for record in records if record.provenance]
+    made = [attempt for record in records for attempt in record.attempts if attempt]
     lines = [f"Made by `{command}`"]
     if not made:
         return (*lines, "No runs yet.")
@@ -237,7 +244,7 @@ def two_levels(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 _BOLD = re.compile(r"\*\*([^*<>]+)\*\*")
-_LATEX = {"±": r"$\pm$", "†": r"$\dagger$", "–": "--", "%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#"}
+_LATEX = {"±": r"$\pm$", "†": r"$\dagger$", "‡": r"$\ddagger$", "–": "--"} | {sign: f"\\{sign}" for sign in "%_&#"}
 
 
 def latex_text(text: str) -> str:

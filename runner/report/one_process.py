@@ -10,8 +10,7 @@ import sys
 from collections.abc import Iterable
 from typing import TextIO
 
-from runner.config import check_model_reads_dataset, compose, exit_code, forget_failures, register_failure
-from runner.machine.compilation import compile_first
+from runner.config import compose, exit_code, forget_failures, register_failure
 from runner.training.run import run
 
 
@@ -21,9 +20,7 @@ def main(lines: Iterable[str], answers: TextIO) -> int:
         forget_failures()
         try:
             config = compose(json.loads(line))
-            check_model_reads_dataset(config)
-            compile_first(config)
-            run(config)
+            run(config, compiles_apart=True)
         except KeyboardInterrupt:
             return 130
         except Exception as error:

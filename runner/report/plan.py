@@ -43,6 +43,7 @@ from runner.report.tables import TableSpec
 from runner.samplers.full import FullConfig
 from runner.training.run_folder import RunFolder
 
+CHANGED = ", by code with uncommitted changes"
 TO_RUN, RESUME, AGAIN = "to run", "resume", "failed, run again"
 
 
@@ -103,7 +104,7 @@ def plan_table(steps: Sequence[Step]) -> pd.DataFrame:
                 "data set": step.run.dataset,
                 "method": " ".join(filter(None, [step.run.method, point_text(step.run.point)])),
                 "seed": str(step.run.seed),
-                "status": step.status,
+                "status": step.status + (CHANGED if record_of(step.run).has_changes else ""),
                 "seconds": "–" if step.status in (FINISHED, OLDER, DIVERGED) else _seconds_text(step),
             }
             for step in steps
@@ -127,6 +128,8 @@ def plan_total(steps: Sequence[Step]) -> str:
     parts = [f"{len(steps)} runs: {finished} finished, {len(pending)} to run, {len(without_data)} without data"]
     if diverged := sum(step.status == DIVERGED for step in steps):
         parts.append(f"{diverged} {DIVERGED}")
+    if changed := sum(record_of(step.run).has_changes for step in steps):
+        parts.append(f"{changed} made{CHANGED.removeprefix(',')}, which force=true makes again")
     if older:
         parts.append(f"{older} {OLDER}")
     if skipped:

@@ -31,8 +31,9 @@ def draw(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path) -> list[Path
             figures = {f"{spec.name}_{d.name}": _distribution(spec.grid, d, finished) for d in datasets}
         elif spec.kind == "frontier":
             panels = {d.label: settings_of_plan([r for r in finished if r.dataset == d.name]) for d in datasets}
+            panels = {label: settings for label, settings in panels.items() if settings}
             labels = {method.name: method.label for method in spec.grid.methods}
-            figures = {spec.name: frontier(panels, labels, looks_of_rows(spec.grid.methods))}
+            figures = {spec.name: frontier(panels, labels, looks_of_rows(spec.grid.methods)) if panels else None}
         elif spec.kind == "curves":
             figures = {spec.name: curves(spec, datasets, finished)}
         elif spec.kind == "effect":

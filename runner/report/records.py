@@ -21,6 +21,7 @@ DIVERGED = "diverged"
 NOT_RUN = "not run"
 UNFINISHED = "unfinished"
 OLDER = "made by an earlier version, which stored no measures: force=true repeats it"
+MIXTURE = "mixture: resumed on another machine or with other threads, so that its seconds are no number"
 NO_DATA = "skipped: data not prepared"
 
 
@@ -44,6 +45,23 @@ class RunRecord:
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
         return [record for record in self.observations if record.get("kind") == kind]
+
+    @functools.cached_property
+    def attempts(self) -> list[dict[str, Any]]:
+        """The provenance of every attempt at the run, the first one first."""
+        last = self.provenance
+        return [*last.get("earlier_attempts", []), last]
+
+    @property
+    def is_mixture(self) -> bool:
+        """Whether its attempts ran on different machines or with different numbers of threads."""
+        places = [[made.get(key) for key in ("cpu", "cores", "gpu", "threads")] for made in self.attempts]
+        return any(place != places[0] for place in places)
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether the code of any attempt had changes that were not committed."""
+        return any(made.get("patch") for made in self.attempts)
 
     @property
     def run_id(self) -> str:

@@ -1,5 +1,6 @@
 """This module tabulates a sweep: the settings that differ between runs, and each combination's quality and costs."""
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +9,7 @@ import pandas as pd
 
 from runner.conversion import did_you_mean
 from runner.errors import ConfigError
-from runner.report.records import RunRecord
+from runner.report.records import FINISHED, MIXTURE, RunRecord
 from runner.settings import PLACE_ONLY
 
 COSTS = ("seconds per epoch", "training seconds", "candidates per row", "peak memory (MB)")
@@ -67,11 +68,16 @@ def sweep_table(records: Sequence[RunRecord], keys: Sequence[str]) -> pd.DataFra
         row |= dict.fromkeys((*metrics.values(), *COSTS), float("nan")) if unfinished else _measured(group, metrics)
         row |= {
             "seeds": len(group),
-            "status": unfinished[0] if unfinished else "finished",
+            "status": unfinished[0] if unfinished else finished_status(group),
             "runs": " ".join(record.short_id for record in group),
         }
         rows.append(row)
     return pd.DataFrame(rows).sort_values(columns, key=_sortable, ignore_index=True) if columns else pd.DataFrame(rows)
+
+
+def finished_status(group: Sequence[RunRecord]) -> str:
+    """Return the status of finished runs, which says if seconds of some are of two machines."""
+    return f"{FINISHED}; {MIXTURE}" if any(record.is_mixture for record in group) else FINISHED
 
 
 def metrics_of(records: Sequence[RunRecord]) -> dict[str, str]:
@@ -92,8 +98,8 @@ def _measured(group: Sequence[RunRecord], metrics: Mapping[str, str]) -> dict[st
     per_run = [
         (
             *(record.scaled(name) for name in metrics),
-            record.seconds_per_epoch,
-            record.summary["train_seconds"],
+            math.nan if record.is_mixture else record.seconds_per_epoch,
+            math.nan if record.is_mixture else record.summary["train_seconds"],
             record.summary["candidates_per_row"],
             record.summary["peak_rss_mb"],
         )

@@ -3,6 +3,7 @@
 from runner.samplers.base import Sampler, SamplerConfig
 from runner.samplers.full import FullConfig
 from runner.samplers.in_batch import InBatchConfig
+from runner.samplers.log_uniform import LogUniformConfig
 from runner.samplers.lsh import LshEmbeddingConfig, LshLabelConfig
 from runner.samplers.lsh_bucket import LshBucketConfig
 from runner.samplers.lsh_topk import LshTopKConfig
@@ -11,7 +12,7 @@ from runner.samplers.midx_exact import MidxExactConfig
 from runner.samplers.rff import RffConfig
 from runner.samplers.sce import SceConfig
 from runner.samplers.scored import ExactConfig, QuadraticConfig
-from runner.samplers.static import LogUniformConfig, UniformConfig, UnigramConfig
+from runner.samplers.static import UniformConfig, UnigramConfig
 from runner.samplers.topk import TopKConfig
 
 SAMPLERS: dict[str, type[SamplerConfig]] = {

@@ -31,7 +31,8 @@ from runner.errors import require
 from runner.kernels.memory import prefetch_element
 from runner.samplers.base import Sampler, customary
 from runner.samplers.hashed import Hashed, HashedConfig, draw_outside, window_of_bucket
-from runner.samplers.static import LogUniformConfig, Static, UnigramConfig
+from runner.samplers.log_uniform import LogUniformConfig
+from runner.samplers.static import Static, UnigramConfig
 
 if TYPE_CHECKING:
     from runner.heads.output_layer import OutputLayer

@@ -1,4 +1,4 @@
-"""Draw from a distribution that is fixed before training: uniform, log-uniform or unigram.
+"""Draw from a distribution that is fixed before training: uniform, unigram or log-uniform (``log_uniform``).
 
 All three samplers draw ``num_samples`` times with replacement from q by an alias table (Walker 1977; Vose 1991), in
 O(1) a draw for any number of classes. Without ``unique``, the expected count of class i is num_samples * q_i. With
@@ -91,21 +91,6 @@ class UniformConfig(StaticConfig):
 
     def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
         return np.full(len(label_counts_N), 1 / len(label_counts_N))
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogUniformConfig(StaticConfig):
-    """Draw class i with q_i = log((r + 2) / (r + 1)) / log(n + 1), where r is its rank by training frequency.
-
-    The most frequent class has rank 0. The usual formula takes the id for the rank, which needs ids sorted by
-    frequency; ranking by counts makes it right for any ids.
-    """
-
-    def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
-        n = len(label_counts_N)
-        rank = np.empty(n, dtype=np.int64)
-        rank[np.argsort(-label_counts_N, kind="stable")] = np.arange(n)
-        return np.log((rank + 2) / (rank + 1)) / np.log(n + 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,10 +19,10 @@ from tqdm import tqdm
 
 from runner.diagnosis.by_rank import proposal_of
 from runner.diagnosis.divergence import divergence_of
-from runner.errors import Diverged, require
+from runner.errors import Diverged
 from runner.heads.classes import ClassesHead
 from runner.machine import memory
-from runner.machine.clock import StageClock
+from runner.machine.clock import BUILD, StageClock
 from runner.network import Network
 from runner.settings import EvaluationConfig, RunConfig
 from runner.tasks import Task
@@ -89,12 +89,9 @@ class Training:
         threads: int,
     ) -> None:
         self.config, self.folder, self.task, self.summary = config, folder, task, summary
-        config.batch_sampler.check_examples(task.examples)
         self.examples = config.batch_sampler.build(
             examples=task.examples, batch_size=config.batch_size, seed=config.seed
         )
-        for notice in task.notices():
-            print(notice, file=sys.stderr)
         folder.write_provenance(provenance(config, threads, data_checksum), resumed=folder.has_checkpoint)
         print(f"{config.run_id}: {task.description}; preparing kernels", file=sys.stderr)
         begin = time.perf_counter()
@@ -108,12 +105,6 @@ class Training:
         self.view = task.view(self.network)
         if self.view is not None:
             self.examples.check_view(self.view)
-        needed = config.batch_sampler.table_bytes(task.examples.count)
-        require(
-            needed <= memory.available_bytes(),
-            f"the tables of batch_sampler={config.batch_sampler.name} take {needed / 2**30:.1f} GiB, but"
-            f" {memory.available_bytes() / 2**30:.1f} GiB are free; set a smaller batch_sampler.L",
-        )
         self.compiled = task.compiled_steps(self.network, self.examples)
         self.schedule = Schedule.of(config, self.per_epoch)
         self.last_step = config.epochs * self.per_epoch
@@ -172,13 +163,14 @@ class Training:
         self._finish()
 
     def _build_tables(self) -> None:
-        """Let the sampler of examples build its tables, which is part of the training time."""
+        """Let the sampler of examples build its tables; the making of all samplers' tables is training time."""
         begin = time.perf_counter()
         self.examples.refresh(0, self.view)
-        seconds = time.perf_counter() - begin
+        seconds = self.network.head.build_seconds
         if self.config.batch_sampler.needs_view:
-            self.progress.train_seconds += seconds
-            self.progress.stage_seconds["build"] = seconds
+            seconds += time.perf_counter() - begin
+        self.progress.train_seconds += seconds
+        self.progress.stage_seconds[BUILD] = seconds
 
     def _steps(self, compiled: CompiledSteps) -> int:
         """Take steps up to the next one after which something else is to do; return their rows."""
@@ -250,6 +242,7 @@ class Training:
     def _evaluate_subset(self) -> None:
         progress = self.progress
         self.network.read_all(progress.step + 1)
+        self._check_outputs()
         metrics = self.task.evaluate_subset(self.network)
         progress.headline = self.task.headline_of(metrics)
         progress.latest_loss = progress.mean_loss
@@ -275,6 +268,12 @@ class Training:
         if first_time:
             self._probe()
 
+    def _check_outputs(self) -> None:
+        """Raise Diverged if the network's weights or outputs are lost. Rows must be current."""
+        if not self.network.is_sound(self.probe):
+            step = self.progress.step
+            raise Diverged(f"outputs are not finite, or too large, after step {step}; try a smaller optimizer.lr")
+
     def _probe(self) -> None:
         """Record how the sampler's proposal compares with the softmax, for the plots of distributions."""
         if not isinstance(self.network.head, ClassesHead):
@@ -294,7 +293,7 @@ class Training:
         """Measure the sampler in its present state; neither training time nor peak memory includes this."""
         step = self.progress.step
         self.network.read_all(step + 1)
-        if not self.network.is_finite(self.diagnosed):
+        if not self.network.is_sound(self.diagnosed):
             return  # the next loss, or the end of the run, reports that training diverged
         self.peak_mb = max(self.peak_mb, memory.peak_mb())
         draws = self.config.diagnostics.draws
@@ -309,8 +308,7 @@ class Training:
         self._save()  # the final evaluation can take long, and a kill during it must not lose the training
         progress, step = self.progress, self.progress.step
         self.network.read_all(step + 1)
-        if not self.network.is_finite(self.probe):
-            raise Diverged(f"logits are not finite after step {step}; try a smaller optimizer.lr")
+        self._check_outputs()
         self._probe()
         if progress.best_step not in (0, step):
             self.network.load_final_weights(self.folder.load_best())

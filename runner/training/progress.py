@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.errors import RunnerError
-from runner.machine.clock import STAGES
+from runner.machine.clock import BUILD, STAGES
 
 
 @dataclass(kw_only=True)
@@ -13,8 +13,8 @@ class Progress:
     """Hold the state of a run between two steps, as a checkpoint keeps it.
 
     ``step``: number of steps done.
-    ``train_seconds``: seconds of whole steps, batch assembly included.
-    ``stage_seconds``: seconds of each stage of the steps.
+    ``train_seconds``: seconds of whole steps, batch assembly included, and of the making of samplers' tables.
+    ``stage_seconds``: seconds of each stage of the steps, and of that making as ``build``.
     ``candidates``: sum over steps of the mean number of candidates of a row.
     ``rows``: rows trained on.
     ``loss_sum``, ``loss_steps``: sum of the losses, and number of steps, since the last evaluation.
@@ -27,7 +27,7 @@ class Progress:
 
     step: int = 0
     train_seconds: float = 0.0
-    stage_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
+    stage_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys((BUILD, *STAGES), 0.0))
     candidates: float = 0.0
     rows: int = 0
     loss_sum: float = 0.0

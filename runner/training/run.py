@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.config import check_model_reads_dataset
-from runner.errors import ConfigError, DataError, DataNotPrepared, Diverged, RunnerError
-from runner.machine import memory
+from runner.errors import ConfigError, DataError, DataNotPrepared, Diverged, RunnerError, require
+from runner.machine import compilation, memory
 from runner.machine.device import settled
 from runner.machine.threads import set_threads
 from runner.network import ClassNetwork, Network
@@ -18,10 +18,12 @@ from runner.training.run_folder import RunFolder
 from runner.training.schedule import Schedule
 
 
-def run(config: RunConfig) -> Path:
+def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
     """Train, evaluate and write the run folder; return its path.
 
     A finished configuration is not repeated unless ``force`` is set; an interrupted one resumes from its checkpoint.
+    ``compiles_apart``: another process first compiles what kernels are missing (see ``runner.machine.compilation``),
+    once all has been checked that needs none.
     Raises ConfigError for a wrong configuration, RunnerError if data are not prepared, the folder is locked or the loss
     diverges, and KeyboardInterrupt after it has saved a checkpoint.
     """
@@ -44,7 +46,11 @@ def run(config: RunConfig) -> Path:
             memory.reset_peak()
             data = config.dataset.build()
             _check_same_data(config, folder, data.checksum)
-            training = Training(config, folder, task_of(config, data), data.checksum, summary, threads)
+            task = task_of(config, data)
+            _check_task(config, task)
+            if compiles_apart:
+                compilation.compile_first(config)
+            training = Training(config, folder, task, data.checksum, summary, threads)
             folder.start(config)
             folder.write_summary(summary)
             training.go()
@@ -63,6 +69,19 @@ def run(config: RunConfig) -> Path:
             folder.write_summary({**summary, "status": "failed", "error": f"{type(error).__name__}: {error}"})
             raise
     return folder.path
+
+
+def _check_task(config: RunConfig, task: Task) -> None:
+    """Announce what memory steps hold; raise ConfigError if examples, batches and memory do not go together."""
+    config.batch_sampler.check_examples(task.examples)
+    needed = config.batch_sampler.table_bytes(task.examples.count)
+    require(
+        needed <= memory.available_bytes(),
+        f"the tables of batch_sampler={config.batch_sampler.name} take {needed / 2**30:.1f} GiB, but"
+        f" {memory.available_bytes() / 2**30:.1f} GiB are free; set a smaller batch_sampler.L",
+    )
+    for notice in task.notices():
+        print(notice, file=sys.stderr)
 
 
 def _check_same_data(config: RunConfig, folder: RunFolder, checksum: str | None = None) -> None:

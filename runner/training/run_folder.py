@@ -170,7 +170,10 @@ class RunFolder:
         target = self._checkpoints / f"step-{step:09d}"
         if target.exists():
             return
-        offset = self.metrics_path.stat().st_size if self.metrics_path.exists() else 0
+        offset = 0
+        if self.metrics_path.exists():
+            _sync(self.metrics_path)  # the checkpoint counts on the observations before it
+            offset = self.metrics_path.stat().st_size
         _save_arrays(target, arrays, {"step": step, "metrics_bytes": offset, "progress": progress})
         for old in self._checkpoints.iterdir():
             if old != target:
@@ -261,6 +264,9 @@ def config_of(folder: RunFolder) -> RunConfig:
     return to_run_config(yaml.safe_load((folder.path / "config.yaml").read_text()))
 
 
+_DECIDING = ("runner", "conf", "datasets", "constraints.txt", "pyproject.toml")  # not results, which runs change
+
+
 def _git(*arguments: str) -> str | None:
     try:
         done = subprocess.run(
@@ -294,9 +300,10 @@ def _gpu_name() -> str | None:
 def provenance(config: RunConfig, threads: int, data_checksum: str) -> dict[str, Any]:
     """Return what produced the numbers of a run: commit, command, versions, machine and data.
 
-    ``patch`` is the hash of uncommitted changes, None if there are none.
+    ``patch`` is the hash of uncommitted changes of what decides a run's numbers, None if there are none.
     """
-    patch = _git("diff", "HEAD")
+    new_files = _git("ls-files", "--others", "--exclude-standard", "--", *_DECIDING) or ""
+    patch = (_git("diff", "HEAD", "--", *_DECIDING) or "") + new_files
     packages = ("torch", "numpy", "numba", "hydra-core", "omegaconf", "scikit-learn")
     return {
         "commit": (_git("rev-parse", "HEAD") or "").strip() or None,

@@ -227,6 +227,16 @@ def test_sections_that_change_nothing_are_left_out() -> None:
     assert to_run_config(measured.as_dict()) == measured
 
 
+def test_log_uniform_draws_have_their_old_ids_unless_they_are_drawn_anew() -> None:
+    plain = [*BASE, "sampler=log_uniform"]
+    assert not {"rank", "until_distinct"} & set(compose(plain).as_dict()["sampler"])
+    assert to_run_config(compose(plain).as_dict()) == compose(plain)
+    words = ([], ["sampler.rank=label"], ["sampler.until_distinct=true"])
+    assert len({compose([*plain, *more]).run_id for more in words}) == 3
+    with pytest.raises(ConfigError, match=r"sampler\.until_distinct=true .* sampler\.unique=false"):
+        compose([*plain, "sampler.until_distinct=true", "sampler.unique=false"])
+
+
 def test_every_setting_is_in_the_run_id_unless_it_says_where() -> None:
     fields = {field.name for field in dataclasses.fields(RunConfig)}
     assert set(PLACE_ONLY) < fields

@@ -62,3 +62,12 @@ def test_more_samples_than_classes(name: str, case: str, layer: OutputLayer, que
     for ids, _ in rows_of(proposal, ROWS):
         assert len(ids) == 20 * N if case == "repeats" else len(ids) <= N
     assert (stated_counts(sampler, query, 1) > 0).all()
+
+
+@pytest.mark.parametrize("case", ["until_distinct", "per_row_until_distinct"])
+@pytest.mark.parametrize("num_samples", [1, 40, N - 1, N, 20 * N])
+def test_draws_go_on_until_all_are_distinct(case: str, num_samples: int, layer: OutputLayer, query: Query) -> None:
+    sampler = cases_of("log_uniform")[case].build(layer, num_samples=num_samples)
+    for ids, log_counts in rows_of(sampler.sample(query, 1), ROWS):
+        assert len(np.unique(ids)) == len(ids) == min(num_samples, N)
+        assert (log_counts == 0).all() == (num_samples >= N), "a class is certain only where all are drawn"

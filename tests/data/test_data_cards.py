@@ -102,8 +102,10 @@ def test_config_builds_its_dataclass(path: Path) -> None:
         (lambda text: text.replace("redistribute: true", "redistribute: 1"), "redistribute: must be bool"),
         (
             lambda text: text.replace("format: xmc", "format: csv"),
-            "format: 'csv' is not one of xmc, libsvm, vw",
+            "format: 'csv' is not one of xmc, libsvm, vw, npz",
         ),
+        (lambda text: text.replace("format: xmc", "format: npz"), "train_labels and test_labels belong to format npz"),
+        (lambda text: text.replace("train: Toy", "train_labels: y, train: Toy"), "belong to format npz"),
         (lambda text: text.replace("feature_start: 0", "feature_start: 2"), "must be 0 or 1"),
         (lambda text: text.replace(", test: Toy/toy_test.txt", ""), "either train and test, or data"),
         (lambda text: text.replace("name: toy\n", "name: other\n"), "must be the folder's name 'toy'"),

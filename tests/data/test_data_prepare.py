@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import zipfile
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from runner.data import CardConfig, LabelledRows, XmcFilesConfig, convert_rows, store
 from runner.data.places import prepared_dir
@@ -37,6 +39,11 @@ layouts:
     test_split: toy_tstSplit.txt
     split_column: 1
     label_names: labels.txt
+"""
+NPZ_BODY = """
+layouts:
+  - {name: npz, format: npz, feature_start: 0, label_start: 0, train: tfidf/X.trn.npz, train_labels: Y.trn.npz,
+     test: tfidf/X.tst.npz, test_labels: Y.tst.npz}
 """
 VW_BODY = """
 layouts:
@@ -157,6 +164,55 @@ def test_vw_card_without_header(make_card: Callable[..., Path], tmp_path: Path) 
     manifest = prepare_card("toy", given=tmp_path)
     assert (manifest.num_features, manifest.num_classes) == (10, 4)
     assert manifest.notes == ["num_features is 10, the card expects 6", "num_test is 1, the card expects 2"]
+
+
+def write_matrices(folder: Path, **changes: sparse.csr_array) -> None:
+    """Write the rows of TRAIN and TEST as matrices; one row has no label, and one label is stored as 0."""
+    train = np.array([[1, 0, 0, 0, 0, 0.5], [0, 2, 0, 0, 0, 0], [0, 0, 3, 0, 0, 0]])
+    test = np.array([[1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 2]])
+    labels = sparse.csr_array(([1, 1, 0, 1], ([0, 0, 1, 2], [0, 3, 1, 2])), shape=(3, 4))
+    matrices = {
+        "tfidf/X.trn": sparse.csr_array(train), "Y.trn": labels, "tfidf/X.tst": sparse.csr_array(test),
+        "Y.tst": sparse.csr_array(([1, 1], ([0, 1], [1, 3])), shape=(2, 4)), **changes,
+    }  # fmt: skip
+    (folder / "tfidf").mkdir(parents=True, exist_ok=True)
+    for name, matrix in matrices.items():
+        sparse.save_npz(folder / f"{name}.npz", matrix)
+
+
+def test_matrices(make_card: Callable[..., Path], tmp_path: Path) -> None:
+    make_card(NPZ_BODY)
+    write_matrices(tmp_path / "base" / "toy-set")
+    mirror = tmp_path / "mirror" / "toy"
+    mirror.mkdir(parents=True)
+    with tarfile.open(mirror / "toy-set.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "base", "base")
+    manifest = prepare_card("toy", given=tmp_path / "mirror")
+    dataset = load_card_dataset("toy")
+    assert lists(dataset.train) == TRAIN_ROWS
+    assert lists(dataset.test) == TEST_ROWS
+    assert (manifest.variant, manifest.train.rows_read, manifest.train.rows_dropped) == ("npz", 3, 1)
+    assert manifest.notes == []
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"Y.trn": sparse.csr_array((2, 4))}, r"Y\.trn\.npz: 2 rows, but .*X\.trn\.npz has 3"),
+    ({"Y.trn": sparse.csr_array((3, 4))}, r"Y\.trn\.npz: no row has a label"),
+    ({"tfidf/X.tst": sparse.csr_array((2, 7))}, "7 features and 4 labels, but"),
+    ({"tfidf/X.trn": sparse.csr_array([[np.nan] * 6] * 3)}, r"X\.trn\.npz: a value is not finite"),
+    ({"Y.trn": sparse.csr_array(np.eye(3, 5)), "Y.tst": sparse.csr_array(np.eye(2, 5))}, "5 labels, but toy has 4"),
+    (None, r"X\.trn\.npz: no sparse matrix of SciPy's save_npz"),
+], ids=["rows", "labels", "features", "nan", "classes", "damaged"])  # fmt: skip
+def test_wrong_matrices(
+    changes: dict[str, sparse.csr_array] | None, message: str, make_card: Callable[..., Path], tmp_path: Path
+) -> None:
+    make_card(NPZ_BODY)
+    write_matrices(tmp_path, **(changes or {}))
+    if changes is None:
+        (tmp_path / "tfidf" / "X.trn.npz").write_bytes(b"PK no archive")
+    with pytest.raises(DataError, match=message) as caught:
+        prepare_card("toy", given=tmp_path)
+    assert "\n" not in str(caught.value)
 
 
 def test_own_split_of_delicious_is_named_as_such(tmp_path: Path) -> None:

@@ -281,6 +281,25 @@ def test_card_checks_counts_and_checksums(make_text_card: Callable[..., Path], t
                 prepare_card("toy", given=tmp_path / "archives", force=True)
 
 
+def test_a_file_that_is_not_the_canonical_one_is_said_to_be_another(
+    make_text_card: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same sentences in another order have the same counts."""
+    right = hashlib.sha1(TRAIN.encode()).hexdigest()
+    make_text_card(
+        "layouts:\n  - {name: toy, train: Toy/train.txt, valid: Toy/valid.txt, test: Toy/test.txt}\n"
+        f"canonical: [{{name: train.txt, sha1: '{right}'}}]\n"
+    )
+    mirror = write_texts(tmp_path, {"train": TRAIN})
+    assert prepare_card("toy", given=mirror).notes == []
+    other = "".join(reversed(TRAIN.splitlines(keepends=True)))
+    write_texts(tmp_path, {"train": other})
+    (note,) = prepare_card("toy", given=mirror, force=True).notes
+    found = hashlib.sha1(other.encode()).hexdigest()
+    assert note == f"train.txt is not the canonical file: its sha1 is {found}, that of the published file {right}"
+    assert f"toy: {note}" in capsys.readouterr().err
+
+
 SHARDS = """
 layouts:
   - {name: shards, train: training/news-*-of-3, train_files: 2, valid: heldout/h1, test: heldout/h0}
@@ -407,7 +426,7 @@ def test_real_texts(name: str) -> None:
     assert dataset.num_classes == types == load_card(name).size.classes
     assert (len(dataset.train_T), len(dataset.valid_T), len(dataset.test_T)) == sizes
     assert dataset.vocabulary[: len(first)] == first
-    assert manifest.notes == []
+    assert all("is not the canonical file" in note for note in manifest.notes), "copies in another order are common"
     assert isinstance(manifest, TextManifest)
     assert manifest.train.outside == manifest.valid.outside == manifest.test.outside == 0, "train has every type"
     if name == "ptb":

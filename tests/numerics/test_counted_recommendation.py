@@ -164,6 +164,6 @@ def test_state_round_trip() -> None:
     kept = Network.of(task.config, task.build_head(), num_features=N)
     kept.load_final_weights(network.final_weights())
     assert task.evaluate_final(kept) == task.evaluate_final(network)  # type: ignore[arg-type]
-    assert fresh.head.is_finite(np.zeros((1, 0), dtype=np.float32))
+    assert fresh.head.is_sound(np.zeros((1, 0), dtype=np.float32))
     network.head.similarity.data[0] = np.nan
-    assert not network.head.is_finite(np.zeros((1, 0), dtype=np.float32))
+    assert not network.head.is_sound(np.zeros((1, 0), dtype=np.float32))

@@ -207,6 +207,9 @@ def test_state_round_trip(rows: str) -> None:
     advance(half, 1, 30)
     resumed = RowTable(config, np.zeros_like(weights), bias=True)
     resumed.load_state_dict({name: value.copy() for name, value in half.state_dict().items()})
+    if half.drift is not None:
+        assert resumed.drift is not None
+        assert resumed.drift.step == half.drift.step, "no step of the first half is added up again"
     advance(resumed, 31, 60)
     for name, value in whole.state_dict().items():
         np.testing.assert_array_equal(value, resumed.state_dict()[name], err_msg=name)

@@ -5,6 +5,7 @@ Legend: R rows of a matrix, D columns, N pairs, U distinct rows, S sources, B ba
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -327,7 +328,7 @@ def test_stated_distributions() -> None:
     counts = np.array([3, 100, 0, 20, 20])
     n = len(counts)
 
-    def q(name: str, **options: float) -> np.ndarray:
+    def q(name: str, **options: Any) -> np.ndarray:
         config = SAMPLERS[name](name=name, **options)
         assert isinstance(config, StaticConfig)
         return config.distribution(counts)
@@ -335,6 +336,8 @@ def test_stated_distributions() -> None:
     np.testing.assert_allclose(q("uniform"), np.full(n, 1 / n))
     rank = np.array([3, 0, 4, 1, 2])  # equal counts by id
     np.testing.assert_allclose(q("log_uniform"), np.log((rank + 2) / (rank + 1)) / np.log(n + 1))
+    by_id = np.log((np.arange(n) + 2) / (np.arange(n) + 1)) / np.log(n + 1)
+    np.testing.assert_allclose(q("log_uniform", rank="label"), by_id)
     np.testing.assert_allclose(q("unigram"), np.array([3, 100, 1, 20, 20]) / 144)
     root = np.sqrt([3, 100, 1, 20, 20])
     np.testing.assert_allclose(q("unigram", exponent=0.5), root / root.sum())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.machine.clock import STAGES
+from runner.machine.clock import BUILD, STAGES
 from runner.report.grids import Grid, PlannedRun, expand
 from runner.report.tables import TableSpec, load_table
 from runner.tasks import Classification
@@ -133,7 +133,7 @@ def write_run() -> Callable[..., Path]:
                 "metrics": {"test/p@1": curve[-1] if p1 is None else p1, "test/p@5": 0.25},
                 "epochs": float(epochs),
                 "train_seconds": seconds,
-                "stage_seconds": dict.fromkeys(STAGES, seconds / 8),
+                "stage_seconds": dict.fromkeys((BUILD, *STAGES), seconds / 8),
                 "candidates_per_row": 1000.0,
                 "peak_rss_mb": 512.4,
                 **Classification.about_measures(),

@@ -1,13 +1,19 @@
 """Cells hold a number or a status, and are compared with the right baseline and published number."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
 from runner.report.cells import cells, runs_table
+from runner.report.frontier import settings_of_plan
 from runner.report.grids import PlannedRun
+from runner.report.layout import document, to_markdown
+from runner.report.plan import plan, plan_table, plan_total
+from runner.report.plots import draw
 from runner.report.render import runs_shown
 from runner.report.tables import TableSpec
 
@@ -152,3 +158,53 @@ def test_a_skipped_run_counts_as_not_run_once_data_are_there(
     runs = planned(toy["convergence"].grid, "small")
     write_run(pick(runs, "full"), [0.5], status="skipped: data not prepared")
     assert cell(cells(toy["convergence"], runs), "full", "P@1")["status"] == "not run"
+
+
+def attempted(folder: Path, *earlier: dict[str, Any]) -> None:
+    """Give a run's provenance earlier attempts, which differ from the last one as told."""
+    path = folder / "provenance.json"
+    last = json.loads(path.read_text())
+    path.write_text(json.dumps({**last, "earlier_attempts": [{**last, **change} for change in earlier]}))
+
+
+@pytest.mark.parametrize("change", [{"cpu": "Another CPU"}, {"threads": 1}, {"gpu": "Some GPU"}], ids=str)
+def test_seconds_of_a_mixture_are_a_status(
+    change: dict[str, Any], toy: Specs, planned: Plan, pick: Callable[..., PlannedRun], write_run: Callable[..., Path],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    spec = toy["speed"]
+    runs = planned(spec.grid, "small")
+    attempted(write_run(pick(runs, "full"), [0.1] * 4, seconds=80), {})
+    attempted(write_run(pick(runs, "lsh_label"), [0.1] * 4, seconds=16), {}, change)
+    frame = cells(spec, runs)
+    for column in ("epoch_speedup_vs_full", "seconds_per_epoch", "refresh_seconds_per_epoch", "build_seconds",
+                   "units_per_second"):  # fmt: skip
+        mixed = cell(frame, "lsh_label", column)
+        assert (pd.isna(mixed["ours"]), mixed["status"].partition(":")[0]) == (True, "mixture"), column
+    assert cell(frame, "full", "seconds_per_epoch")["ours"] == pytest.approx(20)
+    assert cell(frame, "lsh_label", "P@1")["ours"] == pytest.approx(10)
+    assert cell(frame, "lsh_label", "peak_rss_mb")["ours"] == pytest.approx(512.4)
+    (setting,) = settings_of_plan(runs)
+    assert setting.method == "full"
+    attempted(pick(runs, "full").config.run_dir, change)
+    assert cell(cells(spec, runs), "full", "epoch_speedup_vs_full")["status"].startswith("mixture")
+    assert draw(toy["curves"], runs, tmp_path), "curves by epochs are left"
+
+
+def test_runs_of_changed_code_are_marked(
+    toy: Specs, planned: Plan, pick: Callable[..., PlannedRun], write_run: Callable[..., Path], results_dir: Path
+) -> None:
+    spec = toy["speed"]
+    runs = planned(spec.grid, "small")
+    write_run(pick(runs, "full"), [0.1] * 4)
+    attempted(write_run(pick(runs, "lsh_label"), [0.1] * 4), {"patch": "0123"})
+    text = to_markdown(document(spec, cells(spec, runs), runs, "make"))
+    short = {method: pick(runs, method).run_id.rpartition("-")[2] for method in ("full", "lsh_label")}
+    assert f"{short['lsh_label']}‡" in text
+    assert f"{short['full']}‡" not in text
+    assert "‡ made by code with changes that were not committed" in text
+    steps = plan([spec], "small", results_dir)
+    statuses = dict(zip([step.run.method for step in steps], plan_table(steps)["status"], strict=True))
+    assert statuses["full"] == "finished"
+    assert statuses["lsh_label"] == "finished, by code with uncommitted changes"
+    assert "1 made by code with uncommitted changes" in plan_total(steps)

@@ -10,6 +10,7 @@ import pytest
 
 from runner import REPOSITORY
 from runner.config import forget_failures
+from runner.machine import compilation
 from runner.report import one_process
 
 SHORT = ["model=regression", "epochs=1", "hardware.threads=1"]
@@ -27,7 +28,7 @@ def lines(folder: Path) -> list[str]:
 
 
 def test_each_run_has_its_own_answer(tmp_path: Path, own_data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_process, "compile_first", lambda config: None)
+    monkeypatch.setattr(compilation, "compile_first", lambda config: None)
     answers = io.StringIO()
     assert one_process.main(lines(tmp_path), answers) == 0
     forget_failures()

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from runner.config import compose, to_run_config
+from runner.errors import ConfigError, DataNotPrepared, RunnerError
 from runner.machine import compilation
 from runner.settings import RunConfig
+from runner.training import run as training_run
 
 BASE = ["seed=1", "sampler=uniform", "sampler.num_samples=7", "model.hidden=8"]
 
@@ -68,3 +70,35 @@ def test_the_compiling_process_trains_on_throw_away_data(monkeypatch: pytest.Mon
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(config.as_dict())))
     assert compilation.main() == 0
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("mistake", "error"), [
+    (["hardware.threads=4096"], ConfigError),
+    (["dataset=wiki325k"], DataNotPrepared),
+    (["dataset=text", "dataset.path={text}", "model=lstm", "batch_size=5000", "model.embedding=8"], ConfigError),
+], ids=["threads", "data", "batch"])  # fmt: skip
+def test_nothing_is_compiled_for_a_run_that_cannot_start(
+    mistake: list[str], error: type[RunnerError], children: list[RunConfig], text_folder: Path, own_data_dir: Path,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    words = [word.format(text=text_folder) for word in mistake]
+    base = [word for word in BASE if not word.startswith("model")]
+    with pytest.raises(error):
+        training_run.run(compose([*base, *words, f"results_dir={tmp_path}"]), compiles_apart=True)
+    assert children == []
+
+
+def test_kernels_are_compiled_before_this_process_needs_them(
+    children: list[RunConfig], own_data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Begun(Exception):
+        pass
+
+    def begin(*arguments: Any) -> None:
+        raise Begun
+
+    monkeypatch.setattr(training_run, "Training", begin)
+    config = compose([*BASE, f"results_dir={tmp_path}"])
+    with pytest.raises(Begun):
+        training_run.run(config, compiles_apart=True)
+    assert children == [config]

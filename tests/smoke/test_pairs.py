@@ -69,7 +69,7 @@ def test_a_few_steps(sampler: str, configure: Configure) -> None:
     assert summary["dataset"]["largest_class_of_test"] >= 0.5
     assert summary["unit"] == "pair"
     assert summary["watched"] == "valid"
-    assert ("build" in summary["stage_seconds"]) == config.batch_sampler.needs_view
+    assert summary["stage_seconds"]["build"] > 0
 
 
 @pytest.mark.parametrize("choice", [

@@ -78,7 +78,7 @@ def test_a_run_learns_and_resumes_with_the_same_bits(
         assert metrics["test/accuracy"] > 0.65
         assert metrics["test/loss"] < np.log(2), "chance"
     needs_view = BATCH_SAMPLERS[sampler].needs_view
-    assert (summary["stage_seconds"].get("build", 0) > 0) == needs_view
+    assert (summary["stage_seconds"]["build"] > 0) == needs_view
     assert sum(summary["stage_seconds"].values()) < summary["train_seconds"]
 
     config = configure(*words, place="stopped")

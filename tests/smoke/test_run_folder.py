@@ -1,10 +1,14 @@
 """These tests cover a run folder after a kill that follows a checkpoint, without waiting for a real kill."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from runner.config import compose
+from runner.training import run_folder
 from runner.training.run_folder import RunFolder
 
 
@@ -22,6 +26,28 @@ def test_observations_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
     assert arrays["a"].tolist() == [0, 1, 2]
     assert state["step"] == 1
     assert folder.observations() == [{"step": 1}]
+
+
+def test_observations_are_on_the_disk_before_a_checkpoint_counts_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path)
+    folder.observe({"step": 1})
+    happened: list[int | str] = []
+    sync, rename = os.fsync, os.rename
+
+    def noted_sync(handle: int) -> None:
+        happened.append(os.fstat(handle).st_ino)
+        sync(handle)
+
+    def noted_rename(old: Path, new: Path) -> None:
+        happened.append(Path(new).name)
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(os, "rename", noted_rename)
+    folder.save_checkpoint(1, {"a": np.arange(3)}, {"step": 1})
+    assert folder.metrics_path.stat().st_ino in happened[: happened.index("step-000000001")]
 
 
 def test_a_kill_while_saving_leaves_the_older_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,3 +92,32 @@ def test_summary_is_replaced_whole(tmp_path: Path) -> None:
         assert folder.summary() == {"status": status}
     assert folder.is_finished()
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"], "no temporary file is left"
+
+
+def test_code_that_is_not_committed_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results and documents decide no number, so that rendering a table does not mark the runs after it."""
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True)
+
+    def patch() -> str | None:
+        found: str | None = run_folder.provenance(config, 1, "")["patch"]
+        return found
+
+    for name in ("runner", "conf", "results"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("old")
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    monkeypatch.setattr(run_folder, "REPOSITORY", tmp_path)
+    config = compose(["sampler=uniform"])
+    assert patch() is None
+    (tmp_path / "results" / "file").write_text("new")
+    (tmp_path / "results" / "another").write_text("new")
+    assert patch() is None
+    (tmp_path / "runner" / "another").write_text("new")
+    untracked = patch()
+    (tmp_path / "conf" / "file").write_text("new")
+    assert None not in (untracked, patch())
+    assert untracked != patch()

@@ -18,10 +18,12 @@ import yaml
 from runner.check.cases import small_options
 from runner.config import CONF, compose
 from runner.errors import DataNotPrepared, RunLocked, RunnerError
-from runner.machine.clock import STAGES
+from runner.machine.clock import BUILD, STAGES, StageClock
 from runner.models import MODELS
-from runner.samplers import SAMPLERS
+from runner.network import Network
+from runner.samplers import SAMPLERS, static
 from runner.settings import RunConfig
+from runner.training import loop
 from runner.training.run import run
 from runner.training.run_folder import RunFolder
 
@@ -98,7 +100,7 @@ def test_a_few_steps(sampler: str, model: str, configure: Configure, capsys: pyt
     for metric in ("p", "psp", "ndcg"):
         for k in (1, 3, 5):
             assert 0 <= summary["metrics"][f"test/{metric}@{k}"] <= 1
-    assert set(summary["stage_seconds"]) == set(STAGES)
+    assert set(summary["stage_seconds"]) == {BUILD, *STAGES}
     assert all(seconds >= 0 for seconds in summary["stage_seconds"].values())
     assert 0 < sum(summary["stage_seconds"].values()) <= summary["train_seconds"]
     assert summary["peak_rss_mb"] > 10
@@ -117,6 +119,32 @@ def test_a_few_steps(sampler: str, model: str, configure: Configure, capsys: pyt
     out, err = capsys.readouterr()
     assert out == ""
     assert "Traceback" not in err
+
+
+def test_building_tables_is_training_time_once(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resumed run makes its sampler again, which is no part of the training that was interrupted."""
+    config = configure("sampler=uniform", *OPTIONS["uniform"], "max_steps=8", "evaluation.every_epochs=0.5")
+    real_table, real_step = static.alias_table, Network.train_step
+
+    def slow_table(q_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        time.sleep(0.3)
+        return real_table(q_N)
+
+    def interrupted(self: Network[Any], batch: Any, step: int, clock: StageClock) -> Any:
+        if step == 5:
+            signal.raise_signal(signal.SIGINT)
+        return real_step(self, batch, step, clock)
+
+    monkeypatch.setattr(loop, "warm_up", lambda config: None)
+    monkeypatch.setattr(static, "alias_table", slow_table)
+    with monkeypatch.context() as patch:
+        patch.setattr(Network, "train_step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(config)
+    before, after = observations(run(config), "evaluation")
+    assert before["stage_seconds"][BUILD] >= 0.3
+    assert before["train_seconds"] >= sum(before["stage_seconds"].values())
+    assert after["stage_seconds"][BUILD] == before["stage_seconds"][BUILD]
 
 
 PAIRS = [

@@ -6,9 +6,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from runner.config import compose
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
+from runner.heads.classes import estimate
 from runner.heads.output_layer import OutputLayer
 from runner.losses import LOSSES
+from runner.machine.clock import StageClock
 from runner.optimizers import AdamConfig, RowTable
 from runner.samplers import SAMPLERS
 
@@ -28,6 +31,62 @@ def hidden_gradient(layer: OutputLayer, query: Query, proposal: Proposal | Every
     scores = layer.score(query, proposal, 1)
     scores.loss(LOSSES[loss](name=loss))
     return scores.update()
+
+
+def test_counts_of_draws_until_classes_are_distinct_are_exact() -> None:
+    """Few classes and few draws, where TensorFlow's 1 - (1 - q)^tries is off by many standard deviations (bound: 5)."""
+    n, draws, rows = 8, 3, 40_000
+    config = compose(["sampler=log_uniform", "sampler.until_distinct=true", "sampler.shared=false",
+                      f"sampler.num_samples={draws}"])  # fmt: skip
+    layer = OutputLayer(RowTable(AdamConfig(), np.zeros((n, 1), dtype=np.float32), bias=True))
+    training = TrainingFacts.one_label_a_row(np.arange(n, 0, -1))
+    sampler = config.sampler.build(layer=layer, training=training, seed=0)
+    query = Query(
+        hidden_BD=np.zeros((rows, 1), dtype=np.float32),
+        target_indptr_B1=np.arange(rows + 1, dtype=np.int64),
+        targets_P=np.zeros(rows, dtype=np.int32),
+    )
+    drawn_BN = np.zeros((rows, n))
+    np.put_along_axis(drawn_BN, sampler.sample(query, 1).ids_N.reshape(rows, draws), 1, axis=1)
+    excess_BN = drawn_BN - np.exp(sampler.log_expected_count(query, np.arange(n, dtype=np.int32), 1))
+    score_N = np.sqrt(rows) * excess_BN.mean(0) / excess_BN.std(0)
+    assert np.abs(score_N).max() < 5
+
+
+def test_noise_contrastive_estimation_learns_the_probabilities() -> None:
+    """The preset's own draws, on rows without features: the logits that minimise the loss are log p.
+
+    The minimum over a sample of rows deviates by sd(gradient of a row) / (slope sqrt(rows)). False alarms: 1 in 10^5.
+    """
+    p_N, rows, draws = np.array([0.5, 0.2, 0.1, 0.1, 0.06, 0.04]), 40_000, 4
+    config = compose(["preset=nce", "sampler.shared=false", f"sampler.num_samples={draws}"])
+    targets = np.random.default_rng(0).choice(len(p_N), rows, p=p_N).astype(np.int32)
+    query = Query(
+        hidden_BD=np.zeros((rows, 1), dtype=np.float32),
+        target_indptr_B1=np.arange(rows + 1, dtype=np.int64),
+        targets_P=targets,
+    )
+    layer = OutputLayer(RowTable(AdamConfig(), np.zeros((len(p_N), 1), dtype=np.float32), bias=True))
+    sampler = config.sampler.build(
+        layer=layer, training=TrainingFacts.one_label_a_row(np.bincount(targets, minlength=len(p_N))), seed=0
+    )
+
+    def gradient_BN(logits_N: np.ndarray) -> np.ndarray:
+        layer.table.bias_view[:] = logits_N
+        scores = estimate(layer, sampler, config.loss, query, 1, StageClock()).scores
+        row_X, class_X, gradient_X = scores.logit_gradients()
+        out_BN = np.zeros((rows, len(p_N)))
+        np.add.at(out_BN, (row_X, class_X), rows * gradient_X)
+        return out_BN
+
+    logits_N = np.full(len(p_N), -np.log(len(p_N)))
+    for _ in range(6):  # Newton's method: the loss is a sum of convex functions of one logit each
+        mean_N = gradient_BN(logits_N).mean(0)
+        slope_N = (gradient_BN(logits_N + 0.01).mean(0) - gradient_BN(logits_N - 0.01).mean(0)) / 0.02
+        logits_N = logits_N - mean_N / slope_N
+    error_N = p_N * gradient_BN(logits_N).std(0) / (slope_N * np.sqrt(rows))
+    assert error_N[0] < 0.005, "the test could not tell .5 from .6"
+    np.testing.assert_array_less(np.abs(np.exp(logits_N) - p_N), 4.6 * error_N)
 
 
 @pytest.mark.parametrize("shared", [True, False])
