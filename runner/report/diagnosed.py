@@ -98,7 +98,7 @@ def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: s
             missing.append(f"{heading}: {record_of(run).status}, not diagnosed")
     title = html_text(spec.title)
     if not shown:
-        return [], f'<section id="{spec.name}"><h2>{title}</h2><p>{html_text("; ".join(missing))}</p></section>'
+        return [], f'<section id="{spec.name}"><h3>{title}</h3><p>{html_text("; ".join(missing))}</p></section>'
     with matplotlib.rc_context(STYLE):
         together = figures.cumulative_of({title: found for title, _, found in shown})
         pictures = [save(together, folder / spec.name)]
@@ -110,10 +110,10 @@ def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: s
     html = [f"<p>{html_text(line)}</p>" for line in missing]
     for heading, run, found in shown:
         parts += [f"## {heading}", tables.made_line(found)]
-        html += [f"<h3>{html_text(heading)}</h3><p>{html_text(tables.made_line(found))}</p>"]
+        html += [f"<h4>{html_text(heading)}</h4><p>{html_text(tables.made_line(found))}</p>"]
         for caption, frame in tables.tables(found).items():
             parts += [f"### {caption}", markdown_table(frame)]
-            html += [f"<h4>{html_text(caption)}</h4>{html_table(frame)}"]
+            html += [f"<h5>{html_text(caption)}</h5>{html_table(frame)}"]
         parts += ["### Settings", tables.settings(found)]
         html += [f"<details><summary>Settings</summary><pre>{html_text(tables.settings(found))}</pre></details>"]
         frames.append(tables.as_frame(found.entries).assign(dataset=run.dataset, run=run.method, run_id=run.run_id))
@@ -125,6 +125,6 @@ def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: s
     listed = "".join(f"<li>{html_text(note)}</li>" for note in notes)
     body = "\n".join([*(picture_html(picture, spec.title) for picture in pictures), *html])
     fragment = (
-        f'<section id="{spec.name}"><h2>{title}</h2><p class="made">Made by <code>{html_text(command)}</code></p>'
+        f'<section id="{spec.name}"><h3>{title}</h3><p class="made">Made by <code>{html_text(command)}</code></p>'
     )
     return [markdown, csv, *pictures], f"{fragment}\n{body}\n<ul>{listed}</ul></section>"

@@ -296,36 +296,13 @@ def picture_html(picture: Path, title: str) -> str:
 
 def to_html_fragment(doc: Document) -> str:
     """Return the whole document as one HTML section."""
-    parts = [f'<section id="{doc.name}"><h2>{html_text(doc.title)}</h2>']
+    parts = [f'<section id="{doc.name}"><h3>{html_text(doc.title)}</h3>']
     parts.append(f'<p class="made">{"<br>".join(map(html_text, doc.made))}</p>')
     for block in doc.blocks:
         caption = f" <small>{html_text(block.caption)}</small>" if block.caption else ""
-        parts.append(f"<h3>{html_text(block.title)}{caption}</h3>{html_table(block.frame)}")
+        parts.append(f"<h4>{html_text(block.title)}{caption}</h4>{html_table(block.frame)}")
         parts.extend(f"<p><em>{html_text(note)}</em></p>" for note in block.footnotes)
     parts.append("<ul>" + "".join(f"<li>{html_text(note)}</li>" for note in doc.notes) + "</ul>")
     if len(doc.runs):
         parts.append(f"<details><summary>Runs behind these numbers</summary>{html_table(doc.runs)}</details>")
     return "\n".join([*parts, "</section>"])
-
-
-_STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:1100px;margin:2rem auto;padding:0 1rem}
-body{color:#222;background:#fff}
-h2{margin-top:3rem;border-bottom:1px solid #ccc} h3 small{font-weight:normal;color:#555}
-.made{color:#555;font-size:.9rem} .wide{overflow-x:auto}
-table.cells{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}
-.cells th,.cells td{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #ddd}
-.cells th:first-child,.cells td:first-child{text-align:left} .cells thead th{border-bottom:2px solid #222}
-img{max-width:100%;height:auto} figure{margin:1rem 0} nav a{margin-right:1rem}
-"""
-
-
-def html_page(title: str, sections: Sequence[tuple[str, str]]) -> str:
-    """Build one self-contained page from (anchor, fragment) pairs."""
-    links = "".join(f'<a href="#{anchor}">{anchor}</a>' for anchor, _ in sections)
-    body = "\n".join(fragment for _, fragment in sections)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n"
-        f"<body><h1>{html.escape(title)}</h1><nav>{links}</nav>\n{body}\n</body></html>\n"
-    )

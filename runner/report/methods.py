@@ -19,13 +19,17 @@ Marker = str | tuple[int, ...]  # matplotlib's markers; (n, 1, a) is a star of n
 
 @dataclass(frozen=True, kw_only=True)
 class KnownMethod:
-    """A method of the catalogue. ``colour`` is #RRGGBB; ``marker`` and ``linestyle`` are matplotlib's."""
+    """A method of the catalogue. ``colour`` is #RRGGBB; ``marker`` and ``linestyle`` are matplotlib's.
+
+    ``caveat``: what to know before one chooses it, a few words.
+    """
 
     label: str
     overrides: tuple[str, ...]
     colour: str
     marker: Marker
     linestyle: str = "-"
+    caveat: str = ""
 
     def __post_init__(self) -> None:
         require(

@@ -3,14 +3,19 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.report import diagnosed, diagnosed_examples, layout, plots
+import pandas as pd
+
+from runner.report import diagnosed, diagnosed_examples, layout, page, plots
 from runner.report.cells import cells
+from runner.report.choose import choices
 from runner.report.figure_data import as_csv, figure_data
 from runner.report.grids import PROFILES, Grid, PlannedRun, expand
+from runner.report.page import Choice, Section, missing_lines
+from runner.report.papers import CellsOfTable, load_papers, verdicts
 from runner.report.publish import rendered_dir
 from runner.report.records import record_of
 from runner.report.tables import TableSpec
-from runner.report.tuning import sentences, tune
+from runner.report.tuning import Tuned, sentences, tune
 from runner.training.run_folder import write_atomically
 
 PAPER = PROFILES[-1]
@@ -35,37 +40,56 @@ def has_runs(grid: Grid, profile: str, results_dir: Path) -> bool:
 
 
 def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[Path]:
-    """Write every table (Markdown, LaTeX, CSV), every figure (PNG, SVG, CSV) and report.html; return their paths.
+    """Write every table (Markdown, LaTeX, CSV), every figure (PNG, SVG, CSV), README.md and report.html.
 
-    They go to a folder of their own: committed tables change only by ``runner.report.publish``.
+    Returns the paths, that of report.html last. They lie in a folder of their own: committed tables change only by
+    ``runner.report.publish``.
     """
     folder = rendered_dir(results_dir, profile)
     folder.mkdir(parents=True, exist_ok=True)
     shown: dict[Grid, list[PlannedRun]] = {}
-    written: list[Path] = []
-    sections: list[tuple[str, str]] = []
+    sections: list[Section] = []
+    numbers: dict[str, CellsOfTable] = {}
+    guide: list[Choice] = []
     for asked in specs:
         if asked.grid not in shown:
             shown[asked.grid] = runs_shown(asked.grid, profile, results_dir)
         tuned = tune(asked, shown[asked.grid])
-        spec, runs = tuned.spec, tuned.runs
-        command = f"make reproduce TABLE={spec.name} PROFILE={profile}"
-        if spec.kind == "diagnosis":
-            files, fragment = diagnosed.render(spec, runs, folder, command)
-            written += files
-            sections.append((spec.name, fragment))
-            continue
-        if spec.is_figure or spec.kind == "example_course":
-            draw = plots.draw if spec.is_figure else diagnosed_examples.draw
-            pictures = draw(spec, runs, folder)
-            written += pictures
-            if pictures:
-                data = folder / f"{spec.name}.csv"
-                write_atomically(data, as_csv(figure_data(spec, runs)))
-                written.append(data)
-            notes = (*spec.notes, *sentences(tuned.choices, spec))
-            sections.append((spec.name, _figure_fragment(spec, pictures, runs, command, notes)))
-            continue
+        command = f"make reproduce TABLE={asked.name} PROFILE={profile}"
+        section, frame = _render_one(tuned, folder, command)
+        sections.append(section)
+        if tuned.spec.kind == "numbers" and frame is not None:
+            methods = {method.name: method.label for method in asked.grid.methods}
+            numbers[asked.name] = (frame, methods, {data.name: data.label for data in asked.grid.datasets})
+            guide += choices(tuned.spec, tuned.runs)
+    papers = load_papers()
+    found = {paper.name: verdicts(paper, numbers) for paper in papers}
+    labels = {data.name: data.label for grid in shown for data in grid.datasets}
+    missing = missing_lines([run for runs in shown.values() for run in runs], labels)
+    about = (f"Results, profile {profile}", sections, papers, found, guide, missing)
+    summary, report = folder / "README.md", folder / "report.html"
+    write_atomically(summary, page.summary(*about))
+    write_atomically(report, page.html_page(*about))
+    return [*(path for section in sections for path in section.files), summary, report]
+
+
+def _render_one(tuned: Tuned, folder: Path, command: str) -> tuple[Section, pd.DataFrame | None]:
+    """Write the files of one table or figure; return its section, and the numbers in long form if it has some."""
+    spec, runs = tuned.spec, tuned.runs
+    notes: tuple[str, ...] = spec.notes
+    frame = None
+    if spec.kind == "diagnosis":
+        files, fragment = diagnosed.render(spec, runs, folder, command)
+    elif spec.is_figure or spec.kind == "example_course":
+        draw = plots.draw if spec.is_figure else diagnosed_examples.draw
+        pictures = draw(spec, runs, folder)
+        notes = (*spec.notes, *sentences(tuned.choices, spec))
+        fragment = _figure_fragment(spec, pictures, runs, command, notes)
+        data = folder / f"{spec.name}.csv"
+        files = [*pictures, data] if pictures else []
+        if pictures:
+            write_atomically(data, as_csv(figure_data(spec, runs)))
+    else:
         if spec.kind == "example_diagnosis":
             frame = diagnosed_examples.as_frame(spec, runs)
             doc = diagnosed_examples.document(spec, runs, command)
@@ -73,19 +97,15 @@ def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[
             frame = cells(spec, runs, tuned.choices)
             doc = layout.document(spec, frame, runs, command)
             frame = frame.drop(columns="panel")
-        texts = {
-            "md": layout.to_markdown(doc),
-            "tex": layout.to_latex(doc),
-            "csv": as_csv(frame),
-        }
-        for suffix, text in texts.items():
-            path = folder / f"{spec.name}.{suffix}"
+        texts = {"md": layout.to_markdown(doc), "tex": layout.to_latex(doc), "csv": as_csv(frame)}
+        files = [folder / f"{spec.name}.{suffix}" for suffix in texts]
+        for path, text in zip(files, texts.values(), strict=True):
             write_atomically(path, text)
-            written.append(path)
-        sections.append((spec.name, layout.to_html_fragment(doc)))
-    report = folder / "report.html"
-    write_atomically(report, layout.html_page(f"Results, profile {profile}", sections))
-    return [*written, report]
+        fragment = layout.to_html_fragment(doc)
+    section = Section(
+        name=spec.name, title=spec.title, paper=spec.grid.paper or "", html=fragment, notes=notes, files=tuple(files)
+    )
+    return section, frame
 
 
 def _figure_fragment(
@@ -93,7 +113,7 @@ def _figure_fragment(
 ) -> str:
     records = [record_of(run) for run in runs]
     made = layout.how_made([record for record in records if record.finished], command)
-    parts = [f'<section id="{spec.name}"><h2>{layout.html_text(spec.title)}</h2>']
+    parts = [f'<section id="{spec.name}"><h3>{layout.html_text(spec.title)}</h3>']
     parts.append(f'<p class="made">{"<br>".join(map(layout.html_text, made))}</p>')
     parts.extend(layout.picture_html(picture, spec.title) for picture in pictures)
     if not pictures:

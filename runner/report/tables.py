@@ -69,7 +69,8 @@ class TableSpec:
     ``names``, which says where the lines are named. Kind diagnosis has ``diagnose``, the arguments of ``python -m
     runner.diagnose RUN_FOLDER`` after the folder; so have kinds example_diagnosis, a table of samplers of training
     examples, and example_course, a figure of them. Results are stored under the table's name, unless ``--name`` is in
-    the arguments, so that a table and a figure can share them.
+    the arguments, so that a table and a figure can share them. ``helps_to_choose`` names the kind of data for which the
+    report's first page takes the table's runs to help choosing a sampler.
     """
 
     name: str
@@ -97,6 +98,7 @@ class TableSpec:
     names: Literal["below", "beside"] = "below"
     notes: tuple[str, ...] = ()
     diagnose: tuple[str, ...] = ()
+    helps_to_choose: str = ""
 
     def __post_init__(self) -> None:
         sweep = self.grid.sweep
@@ -116,6 +118,7 @@ class TableSpec:
         require(bool(self.columns) == (self.kind == "numbers"), "columns: kind: numbers needs them, no other kind does")
         require(self.kind == "numbers" or not self.with_costs, "with_costs: only for kind: numbers")
         require_unique(self.columns, "columns")
+        require(self.kind == "numbers" or not self.helps_to_choose, "helps_to_choose: only for kind: numbers")
         require(bool(self.against), "against: give at least one")
         if self.kind != "curves":
             unset = self.names == "below" and not self.metrics and self.smooth == 1

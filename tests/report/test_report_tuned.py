@@ -249,7 +249,7 @@ def test_curves_of_several_metrics_name_the_lines_beside_them(
     ):  # fmt: skip
         assert svg.count(f"<!-- {text} -->") == times, text
     assert "lr=" not in svg, "each method has one rate, the best"
-    picture, data, page = render([spec], "small", results_dir)
+    picture, data, _, page = render([spec], "small", results_dir)
     assert (picture.suffix, data.suffix) == (".png", ".csv")
     chosen = f"Chosen values on Diabetes: Uniform 0.01 ({AT_EDGE}), LGD 0.01 ({AT_EDGE})."
     assert chosen in page.read_text(), "of equal values the first"
