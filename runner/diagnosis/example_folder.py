@@ -7,7 +7,7 @@ from runner.diagnosis.example_tables import as_frame, courses_of, to_markdown
 from runner.diagnosis.folder import replaced
 from runner.diagnosis.record import ExampleDiagnosis, ExampleEntry
 from runner.report.figure_style import save
-from runner.training.run_folder import read_json
+from runner.training.files import read_json
 
 _ENTRIES = "example_samplers"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from runner.diagnosis import figures
 from runner.diagnosis.record import Diagnosis, Entry
 from runner.diagnosis.tables import as_frame, to_markdown
-from runner.training.run_folder import read_json
+from runner.training.files import read_json
 
 
 def read(folder: Path) -> Diagnosis | None:

@@ -14,7 +14,8 @@ from runner.errors import ProcessorLacks
 from runner.report.grids import PlannedRun
 from runner.report.yardstick import Yardstick
 from runner.settings import EVERY_EXAMPLE_ONCE
-from runner.training.run_folder import RunFolder, read_json
+from runner.training.files import read_json
+from runner.training.run_folder import RunFolder
 
 FINISHED = "finished"
 DIVERGED = "diverged"

@@ -9,7 +9,7 @@ from runner.report.grids import PROFILES, Grid, PlannedRun, expand
 from runner.report.records import record_of
 from runner.report.tables import TableSpec
 from runner.report.tuning import sentences, tune
-from runner.training.run_folder import write_atomically
+from runner.training.files import write_atomically
 
 PAPER = PROFILES[-1]
 

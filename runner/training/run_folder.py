@@ -5,23 +5,24 @@
     provenance.json   commit, command, versions, threads, machine, data checksum
     metrics.jsonl     observations, one JSON object per line
     summary.json      status and final numbers; it is replaced atomically
-    checkpoint/       step-<n>/ with arrays and state.json, renamed to this name when it is complete
-    best/             weights of the best validation so far; deleted at the end of the run
-    weights/          final weights, if they are kept: arrays and state.json
+    checkpoint/       step-<n>/ with arrays and their manifest (see ``stored_arrays``)
+    best/             step-<n>/ with weights of the best validation so far; deleted at the end of the run
+    weights/          final weights, if they are kept, with their manifest
     diagnostics*/     results of ``python -m runner.diagnose``
 """
 
 import fcntl
 import hashlib
 import json
+import math
 import os
 import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -33,54 +34,10 @@ import yaml
 
 from runner import REPOSITORY
 from runner.config import to_run_config
-from runner.errors import RunLocked, RunnerError
+from runner.errors import DamagedRun, RunLocked, RunnerError
 from runner.settings import RunConfig
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file so that a reader sees the old text or the new one, never a part."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.chmod(name, 0o644)
-    os.replace(name, path)
-
-
-def _sync(path: Path) -> None:
-    """Flush a file, or the entries of a folder, to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    os.fsync(handle)
-    os.close(handle)
-
-
-def _save_arrays(target: Path, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
-    """Write arrays and state.json to a temporary folder and rename it to ``target``, which must not exist."""
-    partial = target.parent / f".{target.name}-partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for name, array in arrays.items():
-        np.save(partial / f"{name}.npy", array)
-    (partial / "state.json").write_text(json.dumps(state))
-    # The data must be on the disk before the folder has its final name.
-    for file in partial.iterdir():
-        _sync(file)
-    os.rename(partial, target)
-    _sync(target.parent)
-
-
-def _load_arrays(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    state = json.loads((folder / "state.json").read_text())
-    return {file.stem: np.load(file) for file in folder.glob("*.npy")}, state
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the object in a JSON file, or None if there is no such file."""
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
+from runner.training.files import read_json, write_atomically
+from runner.training.stored_arrays import MANIFEST, StoredArrays, discard, load_arrays, save_arrays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,56 +123,91 @@ class RunFolder:
     # ------------------------------------------------------------ checkpoints
 
     def save_checkpoint(self, step: int, arrays: Mapping[str, np.ndarray], progress: Mapping[str, Any]) -> None:
-        """Write a complete new checkpoint, then delete the old one."""
-        target = self._checkpoints / f"step-{step:09d}"
-        if target.exists():
+        """Write a complete new checkpoint, then delete the old one.
+
+        One generation is kept: a checkpoint has its name only when it is whole and on the disk, so a second one would
+        serve only against a failing disk, at twice the space.
+        """
+        if (self._checkpoints / _name_of(step)).exists():
             return
-        offset = self.metrics_path.stat().st_size if self.metrics_path.exists() else 0
-        _save_arrays(target, arrays, {"step": step, "metrics_bytes": offset, "progress": progress})
-        for old in self._checkpoints.iterdir():
-            if old != target:
-                shutil.rmtree(old, ignore_errors=True)
+        observed = self.metrics_path.read_bytes() if self.metrics_path.exists() else b""
+        state = {"metrics_bytes": len(observed), "metrics_crc32": zlib.crc32(observed), "progress": progress}
+        self._save_only(self._checkpoints, step, arrays, state)
 
     def load_checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-        """Return arrays and progress of the newest complete checkpoint, or None; delete observations made after it."""
-        found = sorted(self._checkpoints.glob("step-*/state.json"))
-        if not found:
+        """Return arrays and progress of the newest whole checkpoint, or None; delete observations made after it.
+
+        Damaged newer ones are named on standard error and deleted. Raises DamagedRun if none is whole, or if the
+        observations made before it have changed.
+        """
+        found, damaged = self._newest(self._checkpoints)
+        if found is None:
             return None
-        arrays, state = _load_arrays(found[-1].parent)
+        size = found.state["metrics_bytes"]
+        observed = self.metrics_path.read_bytes() if self.metrics_path.exists() else b""
+        if len(observed) < size:
+            raise DamagedRun(self.metrics_path, f"it has {len(observed):,} bytes; at the checkpoint it had {size:,}")
+        if zlib.crc32(observed[:size]) != found.state["metrics_crc32"]:
+            raise DamagedRun(self.metrics_path, "observations made before the checkpoint have changed")
+        _tell(damaged)
+        for error in damaged:
+            discard(error.path.parent)
         if self.metrics_path.exists():
-            os.truncate(self.metrics_path, state["metrics_bytes"])
-        return arrays, state.get("progress", {})
+            os.truncate(self.metrics_path, size)
+        return found.arrays, found.state["progress"]
 
     def save_weights(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Write the final weights; those of an earlier attempt to finish are replaced."""
-        shutil.rmtree(self._weights, ignore_errors=True)
-        _save_arrays(self._weights, arrays, {"step": step})
+        save_arrays(self._weights, run_id=self.path.name, step=step, arrays=arrays, state={})
 
     def load_weights(self) -> KeptWeights | None:
-        """Return the final weights or, before the end of the run, those of the newest checkpoint; None without any."""
-        folders = [self._weights] if self.has_weights else sorted(self._checkpoints.glob("step-*"))
-        if not any((folder / "state.json").exists() for folder in folders):
+        """Return the final weights or, before the end of the run, those of the newest whole checkpoint; None without.
+
+        Raises DamagedRun.
+        """
+        if self.has_weights:
+            kept = load_arrays(self._weights, run_id=self.run_id)
+            return KeptWeights(arrays=kept.arrays, step=kept.step, progress=None)
+        found, damaged = self._newest(self._checkpoints)
+        _tell(damaged)
+        if found is None:
             return None
-        arrays, state = _load_arrays(folders[-1])
-        return KeptWeights(arrays=arrays, step=int(state["step"]), progress=state.get("progress"))
+        return KeptWeights(arrays=found.arrays, step=found.step, progress=found.state["progress"])
 
     def save_best(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Replace the weights of the best validation so far."""
-        shutil.rmtree(self._best, ignore_errors=True)
-        _save_arrays(self._best, arrays, {"step": step})
+        self._save_only(self._best, step, arrays, {})
 
-    def load_best(self) -> dict[str, np.ndarray]:
-        """Return the weights that ``save_best`` wrote last."""
-        return _load_arrays(self._best)[0]
+    def load_best(self, step: int) -> dict[str, np.ndarray]:
+        """Return the weights of the best validation, which was at this step. Raises DamagedRun."""
+        return self._best_since(step, at_most=step)
+
+    def check_best(self, step: int) -> None:
+        """Raise DamagedRun unless the weights of the best validation at this step are whole.
+
+        Those of a later step will do: the run was killed after it saved them, and will save them again.
+        """
+        self._best_since(step)
+
+    def _best_since(self, step: int, at_most: float = math.inf) -> dict[str, np.ndarray]:
+        found, damaged = self._newest(self._best)
+        if found is None or not step <= found.step <= at_most:
+            raise damaged[0] if damaged else DamagedRun(self._best / _name_of(step), "it is missing")
+        return found.arrays
 
     def drop_best(self) -> None:
         """Delete the weights of the best validation."""
-        shutil.rmtree(self._best, ignore_errors=True)
+        discard(self._best)
+
+    @property
+    def run_id(self) -> str:
+        """The run's id: the folder may have been moved, so its summary knows better than its name."""
+        return str((self.summary() or {}).get("run_id", self.path.name))
 
     @property
     def has_weights(self) -> bool:
         """Tell whether the final weights were kept."""
-        return (self._weights / "state.json").exists()
+        return self._weights.exists()
 
     def diagnostics_path(self, name: str = "") -> Path:
         """Return the folder that ``python -m runner.diagnose --name NAME`` writes to."""
@@ -223,16 +215,47 @@ class RunFolder:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Tell whether there is a complete checkpoint."""
-        return any(self._checkpoints.glob("step-*/state.json"))
+        """Tell whether there is a checkpoint."""
+        return any(self._checkpoints.glob("step-*"))
 
     def drop_checkpoint(self) -> None:
-        """Delete all checkpoints; they are renamed first, so that a kill half-way leaves none that looks complete."""
-        doomed = self.path / ".checkpoint-deleted"
-        shutil.rmtree(doomed, ignore_errors=True)
-        if self._checkpoints.exists():
-            os.rename(self._checkpoints, doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        """Delete all checkpoints."""
+        discard(self._checkpoints)
+
+    def _save_only(self, place: Path, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
+        """Write ``step-<n>/`` into a folder, then delete all others of that folder."""
+        target = place / _name_of(step)
+        save_arrays(target, run_id=self.path.name, step=step, arrays=arrays, state=state)
+        for old in place.iterdir():
+            if old != target:
+                discard(old)
+
+    def _newest(self, place: Path) -> tuple[StoredArrays | None, list[DamagedRun]]:
+        """Return the newest whole ``step-<n>/`` of a folder, and what is wrong with newer ones.
+
+        Returns None if there is no ``step-<n>/`` at all; raises DamagedRun if none of them is whole.
+        """
+        damaged: list[DamagedRun] = []
+        for folder in sorted(place.glob("step-*"), reverse=True):
+            try:
+                found = load_arrays(folder, run_id=self.run_id)
+                if folder.name != _name_of(found.step):
+                    raise DamagedRun(folder / MANIFEST, f"it is of step {found.step:,}")
+                return found, damaged
+            except DamagedRun as error:
+                damaged.append(error)
+        if damaged:
+            raise damaged[0]
+        return None, []
+
+
+def _name_of(step: int) -> str:
+    return f"step-{step:09d}"
+
+
+def _tell(damaged: Iterable[DamagedRun]) -> None:
+    for error in damaged:
+        print(f"{error.path} is damaged: {error.why}; an older checkpoint is whole and is used", file=sys.stderr)
 
 
 def run_with_weights(path: Path) -> RunFolder:

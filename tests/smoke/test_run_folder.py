@@ -1,10 +1,12 @@
 """These tests cover a run folder after a kill that follows a checkpoint, without waiting for a real kill."""
 
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
 
+from runner.training import stored_arrays
 from runner.training.run_folder import RunFolder
 
 
@@ -28,12 +30,12 @@ def test_a_kill_while_saving_leaves_the_older_checkpoint(tmp_path: Path, monkeyp
     folder = RunFolder(tmp_path)
     folder.save_checkpoint(1, {"a": np.zeros(2)}, {"step": 1})
 
-    def killed(path: Path, array: np.ndarray) -> None:
-        path.write_bytes(b"\x93NUMPY")
+    def killed(file: BinaryIO, array: np.ndarray) -> None:
+        file.write(b"\x93NUMPY")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(np, "save", killed)
+        patch.setattr(stored_arrays, "_write_array", killed)
         with pytest.raises(KeyboardInterrupt):
             folder.save_checkpoint(2, {"a": np.ones(2)}, {"step": 2})
     found = folder.load_checkpoint()
