@@ -26,7 +26,7 @@ def main(cfg: DictConfig) -> None:
         from runner.machine.compilation import compile_first
         from runner.training.run import run  # a wrong configuration is reported before these slow imports
 
-        if not RunFolder(config.run_dir).is_finished() or config.force:
+        if config.force or not RunFolder(config.run_dir).is_finished():
             compile_first(config)
         print(run(config), flush=True)
     except Exception as error:

@@ -36,6 +36,7 @@ def run(config: RunConfig) -> Path:
         if config.force:
             config.dataset.build()  # the data may be missing, which must be found before anything is deleted
             folder.clear()
+        folder.check(config.run_id)
         if folder.is_finished():
             _check_same_data(config, folder)
             print(f"already finished, not repeated (force=true re-runs): {config.run_id}", file=sys.stderr)

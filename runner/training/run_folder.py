@@ -34,9 +34,17 @@ import yaml
 
 from runner import REPOSITORY
 from runner.config import to_run_config
-from runner.errors import DamagedRun, RunLocked, RunnerError
+from runner.errors import ConfigError, DamagedRun, RunLocked, RunnerError
 from runner.settings import RunConfig
-from runner.training.files import read_json, write_atomically
+from runner.training.files import sync, write_atomically
+from runner.training.run_records import (
+    FINISHED,
+    check_run,
+    read_observations,
+    read_provenance,
+    read_settings,
+    read_summary,
+)
 from runner.training.stored_arrays import MANIFEST, StoredArrays, discard, load_arrays, save_arrays
 
 
@@ -49,6 +57,10 @@ class KeptWeights:
     progress: dict[str, Any] | None
 
 
+# What a killed process leaves of a file that it wrote, or of a folder that it wrote or deleted.
+_TEMPORARY = (".*.json.*", ".config.yaml.*", ".*-partial", ".*-deleted")
+
+
 class RunFolder:
     """Read and write the files of one run; hold its lock while the run is in progress."""
 
@@ -58,43 +70,65 @@ class RunFolder:
         self._checkpoints = path / "checkpoint"
         self._weights = path / "weights"
         self._best = path / "best"
+        self._clearing = path / ".clearing"  # there while ``clear`` is at work
 
     # ------------------------------------------------------------ life of a run
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder for this process. Raises RunLocked if another process holds the lock."""
+        """Lock the folder for this process and delete what killed ones left of their writing.
+
+        Raises RunLocked if another process holds the lock.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / ".lock", "w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RunLocked(f"another process is running {self.path}; wait for it or stop it") from None
+            self._sweep()
             yield
 
+    def _sweep(self) -> None:
+        """Delete temporary files and folders, and finish a ``clear`` that was killed."""
+        for place in (self.path, self._checkpoints, self._best):
+            for left in [left for pattern in _TEMPORARY for left in place.glob(pattern)]:
+                if left.is_dir():
+                    shutil.rmtree(left)
+                else:
+                    left.unlink()
+        if self._clearing.exists():
+            self.clear()
+
+    def check(self, run_id: str | None = None) -> None:
+        """Raise DamagedRun if the folder holds what its run, or the run of this id, cannot have left."""
+        check_run(self.path, run_id)
+
     def summary(self) -> dict[str, Any] | None:
-        """Return summary.json, or None if there is none."""
-        return read_json(self.path / "summary.json")
+        """Return summary.json, or None if there is none. Raises DamagedRun."""
+        return read_summary(self.path)
 
     def provenance(self) -> dict[str, Any]:
-        """Return provenance.json, or an empty dict if there is none."""
-        return read_json(self.path / "provenance.json") or {}
+        """Return provenance.json, or an empty dict if there is none. Raises DamagedRun."""
+        return read_provenance(self.path) or {}
 
     def is_finished(self) -> bool:
-        """Return whether the run is finished."""
-        return (self.summary() or {}).get("status") == "finished"
+        """Return whether the run is finished. Raises DamagedRun if its summary is damaged."""
+        return (self.summary() or {}).get("status") == FINISHED
 
     def start(self, config: RunConfig) -> None:
         """Write config.yaml of a run that starts or resumes."""
         write_atomically(self.path / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
 
     def clear(self) -> None:
-        """Delete the results of an earlier run of the same configuration."""
-        for name in ("summary.json", "metrics.jsonl", "provenance.json"):
+        """Delete the results of an earlier run of the same configuration. After a kill, the next start ends this."""
+        self._clearing.touch()
+        sync(self.path)
+        for name in ("summary.json", "metrics.jsonl", "provenance.json", "config.yaml"):
             (self.path / name).unlink(missing_ok=True)
-        self.drop_checkpoint()
-        for folder in (self._weights, self._best, *self.path.glob("diagnostics*")):
-            shutil.rmtree(folder, ignore_errors=True)
+        for folder in (self._checkpoints, self._best, self._weights, *self.path.glob("diagnostics*")):
+            discard(folder)
+        self._clearing.unlink()
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Replace summary.json."""
@@ -115,10 +149,8 @@ class RunFolder:
             file.write(json.dumps(record) + "\n")
 
     def observations(self) -> list[dict[str, Any]]:
-        """Return all observations of metrics.jsonl in their order."""
-        if not self.metrics_path.exists():
-            return []
-        return [json.loads(line) for line in self.metrics_path.read_text().splitlines()]
+        """Return all observations of metrics.jsonl in their order. Raises DamagedRun."""
+        return read_observations(self.path) or []
 
     # ------------------------------------------------------------ checkpoints
 
@@ -261,7 +293,7 @@ def _tell(damaged: Iterable[DamagedRun]) -> None:
 def run_with_weights(path: Path) -> RunFolder:
     """Return the folder of a run that has its weights: final ones that were kept, or those of a checkpoint.
 
-    Raises RunnerError if ``path`` is no run folder or holds no weights.
+    Raises RunnerError if ``path`` is no run folder, is damaged or holds no weights.
     """
     folder = RunFolder(path.expanduser().absolute())
     summary = folder.summary() if folder.path.is_dir() else None
@@ -269,6 +301,7 @@ def run_with_weights(path: Path) -> RunFolder:
         raise RunnerError(
             f"{path} is not a run folder: it has no summary.json; give the path that 'python -m runner' printed"
         )
+    folder.check()
     if not (folder.is_finished() or folder.has_checkpoint):
         raise RunnerError(f"{path}: the run is '{summary['status']}' and left no checkpoint; run its command again")
     if not (folder.has_weights or folder.has_checkpoint):
@@ -280,8 +313,15 @@ def run_with_weights(path: Path) -> RunFolder:
 
 
 def config_of(folder: RunFolder) -> RunConfig:
-    """Return the configuration of a run, read from its folder."""
-    return to_run_config(yaml.safe_load((folder.path / "config.yaml").read_text()))
+    """Return the configuration of a run, read from its folder. Raises DamagedRun, or ConfigError for an older one."""
+    path = folder.path / "config.yaml"
+    settings = read_settings(folder.path, folder.run_id)
+    if settings is None:
+        raise DamagedRun(path, "it is missing")
+    try:
+        return to_run_config(settings)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def _git(*arguments: str) -> str | None:
