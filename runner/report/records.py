@@ -183,8 +183,11 @@ def record_of(run: PlannedRun) -> RunRecord:
 
 def all_records(results_dir: Path) -> list[RunRecord]:
     """Return every run of a results folder, in the order of run ids; damaged folders are named on standard error."""
-    records = [RunRecord(path.parent) for path in sorted((results_dir / "runs").glob("*/summary.json"))]
-    return [record for record in records if not record.damage]
+    paths = {
+        path.parent for name in ("summary.json", "metrics.jsonl") for path in (results_dir / "runs").glob(f"*/{name}")
+    }
+    records = [RunRecord(path) for path in sorted(paths)]
+    return [record for record in records if record.summary]
 
 
 def how_to_prepare(run: PlannedRun) -> str | None:

@@ -86,4 +86,6 @@ def read_yaml(path: Path) -> dict[str, Any] | None:
         raise DamagedRun(path, "it is not YAML") from None
     if not isinstance(value, dict):
         raise DamagedRun(path, "it is empty" if value is None else "it is not a YAML mapping")
+    if not text.endswith("\n"):
+        raise DamagedRun(path, "its last line is not complete")
     return value

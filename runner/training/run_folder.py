@@ -38,6 +38,7 @@ from runner.errors import ConfigError, DamagedRun, RunLocked, RunnerError
 from runner.settings import RunConfig
 from runner.training.files import sync, write_atomically
 from runner.training.run_records import (
+    CLEARING,
     FINISHED,
     check_run,
     read_observations,
@@ -70,7 +71,7 @@ class RunFolder:
         self._checkpoints = path / "checkpoint"
         self._weights = path / "weights"
         self._best = path / "best"
-        self._clearing = path / ".clearing"  # there while ``clear`` is at work
+        self._clearing = path / CLEARING
 
     # ------------------------------------------------------------ life of a run
 

@@ -12,6 +12,7 @@ from runner.settings import digest_of
 from runner.training.files import read_json, read_json_lines, read_yaml
 
 FINISHED = "finished"
+CLEARING = ".clearing"  # a file that is there while the results of an earlier run are deleted
 _STATUSES = ("running", "interrupted", "failed", "diverged", FINISHED)
 
 
@@ -160,6 +161,8 @@ def check_run(folder: Path, run_id: str | None = None) -> None:
     A finished run has all four files. One that was killed may lack some, and may end in the middle of an observation.
     """
     summary = read_summary(folder)
+    if summary is None and (folder / "metrics.jsonl").exists() and not (folder / CLEARING).exists():
+        raise DamagedRun(folder / "summary.json", "it is missing")
     if summary is not None and run_id not in (None, summary["run_id"]):
         raise DamagedRun(folder / "summary.json", f"it is of another run, {summary['run_id']}")
     run_id = folder.name if summary is None else str(summary["run_id"])
@@ -172,3 +175,5 @@ def check_run(folder: Path, run_id: str | None = None) -> None:
         for name, content in found.items():
             if not content:
                 raise DamagedRun(folder / name, "it is missing" if content is None else "it is empty")
+        if found["config.yaml"] != summary["config"]:
+            raise DamagedRun(folder / "config.yaml", "it differs from the settings in summary.json")

@@ -25,6 +25,7 @@ from runner.errors import DamagedRun
 from runner.training.files import read_json, sync
 
 MANIFEST = "state.json"
+_LENGTH = slice(8, 10)  # where an npy file of version 1.0 says how long the header is that follows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +129,5 @@ def _read_array(path: Path, entry: Mapping[str, Any]) -> np.ndarray:
     content = np.fromfile(path, dtype=np.uint8)
     if zlib.crc32(content.data) != entry["crc32"]:
         raise DamagedRun(path, "its content does not have its checksum")
-    dtype = np.dtype(entry["dtype"])
-    size = dtype.itemsize * int(np.prod(entry["shape"], dtype=np.int64))
-    return content[content.size - size :].view(dtype).reshape(entry["shape"])
+    start = _LENGTH.stop + int.from_bytes(content[_LENGTH].tobytes(), "little")
+    return content[start:].view(np.dtype(entry["dtype"])).reshape(entry["shape"])

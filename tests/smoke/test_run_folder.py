@@ -1,11 +1,12 @@
 """These tests cover a run folder after a kill that follows a checkpoint, without waiting for a real kill."""
 
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
 
+from runner.settings import digest_of
 from runner.training import stored_arrays
 from runner.training.run_folder import RunFolder
 
@@ -13,9 +14,9 @@ from runner.training.run_folder import RunFolder
 def test_observations_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
     """Such observations are made again, and must not be there twice."""
     folder = RunFolder(tmp_path)
-    folder.observe({"step": 1})
+    folder.observe({"kind": "note", "step": 1})
     folder.save_checkpoint(1, {"a": np.arange(3)}, {"step": 1})
-    folder.observe({"step": 2})
+    folder.observe({"kind": "note", "step": 2})
     with folder.metrics_path.open("a") as file:
         file.write('{"step": 3, "lo')  # killed in the middle of a line
     found = folder.load_checkpoint()
@@ -23,7 +24,7 @@ def test_observations_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
     arrays, state = found
     assert arrays["a"].tolist() == [0, 1, 2]
     assert state["step"] == 1
-    assert folder.observations() == [{"step": 1}]
+    assert folder.observations() == [{"kind": "note", "step": 1}]
 
 
 def test_a_kill_while_saving_leaves_the_older_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,8 +64,10 @@ def test_summary_is_replaced_whole(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     assert folder.summary() is None
     assert not folder.is_finished()
-    for status in ("running", "finished"):
-        folder.write_summary({"status": status})
-        assert folder.summary() == {"status": status}
-    assert folder.is_finished()
+    settings: dict[str, Any] = {"seed": 1}
+    for status in ("running", "interrupted"):
+        summary = {"status": status, "run_id": f"toy-{digest_of(settings)}", "config": settings}
+        folder.write_summary(summary)
+        assert folder.summary() == summary
+    assert not folder.is_finished()
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"], "no temporary file is left"
