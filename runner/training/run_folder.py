@@ -276,6 +276,8 @@ class RunFolder:
                     raise DamagedRun(folder / MANIFEST, f"it is of step {found.step:,}")
                 return found, damaged
             except DamagedRun as error:
+                if not folder.exists():  # the run is in progress and has just replaced it by a newer one
+                    return self._newest(place)
                 damaged.append(error)
         if damaged:
             raise damaged[0]

@@ -137,7 +137,9 @@ def checkpoint_of(folder: Path) -> Path:
     return found
 
 
-@pytest.mark.parametrize("command", ["same", "generate", "diagnose"])
+@pytest.mark.parametrize(
+    "command", ["same", *(pytest.param(c, marks=pytest.mark.slow) for c in ("generate", "diagnose"))]
+)
 @pytest.mark.parametrize("damage", OF_CHECKPOINTS.values(), ids=OF_CHECKPOINTS)
 def test_a_damaged_checkpoint_is_named(
     command: str, damage: Damage, runs: Runs, stopped: Path, commands: dict[str, Call]
@@ -154,7 +156,7 @@ def test_a_damaged_checkpoint_is_named(
     assert content(stopped) == before
 
 
-@pytest.mark.parametrize("command", ["generate", "diagnose"])
+@pytest.mark.parametrize("command", ["generate", pytest.param("diagnose", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("damage", [d for n, d in DAMAGE.items() if n not in ("forged step", "a file")])
 def test_damaged_weights_are_named(
     command: str, damage: Damage, runs: Runs, tmp_path: Path, commands: dict[str, Call]

@@ -134,11 +134,19 @@ RECORDS = [
     *[("provenance.json", name, damage) for name, damage in PROVENANCE.items()],
     *[("metrics.jsonl", name, damage) for name, damage in METRICS.items()],
 ]
-CASES = [
-    pytest.param(command, file, damage, id=f"{command}-{file}-{name}")
-    for command in ("same", "generate", "diagnose")
-    for file, name, damage in RECORDS
-]
+FEW = ("half", "missing", "another run's")  # every damage under one command, and these under every command
+
+
+def cases(*commands: str, whole: str = "") -> list[Any]:
+    """Return every damage under every command; all are slow but a few, and those of the command ``whole``."""
+    return [
+        pytest.param(
+            command, file, damage, id=f"{command}-{file}-{name}",
+            marks=[] if command == whole or name in FEW else pytest.mark.slow,
+        )
+        for command in commands
+        for file, name, damage in RECORDS
+    ]  # fmt: skip
 
 
 @pytest.fixture
@@ -147,7 +155,7 @@ def results(runs: Runs, tmp_path: Path) -> Path:
     return Path(shutil.copytree(runs.finished.parents[1], tmp_path / "results"))
 
 
-@pytest.mark.parametrize(("command", "file", "damage"), CASES)
+@pytest.mark.parametrize(("command", "file", "damage"), cases("same", "generate", "diagnose", whole="same"))
 def test_a_damaged_record_is_named(
     command: str, file: str, damage: Damage, runs: Runs, results: Path, commands: dict[str, Call]
 ) -> None:
@@ -167,15 +175,7 @@ def test_a_damaged_record_is_named(
     assert content(results) == before
 
 
-REPORTED = [
-    pytest.param(command, file, damage, id=f"{command}-{file}-{name}",
-                 marks=[] if command == "sweep" and name in ("half", "missing") else pytest.mark.slow)
-    for command in ("sweep", "frontier")
-    for file, name, damage in RECORDS
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("command", "file", "damage"), REPORTED)
+@pytest.mark.parametrize(("command", "file", "damage"), cases("sweep", "frontier"))
 def test_reports_leave_a_damaged_run_out(
     command: str, file: str, damage: Damage, runs: Runs, results: Path, commands: dict[str, Call]
 ) -> None:

@@ -103,6 +103,23 @@ def test_temporary_files_are_deleted(tmp_path: Path) -> None:
         assert content(tmp_path) == before
 
 
+def test_a_checkpoint_replaced_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``generate`` may look at a run that is in progress."""
+    folder = RunFolder(tmp_path)
+    folder.save_checkpoint(1, {"a": np.zeros(2)}, {})
+    real = run_folder.load_arrays
+
+    def replaced(place: Path, *, run_id: str) -> Any:
+        folder.save_checkpoint(2, {"a": np.ones(2)}, {})
+        return real(place, run_id=run_id)
+
+    monkeypatch.setattr(run_folder, "load_arrays", replaced)
+    kept = folder.load_weights()
+    assert kept is not None
+    assert kept.step == 2
+    assert kept.arrays["a"].tolist() == [1, 1]
+
+
 def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_atomically(tmp_path / "summary.json", "old")
 
