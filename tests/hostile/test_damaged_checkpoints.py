@@ -11,6 +11,7 @@ import pytest
 from hostile_runs import RATE, Call, Runs, content, settings
 
 from runner.training.run import run
+from runner.training.run_folder import RunFolder
 from runner.training.stored_arrays import MANIFEST, _checksum_of
 
 Damage = Callable[[Path, Path], Path]  # from the folder and that of an earlier step to the file that must be named
@@ -186,6 +187,40 @@ def test_an_older_whole_checkpoint_is_used(runs: Runs, stopped: Path, commands: 
     one, two = (json.loads((folder / "summary.json").read_text()) for folder in (stopped, runs.finished))
     assert one["metrics"] == two["metrics"]
     assert one["steps"] == two["steps"]
+
+
+def test_a_damaged_checkpoint_that_was_passed_over_is_written_again(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.save_checkpoint(1, {NAME: np.zeros(8)}, {"loss": 1})
+    shutil.copytree(checkpoint_of(tmp_path), tmp_path / "older")
+    folder.save_checkpoint(2, {NAME: np.ones(8)}, {"loss": 2})
+    flipped(-1)(checkpoint_of(tmp_path), tmp_path)
+    (tmp_path / "older").rename(tmp_path / "checkpoint" / "step-000000001")
+    assert folder.load_checkpoint() is not None
+    folder.save_checkpoint(2, {NAME: np.ones(8)}, {"loss": 2})
+    found = folder.load_checkpoint()
+    assert found is not None
+    assert found[1] == {"loss": 2}
+
+
+@pytest.mark.parametrize("command", ["same", "generate", "diagnose"])
+def test_settings_of_another_run(command: str, runs: Runs, stopped: Path, commands: dict[str, Call]) -> None:
+    shutil.copy(runs.other / "config.yaml", stopped / "config.yaml")
+    before = content(stopped)
+    code, err = commands[command](stopped)
+    assert code == 2
+    assert f"{stopped / 'config.yaml'} is damaged: its settings are not those of {stopped.name}" in err
+    assert content(stopped) == before
+
+
+def test_settings_that_end_in_the_middle_of_a_line(stopped: Path, commands: dict[str, Call]) -> None:
+    """What is cut off is no part of the run's id, so only the line's end tells."""
+    text = (stopped / "config.yaml").read_text()
+    assert text.endswith("keep_weights: null\n")
+    (stopped / "config.yaml").write_text(text[:-3])
+    code, err = commands["same"](stopped)
+    assert code == 2
+    assert f"{stopped / 'config.yaml'} is damaged: its last line is not complete" in err
 
 
 def test_a_stopped_run_ends_as_one_that_was_never_stopped(runs: Runs, stopped: Path, commands: dict[str, Call]) -> None:
