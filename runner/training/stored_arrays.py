@@ -48,7 +48,8 @@ def save_arrays(
     for name, array in arrays.items():
         with open(partial / f"{name}.npy", "wb") as file:
             entries[name] = _write_array(file, array)
-            os.fsync(file.fileno())
+    for written in partial.iterdir():
+        sync(written)
     body = {"run_id": run_id, "step": step, "arrays": entries, "state": dict(state)}
     (partial / MANIFEST).write_text(json.dumps({**body, "checksum": _checksum_of(body)}))
     sync(partial / MANIFEST)
@@ -70,7 +71,7 @@ def discard(folder: Path) -> None:
 def load_arrays(folder: Path, *, run_id: str) -> StoredArrays:
     """Return what ``save_arrays`` wrote for this run. Raises DamagedRun, which names the file, if anything differs.
 
-    The headers of the arrays are not parsed, so nothing can be unpickled.
+    Of the header of an array only its length is read, so nothing can be unpickled.
     """
     path = folder / MANIFEST
     body = read_json(path)
@@ -112,7 +113,6 @@ def _write_array(file: BinaryIO, array: np.ndarray) -> dict[str, Any]:
     data = array.reshape(-1).view(np.uint8).data
     file.write(header.getbuffer())
     file.write(data)
-    file.flush()
     return {
         "bytes": header.tell() + data.nbytes,
         "dtype": array.dtype.str,
