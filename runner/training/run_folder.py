@@ -163,7 +163,10 @@ class RunFolder:
         """
         if (self._checkpoints / _name_of(step)).exists():
             return
-        observed = self.metrics_path.read_bytes() if self.metrics_path.exists() else b""
+        observed = b""
+        if self.metrics_path.exists():
+            sync(self.metrics_path)  # the checkpoint counts on the observations before it
+            observed = self.metrics_path.read_bytes()
         state = {"metrics_bytes": len(observed), "metrics_crc32": zlib.crc32(observed), "progress": progress}
         self._save_only(self._checkpoints, step, arrays, state)
 
