@@ -68,6 +68,11 @@ _PROVENANCE: Kinds = {
     "threads": _is_whole,
     "cores": _is_whole,
 }
+_MAY_BE_IN_PROVENANCE: Kinds = {
+    "data_checksum": _is_text,
+    "run_id": _is_text,
+    "earlier_attempts": lambda value: _is_list(value) and all(map(_is_mapping, value)),
+}
 _PLACED: Kinds = {"step": _is_whole, "epoch": _is_number}
 _OBSERVATIONS: Mapping[str, Kinds] = {
     "evaluation": {**_PLACED, "train_seconds": _is_number},
@@ -122,7 +127,7 @@ def read_provenance(folder: Path) -> dict[str, Any] | None:
     provenance = read_json(path)
     if provenance is not None:
         _check(path, provenance, _PROVENANCE)
-        _check(path, provenance, {"data_checksum": _is_text, "run_id": _is_text}, may_lack=True)
+        _check(path, provenance, _MAY_BE_IN_PROVENANCE, may_lack=True)
     return provenance
 
 

@@ -118,6 +118,7 @@ PROVENANCE: dict[str, Damage] = {
     "no machine": changed("cpu", ...),
     "threads are text": changed("threads", "2"),
     "started is a list": changed("started", []),
+    "an attempt is a number": changed("earlier_attempts", [3]),
 }
 METRICS: dict[str, Damage] = {
     "an empty line": line(1, b"\n"),
