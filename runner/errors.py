@@ -1,5 +1,7 @@
 """Define errors that a user can act on: each message is one line that names the file, line or key and the way out."""
 
+from pathlib import Path
+
 
 class RunnerError(Exception):
     """This is the base class of errors that the command line reports as a single line, without a traceback."""
@@ -27,6 +29,14 @@ class ProcessorLacks(RunnerError):
 
 class Diverged(RunnerError):
     """The training diverged: a loss or a weight is no longer a finite number, or an output is too large to mean any."""
+
+
+class DamagedRun(RunnerError):
+    """A file of a run folder is missing or is not as the run wrote it. ``path``: that file."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path} is damaged: {why}; the run's command with force=true starts it again")
+        self.path, self.why = path, why
 
 
 class RunLocked(RunnerError):

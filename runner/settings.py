@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +23,14 @@ EVERY_EXAMPLE_ONCE = {"name": "epoch"}  # the default sampler of examples; a run
 def module_name(plugin: str) -> str:
     """Return the name of the module that a plugin is imported as."""
     return Path(plugin).stem if plugin.endswith(".py") else plugin
+
+
+def digest_of(settings: Mapping[str, Any]) -> str:
+    """Return the end of the id of a run with these settings, which are those of ``RunConfig.as_dict``."""
+    what = {key: value for key, value in settings.items() if key not in PLACE_ONLY}
+    if what.get("plugins"):
+        what["plugins"] = [module_name(plugin) for plugin in what["plugins"]]
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:10]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,11 +272,7 @@ class RunConfig:
 
         A plugin's file enters the hash by its name alone.
         """
-        what = {key: value for key, value in self.as_dict().items() if key not in PLACE_ONLY}
-        if self.plugins:
-            what["plugins"] = [module_name(plugin) for plugin in self.plugins]
-        digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:10]
-        return f"{self.dataset.name}-{self.model.name}-{self.method.name}-{digest}"
+        return f"{self.dataset.name}-{self.model.name}-{self.method.name}-{digest_of(self.as_dict())}"
 
     @property
     def method(self) -> Any:

@@ -49,7 +49,7 @@ def sweep(results_dir: Path, arguments: argparse.Namespace) -> int:
     from runner.report.layout import markdown_table
     from runner.report.records import all_records
     from runner.report.sweep import as_text, differing_keys, families, pivots, sweep_table
-    from runner.training.run_folder import write_atomically
+    from runner.training.files import write_atomically
 
     found = {
         family: records

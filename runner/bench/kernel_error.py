@@ -24,7 +24,7 @@ from runner import rng
 from runner.bench.report import origin_of
 from runner.settings import RunConfig
 from runner.structures.features import ONE, RandomFourier
-from runner.training.run_folder import write_atomically
+from runner.training.files import write_atomically
 
 NUM_PAIRS = 20_000
 FEATURES = (256**2, 1000, 100)

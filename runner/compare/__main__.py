@@ -44,7 +44,7 @@ def compare(arguments: argparse.Namespace) -> None:
     from runner.report.comparison import as_printed, chosen, comparison
     from runner.report.layout import markdown_table
     from runner.report.records import all_records
-    from runner.training.run_folder import write_atomically
+    from runner.training.files import write_atomically
 
     results_dir = arguments.results_dir.expanduser().absolute()
     everything = all_records(results_dir)

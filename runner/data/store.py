@@ -178,10 +178,10 @@ def fill_folder(final: Path, fill: Callable[[Path], Manifest], *, force: bool = 
     """
     final.parent.mkdir(parents=True, exist_ok=True)
     with _locked(final):
-        if not force and (done := read_manifest(final)) is not None:
-            return done
         for stale in final.parent.glob(f".{final.name}.*.tmp"):  # left by a killed preparation
             shutil.rmtree(stale)
+        if not force and (done := read_manifest(final)) is not None:
+            return done
         temporary = final.parent / f".{final.name}.{os.getpid()}.tmp"
         temporary.mkdir()
         try:

@@ -4,21 +4,17 @@ import json
 from pathlib import Path
 
 from runner.diagnosis.example_tables import as_frame, courses_of, to_markdown
-from runner.diagnosis.folder import replaced
+from runner.diagnosis.folder import read_entries, replaced
 from runner.diagnosis.record import ExampleDiagnosis, ExampleEntry
 from runner.report.figure_style import save
-from runner.training.run_folder import read_json
 
 _ENTRIES = "example_samplers"
 
 
 def read(folder: Path) -> ExampleDiagnosis | None:
-    """Read what ``write`` left in the folder; None if there is nothing."""
-    found = read_json(folder / "diagnostics.json")
-    if found is None or _ENTRIES not in found:
-        return None
-    entries = tuple(ExampleEntry(**entry) for entry in found.pop(_ENTRIES))
-    return ExampleDiagnosis(made=found, entries=entries)
+    """Read what ``write`` left in the folder; None if there is nothing, or nothing that can be read."""
+    found = read_entries(folder, _ENTRIES, ExampleEntry)
+    return None if found is None else ExampleDiagnosis(made=found[0], entries=found[1])
 
 
 def write(diagnosis: ExampleDiagnosis, folder: Path) -> None:

@@ -3,23 +3,47 @@
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 from runner.diagnosis import figures
-from runner.diagnosis.record import Diagnosis, Entry
+from runner.diagnosis.record import Diagnosis, Entry, ExampleEntry
 from runner.diagnosis.tables import as_frame, to_markdown
-from runner.training.run_folder import read_json
+from runner.errors import DamagedRun
+from runner.training.files import read_json
+
+RecordedEntry = TypeVar("RecordedEntry", Entry, ExampleEntry)
 
 
 def read(folder: Path) -> Diagnosis | None:
-    """Read what ``write`` left in the folder; None if there is nothing."""
-    found = read_json(folder / "diagnostics.json")
-    if found is None or "samplers" not in found:
+    """Read what ``write`` left in the folder; None if there is nothing, or nothing that can be read."""
+    found = read_entries(folder, "samplers", Entry)
+    return None if found is None else Diagnosis(made=found[0], entries=found[1])
+
+
+def read_entries(
+    folder: Path, key: str, kind: type[RecordedEntry]
+) -> tuple[dict[str, Any], tuple[RecordedEntry, ...]] | None:
+    """Return diagnostics.json of a folder without its entries, and its entries of this kind; None if it has none.
+
+    A damaged file is named on standard error and counts as none, because it can be made again at any time.
+    """
+    path = folder / "diagnostics.json"
+    try:
+        made = read_json(path)
+        if made is None or key not in made:
+            return None
+        entries = tuple(kind(**entry) for entry in made.pop(key))
+        if not isinstance(made.get("asked"), dict):
+            raise DamagedRun(path, "'asked' is missing")
+    except (DamagedRun, TypeError) as error:
+        why = error.why if isinstance(error, DamagedRun) else f"'{key}' is of a wrong kind"
+        print(f"left out: {path} is damaged: {why}; python -m runner.diagnose makes it again", file=sys.stderr)
         return None
-    entries = tuple(Entry(**entry) for entry in found.pop("samplers"))
-    return Diagnosis(made=found, entries=entries)
+    return made, entries
 
 
 def write(diagnosis: Diagnosis, folder: Path) -> None:

@@ -20,7 +20,8 @@ from runner.report.layout import html_table, html_text, markdown_table, picture_
 from runner.report.plan import python_path
 from runner.report.records import record_of
 from runner.report.tables import TableSpec
-from runner.training.run_folder import RunFolder, write_atomically
+from runner.training.files import write_atomically
+from runner.training.run_folder import RunFolder
 
 
 def _arguments(spec: TableSpec, folder: str) -> list[str]:

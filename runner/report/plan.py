@@ -26,6 +26,7 @@ from runner.machine.compilation import marker_of
 from runner.models.language import LstmConfig, TransformerConfig
 from runner.report.grids import PlannedRun, expand, point_text
 from runner.report.records import (
+    DAMAGED,
     DIVERGED,
     FINISHED,
     NO_DATA,
@@ -85,7 +86,7 @@ def plan(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[St
 
 def _status(run: PlannedRun) -> str:
     status = record_of(run).status
-    if status in (FINISHED, OLDER) or _is_answer(run, status):
+    if status in (FINISHED, OLDER, DAMAGED) or _is_answer(run, status):
         return status
     return why_skipped(run) or {NOT_RUN: TO_RUN, UNFINISHED: RESUME}.get(status, AGAIN)
 
@@ -105,7 +106,7 @@ def plan_table(steps: Sequence[Step]) -> pd.DataFrame:
                 "method": " ".join(filter(None, [step.run.method, point_text(step.run.point)])),
                 "seed": str(step.run.seed),
                 "status": step.status + (CHANGED if record_of(step.run).has_changes else ""),
-                "seconds": "–" if step.status in (FINISHED, OLDER, DIVERGED) else _seconds_text(step),
+                "seconds": "–" if step.status in (FINISHED, OLDER, DIVERGED, DAMAGED) else _seconds_text(step),
             }
             for step in steps
         ]
@@ -130,6 +131,8 @@ def plan_total(steps: Sequence[Step]) -> str:
         parts.append(f"{diverged} {DIVERGED}")
     if changed := sum(record_of(step.run).has_changes for step in steps):
         parts.append(f"{changed} made{CHANGED.removeprefix(',')}, which force=true makes again")
+    if damaged := sum(step.status == DAMAGED for step in steps):
+        parts.append(f"{damaged} {DAMAGED}")
     if older:
         parts.append(f"{older} {OLDER}")
     if skipped:
@@ -335,6 +338,9 @@ def execute(steps: Sequence[Step]) -> Outcome:
     """
     pending = [step for step in steps if step.is_pending]
     outcome, stopper = Outcome(), _Stopper()
+    outcome.failed += [
+        (step.title, f"{DAMAGED}: {record_of(step.run).error}") for step in steps if step.status == DAMAGED
+    ]
     with stopper.listening(), _Shared(stopper) as shared:
         for index, step in enumerate(pending):
             left = sum(other.seconds or 0.0 for other in pending[index:])

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,19 +11,31 @@ from runner.data import CardConfig
 from runner.data.card import load_card
 from runner.data.places import prepared_dir
 from runner.data.store import read_manifest
-from runner.errors import ProcessorLacks
+from runner.errors import DamagedRun, ProcessorLacks
 from runner.report.grids import PlannedRun
 from runner.report.yardstick import Yardstick
 from runner.settings import EVERY_EXAMPLE_ONCE
-from runner.training.run_folder import RunFolder, read_json
+from runner.training.run_records import FINISHED, check_run, read_observations, read_provenance, read_summary
 
-FINISHED = "finished"
 DIVERGED = "diverged"
 NOT_RUN = "not run"
 UNFINISHED = "unfinished"
+DAMAGED = "damaged"
 OLDER = "made by an earlier version, which stored no measures: force=true repeats it"
 MIXTURE = "mixture: resumed on another machine or with other threads, so that its seconds are no number"
 NO_DATA = "skipped: data not prepared"
+
+
+@functools.cache
+def _damage_of(path: Path, stamps: tuple[tuple[int, int], ...]) -> str:
+    """Return what is wrong with a run folder, and print it; once for each state of its files."""
+    try:
+        check_run(path, path.name)
+    except (DamagedRun, OSError) as error:
+        why = f"{error.path.name}: {error.why}" if isinstance(error, DamagedRun) else str(error)
+        print(f"left out: {error}", file=sys.stderr)
+        return why
+    return ""
 
 
 @dataclass(frozen=True)
@@ -32,16 +45,26 @@ class RunRecord:
     path: Path
 
     @functools.cached_property
+    def damage(self) -> str:
+        """What is wrong with the folder; empty if nothing is. No file of a damaged folder is read."""
+        stamps = [(file.stat().st_mtime_ns, file.stat().st_size) for file in self._files if file.exists()]
+        return _damage_of(self.path, tuple(stamps))
+
+    @property
+    def _files(self) -> list[Path]:
+        return [self.path / name for name in ("summary.json", "provenance.json", "config.yaml", "metrics.jsonl")]
+
+    @functools.cached_property
     def summary(self) -> dict[str, Any]:
-        return read_json(self.path / "summary.json") or {}
+        return {} if self.damage else read_summary(self.path) or {}
 
     @functools.cached_property
     def provenance(self) -> dict[str, Any]:
-        return read_json(self.path / "provenance.json") or {}
+        return {} if self.damage else read_provenance(self.path) or {}
 
     @functools.cached_property
     def observations(self) -> list[dict[str, Any]]:
-        return RunFolder(self.path).observations()
+        return [] if self.damage else read_observations(self.path) or []
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
         return [record for record in self.observations if record.get("kind") == kind]
@@ -79,7 +102,9 @@ class RunRecord:
     @property
     def status(self) -> str:
         """The run's status: ``finished``, ``failed``, ``diverged``, ``unfinished`` (stopped or still running), ``not
-        run``, or ``OLDER``: it finished, but stored no measures to read its metrics by."""
+        run``, ``damaged``, or ``OLDER``: it finished, but stored no measures to read its metrics by."""
+        if self.damage:
+            return DAMAGED
         status = self.summary.get("status")
         if status is None or str(status).startswith("skipped"):
             return NOT_RUN  # status_of tells whether data are still missing
@@ -89,7 +114,7 @@ class RunRecord:
 
     @property
     def error(self) -> str:
-        return str(self.summary.get("error", ""))
+        return self.damage or str(self.summary.get("error", ""))
 
     @property
     def config(self) -> dict[str, Any]:
@@ -175,8 +200,12 @@ def record_of(run: PlannedRun) -> RunRecord:
 
 
 def all_records(results_dir: Path) -> list[RunRecord]:
-    """Return every run of a results folder, in the order of run ids."""
-    return [RunRecord(path.parent) for path in sorted((results_dir / "runs").glob("*/summary.json"))]
+    """Return every run of a results folder, in the order of run ids; damaged folders are named on standard error."""
+    paths = {
+        path.parent for name in ("summary.json", "metrics.jsonl") for path in (results_dir / "runs").glob(f"*/{name}")
+    }
+    records = [RunRecord(path) for path in sorted(paths)]
+    return [record for record in records if record.summary]
 
 
 def how_to_prepare(run: PlannedRun) -> str | None:
@@ -205,6 +234,6 @@ def why_skipped(run: PlannedRun) -> str | None:
 def status_of(run: PlannedRun) -> str:
     """Return the run's status; ``skipped: REASON`` if it is not finished and cannot be made here."""
     record = record_of(run)
-    if record.status in (FINISHED, OLDER):
+    if record.status in (FINISHED, OLDER, DAMAGED):
         return record.status
     return why_skipped(run) or record.status

@@ -16,7 +16,7 @@ from runner.report.publish import rendered_dir
 from runner.report.records import record_of
 from runner.report.tables import TableSpec
 from runner.report.tuning import Tuned, sentences, tune
-from runner.training.run_folder import write_atomically
+from runner.training.files import write_atomically
 
 PAPER = PROFILES[-1]
 

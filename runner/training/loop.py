@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from runner.diagnosis.by_rank import proposal_of
 from runner.diagnosis.divergence import divergence_of
-from runner.errors import Diverged
+from runner.errors import DamagedRun, Diverged
 from runner.heads.classes import ClassesHead
 from runner.machine import memory
 from runner.machine.clock import BUILD, StageClock
@@ -28,8 +28,9 @@ from runner.settings import EvaluationConfig, RunConfig
 from runner.tasks import Task
 from runner.tasks.base import PROGRESS_BAR, CompiledSteps
 from runner.training.progress import Progress
-from runner.training.run_folder import RunFolder, provenance
+from runner.training.run_folder import RunFolder
 from runner.training.schedule import Schedule
+from runner.training.stored_arrays import fitting
 from runner.training.warm_up import warm_up
 
 _KEPT_BYTES = 64 * 2**20  # weights up to this size are kept if keep_weights is null
@@ -76,23 +77,15 @@ def evaluation_steps(evaluation: EvaluationConfig, steps_per_epoch: int) -> set[
 class Training:
     """Train one configuration. What changes is in ``progress``, the network and the sampler of examples.
 
-    Raises DataError, ConfigError or RunnerError if the configuration does not fit the data.
+    Call ``resume``, then ``go``. Raises DataError, ConfigError or RunnerError if the configuration does not fit the
+    data.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        folder: RunFolder,
-        task: Task,
-        data_checksum: str,
-        summary: dict[str, Any],
-        threads: int,
-    ) -> None:
+    def __init__(self, config: RunConfig, folder: RunFolder, task: Task, summary: dict[str, Any]) -> None:
         self.config, self.folder, self.task, self.summary = config, folder, task, summary
         self.examples = config.batch_sampler.build(
             examples=task.examples, batch_size=config.batch_size, seed=config.seed
         )
-        folder.write_provenance(provenance(config, threads, data_checksum), resumed=folder.has_checkpoint)
         print(f"{config.run_id}: {task.description}; preparing kernels", file=sys.stderr)
         begin = time.perf_counter()
         warm_up(config)
@@ -120,8 +113,7 @@ class Training:
     # ------------------------------------------------------------ going
 
     def go(self) -> None:
-        """Train from the newest checkpoint, or from the start, to the end."""
-        self._resume()
+        """Train from where ``resume`` left off to the end."""
         config, progress, task = self.config, self.progress, self.task
         if progress.step == 0:
             self._build_tables()
@@ -311,7 +303,7 @@ class Training:
         self._check_outputs()
         self._probe()
         if progress.best_step not in (0, step):
-            self.network.load_final_weights(self.folder.load_best())
+            self.network.load_final_weights(self.folder.load_best(progress.best_step))
         metrics = self.task.evaluate_final(self.network)
         self._keep_weights()
         self.folder.write_summary(
@@ -371,16 +363,27 @@ class Training:
         arrays = {**self.network.state_dict(), **of_examples}
         self.folder.save_checkpoint(self.progress.step, arrays, self.progress.state())
 
-    def _resume(self) -> None:
+    def resume(self) -> bool:
+        """Go to the newest checkpoint, if there is one; return whether there is.
+
+        Raises DamagedRun if the run cannot go on from what its folder holds, which is left as it is.
+        """
         found = self.folder.load_checkpoint()
         if found is None:
             self.folder.metrics_path.unlink(missing_ok=True)
-            return
+            return False
         arrays, state = found
-        self.progress = Progress.of(state, str(self.folder.path))
-        self.network.load_state_dict({n: array for n, array in arrays.items() if not n.startswith(_EXAMPLES)})
-        self.examples.load_state_dict(
-            {n.removeprefix(_EXAMPLES): array for n, array in arrays.items() if n.startswith(_EXAMPLES)}
-        )
+        path, progress = self.folder.path / "checkpoint", Progress.of(state, str(self.folder.path))
+        if progress.step > self.last_step:
+            raise DamagedRun(path, f"it is of step {progress.step:,}, but the last one is {self.last_step:,}")
+        if progress.best_step:
+            self.folder.check_best(progress.best_step)
+        of_network = {name: array for name, array in arrays.items() if not name.startswith(_EXAMPLES)}
+        of_examples = {name.removeprefix(_EXAMPLES): arrays[name] for name in arrays.keys() - of_network.keys()}
+        with fitting(path):
+            self.network.load_state_dict(of_network)
+            self.examples.load_state_dict(of_examples)
+        self.progress = progress
         self.network.set_lr(self.schedule.rate(self.progress))
         print(f"resuming at step {self.progress.step:,} of {self.last_step:,}", file=sys.stderr)
+        return True

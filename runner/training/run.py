@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.config import check_model_reads_dataset
-from runner.errors import ConfigError, DataError, DataNotPrepared, Diverged, RunnerError, require
+from runner.errors import ConfigError, DamagedRun, DataError, DataNotPrepared, Diverged, RunnerError, require
 from runner.machine import compilation, memory
 from runner.machine.device import settled
 from runner.machine.threads import set_threads
@@ -14,8 +14,9 @@ from runner.settings import RunConfig
 from runner.tasks import Task, task_of
 from runner.training.loop import Training
 from runner.training.progress import Progress
-from runner.training.run_folder import RunFolder
+from runner.training.run_folder import RunFolder, provenance
 from runner.training.schedule import Schedule
+from runner.training.stored_arrays import fitting
 
 
 def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
@@ -37,6 +38,7 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
         if config.force:
             config.dataset.build()  # the data may be missing, which must be found before anything is deleted
             folder.clear()
+        folder.check(config.run_id)
         if folder.is_finished():
             _check_same_data(config, folder)
             print(f"already finished, not repeated (force=true re-runs): {config.run_id}", file=sys.stderr)
@@ -50,12 +52,14 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
             _check_task(config, task)
             if compiles_apart:
                 compilation.compile_first(config)
-            training = Training(config, folder, task, data.checksum, summary, threads)
+            origin = provenance(config, threads, data.checksum)
+            training = Training(config, folder, task, summary)
+            folder.write_provenance(origin, resumed=training.resume())
             folder.start(config)
             folder.write_summary(summary)
             training.go()
-        except ConfigError:
-            raise  # a mistake on the command line is not a result, so the folder is not changed
+        except (ConfigError, DamagedRun):
+            raise  # neither a mistake on the command line nor damage is a result, so the folder is not changed
         except KeyboardInterrupt:
             folder.write_summary({**summary, "status": "interrupted"})
             raise
@@ -114,7 +118,8 @@ def load_trained(config: RunConfig, folder: RunFolder) -> tuple[ClassNetwork, Ta
     config = settled(config)
     task = task_of(config, data)
     network: ClassNetwork = Network.of(config, task.build_head(), num_features=task.num_features)
-    network.load_final_weights(kept.arrays)
+    with fitting(folder.path):
+        network.load_final_weights(kept.arrays)
     if kept.progress is not None:
         # Rows of a checkpoint may lag behind by some steps of its epoch's learning rate; final weights do not.
         progress = Progress.of(kept.progress, str(folder.path))

@@ -5,23 +5,24 @@
     provenance.json   commit, command, versions, threads, machine, data checksum
     metrics.jsonl     observations, one JSON object per line
     summary.json      status and final numbers; it is replaced atomically
-    checkpoint/       step-<n>/ with arrays and state.json, renamed to this name when it is complete
-    best/             weights of the best validation so far; deleted at the end of the run
-    weights/          final weights, if they are kept: arrays and state.json
+    checkpoint/       step-<n>/ with arrays and their manifest (see ``stored_arrays``)
+    best/             step-<n>/ with weights of the best validation so far; deleted at the end of the run
+    weights/          final weights, if they are kept, with their manifest
     diagnostics*/     results of ``python -m runner.diagnose``
 """
 
 import fcntl
 import hashlib
 import json
+import math
 import os
 import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -33,54 +34,19 @@ import yaml
 
 from runner import REPOSITORY
 from runner.config import to_run_config
-from runner.errors import RunLocked, RunnerError
+from runner.errors import ConfigError, DamagedRun, RunLocked, RunnerError
 from runner.settings import RunConfig
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file so that a reader sees the old text or the new one, never a part."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.chmod(name, 0o644)
-    os.replace(name, path)
-
-
-def _sync(path: Path) -> None:
-    """Flush a file, or the entries of a folder, to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    os.fsync(handle)
-    os.close(handle)
-
-
-def _save_arrays(target: Path, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
-    """Write arrays and state.json to a temporary folder and rename it to ``target``, which must not exist."""
-    partial = target.parent / f".{target.name}-partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for name, array in arrays.items():
-        np.save(partial / f"{name}.npy", array)
-    (partial / "state.json").write_text(json.dumps(state))
-    # The data must be on the disk before the folder has its final name.
-    for file in partial.iterdir():
-        _sync(file)
-    os.rename(partial, target)
-    _sync(target.parent)
-
-
-def _load_arrays(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    state = json.loads((folder / "state.json").read_text())
-    return {file.stem: np.load(file) for file in folder.glob("*.npy")}, state
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the object in a JSON file, or None if there is no such file."""
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
+from runner.training.files import sync, write_atomically
+from runner.training.run_records import (
+    CLEARING,
+    FINISHED,
+    check_run,
+    read_observations,
+    read_provenance,
+    read_settings,
+    read_summary,
+)
+from runner.training.stored_arrays import MANIFEST, StoredArrays, discard, load_arrays, save_arrays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +58,10 @@ class KeptWeights:
     progress: dict[str, Any] | None
 
 
+# What a killed process leaves of a file that it wrote, or of a folder that it wrote or deleted.
+_TEMPORARY = (".*.json.*", ".config.yaml.*", ".*-partial", ".*-deleted")
+
+
 class RunFolder:
     """Read and write the files of one run; hold its lock while the run is in progress."""
 
@@ -101,43 +71,65 @@ class RunFolder:
         self._checkpoints = path / "checkpoint"
         self._weights = path / "weights"
         self._best = path / "best"
+        self._clearing = path / CLEARING
 
     # ------------------------------------------------------------ life of a run
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder for this process. Raises RunLocked if another process holds the lock."""
+        """Lock the folder for this process and delete what killed ones left of their writing.
+
+        Raises RunLocked if another process holds the lock.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / ".lock", "w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RunLocked(f"another process is running {self.path}; wait for it or stop it") from None
+            self._sweep()
             yield
 
+    def _sweep(self) -> None:
+        """Delete temporary files and folders, and finish a ``clear`` that was killed."""
+        for place in (self.path, self._checkpoints, self._best):
+            for left in [left for pattern in _TEMPORARY for left in place.glob(pattern)]:
+                if left.is_dir():
+                    shutil.rmtree(left)
+                else:
+                    left.unlink()
+        if self._clearing.exists():
+            self.clear()
+
+    def check(self, run_id: str | None = None) -> None:
+        """Raise DamagedRun if the folder holds what its run, or the run of this id, cannot have left."""
+        check_run(self.path, run_id)
+
     def summary(self) -> dict[str, Any] | None:
-        """Return summary.json, or None if there is none."""
-        return read_json(self.path / "summary.json")
+        """Return summary.json, or None if there is none. Raises DamagedRun."""
+        return read_summary(self.path)
 
     def provenance(self) -> dict[str, Any]:
-        """Return provenance.json, or an empty dict if there is none."""
-        return read_json(self.path / "provenance.json") or {}
+        """Return provenance.json, or an empty dict if there is none. Raises DamagedRun."""
+        return read_provenance(self.path) or {}
 
     def is_finished(self) -> bool:
-        """Return whether the run is finished."""
-        return (self.summary() or {}).get("status") == "finished"
+        """Return whether the run is finished. Raises DamagedRun if its summary is damaged."""
+        return (self.summary() or {}).get("status") == FINISHED
 
     def start(self, config: RunConfig) -> None:
         """Write config.yaml of a run that starts or resumes."""
         write_atomically(self.path / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
 
     def clear(self) -> None:
-        """Delete the results of an earlier run of the same configuration."""
-        for name in ("summary.json", "metrics.jsonl", "provenance.json"):
+        """Delete the results of an earlier run of the same configuration. After a kill, the next start ends this."""
+        self._clearing.touch()
+        sync(self.path)
+        for name in ("summary.json", "metrics.jsonl", "provenance.json", "config.yaml"):
             (self.path / name).unlink(missing_ok=True)
-        self.drop_checkpoint()
-        for folder in (self._weights, self._best, *self.path.glob("diagnostics*")):
-            shutil.rmtree(folder, ignore_errors=True)
+        for folder in (self._checkpoints, self._best, self._weights, *self.path.glob("diagnostics*")):
+            discard(folder)
+        self._clearing.unlink()
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Replace summary.json."""
@@ -158,67 +150,100 @@ class RunFolder:
             file.write(json.dumps(record) + "\n")
 
     def observations(self) -> list[dict[str, Any]]:
-        """Return all observations of metrics.jsonl in their order."""
-        if not self.metrics_path.exists():
-            return []
-        return [json.loads(line) for line in self.metrics_path.read_text().splitlines()]
+        """Return all observations of metrics.jsonl in their order. Raises DamagedRun."""
+        return read_observations(self.path) or []
 
     # ------------------------------------------------------------ checkpoints
 
     def save_checkpoint(self, step: int, arrays: Mapping[str, np.ndarray], progress: Mapping[str, Any]) -> None:
-        """Write a complete new checkpoint, then delete the old one."""
-        target = self._checkpoints / f"step-{step:09d}"
-        if target.exists():
+        """Write a complete new checkpoint, then delete the old one.
+
+        One generation is kept: a checkpoint has its name only when it is whole and on the disk, so a second one would
+        serve only against a failing disk, at twice the space.
+        """
+        if (self._checkpoints / _name_of(step)).exists():
             return
-        offset = 0
+        observed = b""
         if self.metrics_path.exists():
-            _sync(self.metrics_path)  # the checkpoint counts on the observations before it
-            offset = self.metrics_path.stat().st_size
-        _save_arrays(target, arrays, {"step": step, "metrics_bytes": offset, "progress": progress})
-        for old in self._checkpoints.iterdir():
-            if old != target:
-                shutil.rmtree(old, ignore_errors=True)
+            sync(self.metrics_path)  # the checkpoint counts on the observations before it
+            observed = self.metrics_path.read_bytes()
+        state = {"metrics_bytes": len(observed), "metrics_crc32": zlib.crc32(observed), "progress": progress}
+        self._save_only(self._checkpoints, step, arrays, state)
 
     def load_checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-        """Return arrays and progress of the newest complete checkpoint, or None; delete observations made after it."""
-        found = sorted(self._checkpoints.glob("step-*/state.json"))
-        if not found:
+        """Return arrays and progress of the newest whole checkpoint, or None; delete observations made after it.
+
+        Damaged newer ones are named on standard error and deleted. Raises DamagedRun if none is whole, or if the
+        observations made before it have changed.
+        """
+        found, damaged = self._newest(self._checkpoints)
+        if found is None:
             return None
-        arrays, state = _load_arrays(found[-1].parent)
+        size = found.state["metrics_bytes"]
+        observed = self.metrics_path.read_bytes() if self.metrics_path.exists() else b""
+        if len(observed) < size:
+            raise DamagedRun(self.metrics_path, f"it has {len(observed):,} bytes; at the checkpoint it had {size:,}")
+        if zlib.crc32(observed[:size]) != found.state["metrics_crc32"]:
+            raise DamagedRun(self.metrics_path, "observations made before the checkpoint have changed")
+        _tell(damaged)
+        for error in damaged:
+            discard(error.path.parent)
         if self.metrics_path.exists():
-            os.truncate(self.metrics_path, state["metrics_bytes"])
-        return arrays, state.get("progress", {})
+            os.truncate(self.metrics_path, size)
+        return found.arrays, found.state["progress"]
 
     def save_weights(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Write the final weights; those of an earlier attempt to finish are replaced."""
-        shutil.rmtree(self._weights, ignore_errors=True)
-        _save_arrays(self._weights, arrays, {"step": step})
+        save_arrays(self._weights, run_id=self.path.name, step=step, arrays=arrays, state={})
 
     def load_weights(self) -> KeptWeights | None:
-        """Return the final weights or, before the end of the run, those of the newest checkpoint; None without any."""
-        folders = [self._weights] if self.has_weights else sorted(self._checkpoints.glob("step-*"))
-        if not any((folder / "state.json").exists() for folder in folders):
+        """Return the final weights or, before the end of the run, those of the newest whole checkpoint; None without.
+
+        Raises DamagedRun.
+        """
+        if self.has_weights:
+            kept = load_arrays(self._weights, run_id=self.run_id)
+            return KeptWeights(arrays=kept.arrays, step=kept.step, progress=None)
+        found, damaged = self._newest(self._checkpoints)
+        _tell(damaged)
+        if found is None:
             return None
-        arrays, state = _load_arrays(folders[-1])
-        return KeptWeights(arrays=arrays, step=int(state["step"]), progress=state.get("progress"))
+        return KeptWeights(arrays=found.arrays, step=found.step, progress=found.state["progress"])
 
     def save_best(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Replace the weights of the best validation so far."""
-        shutil.rmtree(self._best, ignore_errors=True)
-        _save_arrays(self._best, arrays, {"step": step})
+        self._save_only(self._best, step, arrays, {})
 
-    def load_best(self) -> dict[str, np.ndarray]:
-        """Return the weights that ``save_best`` wrote last."""
-        return _load_arrays(self._best)[0]
+    def load_best(self, step: int) -> dict[str, np.ndarray]:
+        """Return the weights of the best validation, which was at this step. Raises DamagedRun."""
+        return self._best_since(step, at_most=step)
+
+    def check_best(self, step: int) -> None:
+        """Raise DamagedRun unless the weights of the best validation at this step are whole.
+
+        Those of a later step will do: the run was killed after it saved them, and will save them again.
+        """
+        self._best_since(step)
+
+    def _best_since(self, step: int, at_most: float = math.inf) -> dict[str, np.ndarray]:
+        found, damaged = self._newest(self._best)
+        if found is None or not step <= found.step <= at_most:
+            raise damaged[0] if damaged else DamagedRun(self._best / _name_of(step), "it is missing")
+        return found.arrays
 
     def drop_best(self) -> None:
         """Delete the weights of the best validation."""
-        shutil.rmtree(self._best, ignore_errors=True)
+        discard(self._best)
+
+    @property
+    def run_id(self) -> str:
+        """The run's id: the folder may have been moved, so its summary knows better than its name."""
+        return str((self.summary() or {}).get("run_id", self.path.name))
 
     @property
     def has_weights(self) -> bool:
         """Tell whether the final weights were kept."""
-        return (self._weights / "state.json").exists()
+        return self._weights.exists()
 
     def diagnostics_path(self, name: str = "") -> Path:
         """Return the folder that ``python -m runner.diagnose --name NAME`` writes to."""
@@ -226,22 +251,55 @@ class RunFolder:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Tell whether there is a complete checkpoint."""
-        return any(self._checkpoints.glob("step-*/state.json"))
+        """Tell whether there is a checkpoint."""
+        return any(self._checkpoints.glob("step-*"))
 
     def drop_checkpoint(self) -> None:
-        """Delete all checkpoints; they are renamed first, so that a kill half-way leaves none that looks complete."""
-        doomed = self.path / ".checkpoint-deleted"
-        shutil.rmtree(doomed, ignore_errors=True)
-        if self._checkpoints.exists():
-            os.rename(self._checkpoints, doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        """Delete all checkpoints."""
+        discard(self._checkpoints)
+
+    def _save_only(self, place: Path, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
+        """Write ``step-<n>/`` into a folder, then delete all others of that folder."""
+        target = place / _name_of(step)
+        save_arrays(target, run_id=self.path.name, step=step, arrays=arrays, state=state)
+        for old in place.iterdir():
+            if old != target:
+                discard(old)
+
+    def _newest(self, place: Path) -> tuple[StoredArrays | None, list[DamagedRun]]:
+        """Return the newest whole ``step-<n>/`` of a folder, and what is wrong with newer ones.
+
+        Returns None if there is no ``step-<n>/`` at all; raises DamagedRun if none of them is whole.
+        """
+        damaged: list[DamagedRun] = []
+        for folder in sorted(place.glob("step-*"), reverse=True):
+            try:
+                found = load_arrays(folder, run_id=self.run_id)
+                if folder.name != _name_of(found.step):
+                    raise DamagedRun(folder / MANIFEST, f"it is of step {found.step:,}")
+                return found, damaged
+            except DamagedRun as error:
+                if not folder.exists():  # the run is in progress and has just replaced it by a newer one
+                    return self._newest(place)
+                damaged.append(error)
+        if damaged:
+            raise damaged[0]
+        return None, []
+
+
+def _name_of(step: int) -> str:
+    return f"step-{step:09d}"
+
+
+def _tell(damaged: Iterable[DamagedRun]) -> None:
+    for error in damaged:
+        print(f"{error.path} is damaged: {error.why}; an older checkpoint is whole and is used", file=sys.stderr)
 
 
 def run_with_weights(path: Path) -> RunFolder:
     """Return the folder of a run that has its weights: final ones that were kept, or those of a checkpoint.
 
-    Raises RunnerError if ``path`` is no run folder or holds no weights.
+    Raises RunnerError if ``path`` is no run folder, is damaged or holds no weights.
     """
     folder = RunFolder(path.expanduser().absolute())
     summary = folder.summary() if folder.path.is_dir() else None
@@ -249,6 +307,7 @@ def run_with_weights(path: Path) -> RunFolder:
         raise RunnerError(
             f"{path} is not a run folder: it has no summary.json; give the path that 'python -m runner' printed"
         )
+    folder.check()
     if not (folder.is_finished() or folder.has_checkpoint):
         raise RunnerError(f"{path}: the run is '{summary['status']}' and left no checkpoint; run its command again")
     if not (folder.has_weights or folder.has_checkpoint):
@@ -260,8 +319,15 @@ def run_with_weights(path: Path) -> RunFolder:
 
 
 def config_of(folder: RunFolder) -> RunConfig:
-    """Return the configuration of a run, read from its folder."""
-    return to_run_config(yaml.safe_load((folder.path / "config.yaml").read_text()))
+    """Return the configuration of a run, read from its folder. Raises DamagedRun, or ConfigError for an older one."""
+    path = folder.path / "config.yaml"
+    settings = read_settings(folder.path, folder.run_id)
+    if settings is None:
+        raise DamagedRun(path, "it is missing")
+    try:
+        return to_run_config(settings)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 _DECIDING = ("runner", "conf", "datasets", "constraints.txt", "pyproject.toml")  # not results, which runs change

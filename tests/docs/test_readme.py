@@ -7,7 +7,7 @@ from pathlib import Path
 
 from command_lines import PAGES, ROOT
 
-from runner.training.run_folder import read_json
+from runner.training.files import read_json
 
 
 def test_the_first_command_really_runs(tmp_path: Path) -> None:

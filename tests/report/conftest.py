@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from runner.machine.clock import BUILD, STAGES
 from runner.report.grids import Grid, PlannedRun, expand
@@ -158,6 +159,7 @@ def write_run() -> Callable[..., Path]:
         ]  # fmt: skip
         observed.append({"kind": "distribution", "step": 10 * epochs, "epoch": float(epochs), **group})
         (folder / "summary.json").write_text(json.dumps(summary))
+        (folder / "config.yaml").write_text(yaml.safe_dump(summary["config"]))
         (folder / "provenance.json").write_text(json.dumps(provenance))
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in observed))
         return folder

@@ -18,7 +18,7 @@ from runner import diagnose
 from runner.config import CONF, compose
 from runner.errors import RunnerError
 from runner.samplers import SAMPLERS
-from runner.settings import RunConfig
+from runner.settings import RunConfig, digest_of
 from runner.tasks import Classification, classification
 from runner.training import loop
 from runner.training.run import load_trained, run
@@ -56,6 +56,11 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         return (code, *capsys.readouterr())
 
     return call
+
+
+def json_of(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
 
 
 def observed(folder: Path, kind: str) -> list[dict[str, Any]]:
@@ -298,13 +303,19 @@ def test_folders_that_can_not_be_measured(folder: Path, tmp_path: Path, command:
     assert "force=true keep_weights=true" in line(folder)
     shutil.move(folder / "moved", folder / "weights")
 
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    (folder / "config.yaml").write_text(yaml.safe_dump({**config, "dataset": {"kind": "card", "name": "wiki325k"}}))
-    assert "prepare_dataset.py wiki325k" in line(folder)
-    (folder / "config.yaml").write_text(yaml.safe_dump({**config, "epoch": 3}))
-    assert "unknown key 'epoch'" in line(folder)
-
     summary = json.loads((folder / "summary.json").read_text())
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"dataset": {"kind": "card", "name": "wiki325k"}}, "prepare_dataset.py wiki325k"),
+        ({"epoch": 3}, "config.yaml: unknown key 'epoch'"),
+    ]
+    for change, says in changes:
+        other = {**summary["config"], **change}
+        moved = shutil.copytree(folder, tmp_path / f"toy-{digest_of(other)}")
+        (moved / "config.yaml").write_text(yaml.safe_dump(other))
+        (moved / "summary.json").write_text(json.dumps({**summary, "config": other, "run_id": moved.name}))
+        (moved / "provenance.json").write_text(json.dumps({**json_of(moved / "provenance.json"), "run_id": moved.name}))
+        assert says in line(moved)
+
     (folder / "summary.json").write_text(json.dumps({**summary, "status": "interrupted"}))
     shutil.rmtree(folder / "weights")
     assert "the run is 'interrupted' and left no checkpoint" in line(folder)

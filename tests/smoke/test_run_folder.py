@@ -3,21 +3,23 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
 
 from runner.config import compose
-from runner.training import run_folder
+from runner.settings import digest_of
+from runner.training import run_folder, stored_arrays
 from runner.training.run_folder import RunFolder
 
 
 def test_observations_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
     """Such observations are made again, and must not be there twice."""
     folder = RunFolder(tmp_path)
-    folder.observe({"step": 1})
+    folder.observe({"kind": "note", "step": 1})
     folder.save_checkpoint(1, {"a": np.arange(3)}, {"step": 1})
-    folder.observe({"step": 2})
+    folder.observe({"kind": "note", "step": 2})
     with folder.metrics_path.open("a") as file:
         file.write('{"step": 3, "lo')  # killed in the middle of a line
     found = folder.load_checkpoint()
@@ -25,14 +27,14 @@ def test_observations_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
     arrays, state = found
     assert arrays["a"].tolist() == [0, 1, 2]
     assert state["step"] == 1
-    assert folder.observations() == [{"step": 1}]
+    assert folder.observations() == [{"kind": "note", "step": 1}]
 
 
 def test_observations_are_on_the_disk_before_a_checkpoint_counts_on_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = RunFolder(tmp_path)
-    folder.observe({"step": 1})
+    folder.observe({"kind": "note", "step": 1})
     happened: list[int | str] = []
     sync, rename = os.fsync, os.rename
 
@@ -54,12 +56,12 @@ def test_a_kill_while_saving_leaves_the_older_checkpoint(tmp_path: Path, monkeyp
     folder = RunFolder(tmp_path)
     folder.save_checkpoint(1, {"a": np.zeros(2)}, {"step": 1})
 
-    def killed(path: Path, array: np.ndarray) -> None:
-        path.write_bytes(b"\x93NUMPY")
+    def killed(file: BinaryIO, array: np.ndarray) -> None:
+        file.write(b"\x93NUMPY")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(np, "save", killed)
+        patch.setattr(stored_arrays, "_write_array", killed)
         with pytest.raises(KeyboardInterrupt):
             folder.save_checkpoint(2, {"a": np.ones(2)}, {"step": 2})
     found = folder.load_checkpoint()
@@ -87,10 +89,12 @@ def test_summary_is_replaced_whole(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     assert folder.summary() is None
     assert not folder.is_finished()
-    for status in ("running", "finished"):
-        folder.write_summary({"status": status})
-        assert folder.summary() == {"status": status}
-    assert folder.is_finished()
+    settings: dict[str, Any] = {"seed": 1}
+    for status in ("running", "interrupted"):
+        summary = {"status": status, "run_id": f"toy-{digest_of(settings)}", "config": settings}
+        folder.write_summary(summary)
+        assert folder.summary() == summary
+    assert not folder.is_finished()
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"], "no temporary file is left"
 
 

@@ -1,0 +1,133 @@
+"""Keep arrays in a folder, with a manifest that tells whole arrays from damaged ones.
+
+FOLDER/
+    <name>.npy    an array
+    state.json    the manifest, written last: run id, step, and size, type, shape and checksum of every array
+
+The manifest has a checksum of itself. CRC-32 finds what disks and copies do to files, and reads several gigabytes in a
+second, so that it costs little beside the writing.
+"""
+
+import io
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from runner.errors import DamagedRun
+from runner.training.files import read_json, sync
+
+MANIFEST = "state.json"
+_LENGTH = slice(8, 10)  # where an npy file of version 1.0 says how long the header is that follows
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredArrays:
+    """Hold what a folder keeps: arrays by name, the step that they belong to, and other values of the same step."""
+
+    step: int
+    arrays: dict[str, np.ndarray]
+    state: dict[str, Any]
+
+
+def save_arrays(
+    target: Path, *, run_id: str, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]
+) -> None:
+    """Write a folder, replacing one that is there; it has its name only when all of it is on the disk."""
+    partial = target.parent / f".{target.name}-partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    entries = {}
+    for name, array in arrays.items():
+        with open(partial / f"{name}.npy", "wb") as file:
+            entries[name] = _write_array(file, array)
+    for written in partial.iterdir():
+        sync(written)
+    body = {"run_id": run_id, "step": step, "arrays": entries, "state": dict(state)}
+    (partial / MANIFEST).write_text(json.dumps({**body, "checksum": _checksum_of(body)}))
+    sync(partial / MANIFEST)
+    sync(partial)
+    discard(target)
+    os.rename(partial, target)
+    sync(target.parent)
+
+
+def discard(folder: Path) -> None:
+    """Delete a folder, which loses its name first: a kill half-way leaves nothing that looks like a whole one."""
+    doomed = folder.parent / f".{folder.name}-deleted"
+    shutil.rmtree(doomed, ignore_errors=True)
+    if folder.exists():
+        os.rename(folder, doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+
+def load_arrays(folder: Path, *, run_id: str) -> StoredArrays:
+    """Return what ``save_arrays`` wrote for this run. Raises DamagedRun, which names the file, if anything differs.
+
+    Of the header of an array only its length is read, so nothing can be unpickled.
+    """
+    path = folder / MANIFEST
+    body = read_json(path)
+    if body is None:
+        raise DamagedRun(path, "it is missing")
+    if "checksum" not in body:
+        raise DamagedRun(path, "it has no checksum, so that it may be of an earlier version of the runner")
+    if body.pop("checksum") != _checksum_of(body):
+        raise DamagedRun(path, "its content does not have its checksum")
+    try:
+        if body["run_id"] != run_id:
+            raise DamagedRun(path, f"it is of another run, {body['run_id']}")
+        arrays = {name: _read_array(folder / f"{name}.npy", entry) for name, entry in body["arrays"].items()}
+        return StoredArrays(step=body["step"], arrays=arrays, state=body["state"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise DamagedRun(path, "it is no manifest of arrays") from None
+
+
+@contextmanager
+def fitting(path: Path) -> Iterator[None]:
+    """Turn an error of code that takes stored arrays into DamagedRun: they may be of another version of the runner."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise DamagedRun(path, f"its arrays do not fit this version ({type(error).__name__}: {error})") from None
+
+
+def _checksum_of(body: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(body, sort_keys=True).encode())
+
+
+def _write_array(file: BinaryIO, array: np.ndarray) -> dict[str, Any]:
+    """Write an array as ``np.save`` does; return its entry in the manifest. The checksum is that of the whole file."""
+    array = np.asarray(array, order="C")
+    if array.dtype.hasobject:
+        raise TypeError("arrays of objects would have to be pickled")
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
+    data = array.reshape(-1).view(np.uint8).data
+    file.write(header.getbuffer())
+    file.write(data)
+    return {
+        "bytes": header.tell() + data.nbytes,
+        "dtype": array.dtype.str,
+        "shape": list(array.shape),
+        "crc32": zlib.crc32(data, zlib.crc32(header.getbuffer())),
+    }
+
+
+def _read_array(path: Path, entry: Mapping[str, Any]) -> np.ndarray:
+    if not path.is_file():
+        raise DamagedRun(path, "it is missing")
+    if path.stat().st_size != entry["bytes"]:
+        raise DamagedRun(path, f"it has {path.stat().st_size:,} bytes instead of {entry['bytes']:,}")
+    content = np.fromfile(path, dtype=np.uint8)
+    if zlib.crc32(content.data) != entry["crc32"]:
+        raise DamagedRun(path, "its content does not have its checksum")
+    start = _LENGTH.stop + int.from_bytes(content[_LENGTH].tobytes(), "little")
+    return content[start:].view(np.dtype(entry["dtype"])).reshape(entry["shape"])
