@@ -67,7 +67,9 @@ def _with_others(papers: Sequence[Paper], sections: Sequence[Section]) -> list[P
     named = {section.paper for section in sections}
     shown = [paper for paper in papers if paper.name in named]
     if named - {paper.name for paper in papers}:
-        shown.append(Paper(name=_OTHERS, title="Our own tables and figures", authors="", about="", claims=()))
+        shown.append(
+            Paper(name=_OTHERS, short="Our own", title="Our own tables and figures", authors="", about="", claims=())
+        )
     return shown
 
 
@@ -83,7 +85,7 @@ def _sections_of(paper: Paper, sections: Sequence[Section], papers: Iterable[str
 def _paper(paper: Paper, sections: Sequence[Section], found: Mapping[str, Sequence[Verdict]]) -> dict[str, Any]:
     return {
         "name": paper.name,
-        "short": paper.name.replace("_", " "),
+        "short": paper.short,
         "title": paper.title,
         "authors": paper.authors,
         "about": paper.about,

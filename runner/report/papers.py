@@ -46,9 +46,10 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """A paper: its name in grids, what it is about, and what it claims."""
+    """A paper: its name in grids, what people call it, what it is about, and what it claims."""
 
     name: str
+    short: str
     title: str
     authors: str
     about: str

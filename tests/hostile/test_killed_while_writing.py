@@ -135,7 +135,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatc
 def test_what_a_killed_preparation_left_goes_although_the_data_are_prepared(
     runs: Runs, prepared_root: Path, own_data_dir: Path
 ) -> None:
-    (manifest,) = prepared_root.rglob("manifest.json")
+    manifest = next(prepared_root.rglob("manifest.json"))
     litter = [manifest.parent.parent / f".{manifest.parent.name}.{name}.tmp" for name in ("old", "123")]
     for folder in litter:
         folder.mkdir()
