@@ -56,6 +56,12 @@ def _named(records: Sequence[RunRecord], name: str) -> RunRecord:
     return found[0]
 
 
+def by_dataset(records: Sequence[RunRecord]) -> list[tuple[str, list[RunRecord]]]:
+    """Return the runs of each data set with its name, in the order in which data sets first appear."""
+    names = dict.fromkeys(record.config["dataset"]["name"] for record in records)
+    return [(name, [record for record in records if record.config["dataset"]["name"] == name]) for name in names]
+
+
 def comparison(records: Sequence[RunRecord]) -> pd.DataFrame:
     """Return a row for each setting of the runs of one data set, the best quality first, unfinished runs last.
 
