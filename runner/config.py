@@ -165,6 +165,26 @@ def compose(overrides: Iterable[str]) -> RunConfig:
             raise ConfigError(explain(error)) from None
 
 
+def defaults_of(choices: Mapping[str, str]) -> dict[str, Any]:
+    """Return what is composed for some options (``{"sampler": "uniform", ...}``) if no key is set; ??? is required.
+
+    Raises ConfigError for an option that there is none of.
+    """
+    import hydra
+    from omegaconf import OmegaConf
+
+    words = [f"{group}={name}" for group, name in choices.items()]
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        try:
+            prepare_plugins([])
+            found: Any = OmegaConf.to_container(hydra.compose("config", words), resolve=False)
+        except RunnerError:
+            raise
+        except Exception as error:
+            raise ConfigError(explain(error)) from None
+    return dict(found)
+
+
 # ---------------------------------------------------------------- plugins
 
 
