@@ -131,6 +131,22 @@ def test_nothing_is_left_behind_if_no_combination_can_run(command: Command, resu
     assert not results_dir.exists()
 
 
+@pytest.mark.parametrize(("preset", "words", "swept"), [
+    ("sweep_lsh", ["sampler.L=150,300"], [("K", "L"), (5, 150), (5, 300), (6, 150), (6, 300)]),
+    ("sweep_rff", [], [("D",), (128,), (256,), (512,), (1024,)]),
+    ("sweep_midx", ["sampler.num_samples=20"],
+     [("codewords", "num_samples"), (8, 20), (16, 20), (32, 20), (64, 20), (128, 20)]),
+])  # fmt: skip
+def test_presets_of_ablations_sweep_by_themselves(
+    preset: str, words: list[str], swept: list[tuple[Any, ...]], command: Command, made: list[RunConfig]
+) -> None:
+    """Values on the command line take the place of the preset's."""
+    said = command(f"preset={preset}", *words, flags=())
+    keys, *values = swept
+    assert [tuple(getattr(config.sampler, key) for key in keys) for config in made] == values
+    assert said.startswith(f"[1/{len(values)}] ")
+
+
 @pytest.mark.parametrize("words", [
     ["sampler.K=4"], ["preset=smoke", "sampler.K=4"], ["-m", "--help"], ["-m", "--cfg", "job"], ["--hydra-help"],
 ])  # fmt: skip
