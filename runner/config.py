@@ -291,7 +291,7 @@ def explain(error: BaseException) -> str:
         missing = getattr(link, "missing_cfg_file", None)
         if missing and "/" in str(missing):
             group, _, name = str(missing).rpartition("/")
-            more = "; install more of them by pip install '.[sweep]'" if group == "hydra/launcher" else ""
+            more = "; others come with pip install '.[sweep]'" if group == "hydra/launcher" else ""
             return f"unknown option '{group}={name}'{did_you_mean(name, getattr(link, 'options', None) or [])}{more}"
         parent = getattr(link, "parent_node", None)
         key = getattr(link, "full_key", None)

@@ -5,6 +5,7 @@ swept sampler for another. So this loop composes every combination by itself bef
 (``hydra/sweeper=...``) keep Hydra's loop.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -114,6 +115,9 @@ def _at_once(launcher: DictConfig, jobs: int) -> int:
         from joblib import effective_n_jobs
 
         return min(effective_n_jobs(options["n_jobs"]), jobs)
+    if name == "RayLauncher":
+        cores = options["ray"]["init"].get("num_cpus") or os.cpu_count() or 1
+        return max(1, min(int(cores / (options["ray"]["remote"].get("num_cpus") or 1)), jobs))
     if name == "LocalLauncher":  # submitit starts all of them
         return jobs
     return 1  # one after the other, or each on a node of its own
