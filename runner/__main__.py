@@ -1,4 +1,4 @@
-"""Run one configuration: ``python -m runner KEY=VALUE GROUP=NAME ...``.
+"""Run one configuration, ``python -m runner KEY=VALUE GROUP=NAME ...``, or with -m and lists of values a sweep.
 
 Hydra composes the configuration; ``runner.config`` checks it and converts it to typed Python.
 """
@@ -9,7 +9,8 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from runner.config import check_model_reads_dataset, explain, register_failure, to_run_config
+from runner.config import explain
+from runner.sweeps.job import carry_out
 
 os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors, and this module prints them as one line
 
@@ -17,25 +18,17 @@ os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors, and this m
 @hydra.main(version_base="1.3", config_path="../conf", config_name="config")
 def main(cfg: DictConfig) -> None:
     """Check the composed configuration, run it, and print the path of the run folder."""
-    try:
-        config = to_run_config(cfg)
-        check_model_reads_dataset(config)
-        if config.sampler is not None:
-            config.sampler.check_processor()
-        from runner.training.run import run  # a wrong configuration is reported before this slow import
-
-        print(run(config, compiles_apart=True), flush=True)
-    except Exception as error:
-        # An error raised into Hydra's loop would end the whole sweep; a failed job must not stop the other jobs.
-        register_failure(error)
+    carry_out(cfg)
 
 
 if __name__ == "__main__":
     from runner.config import exit_code, prepare_plugins
+    from runner.sweeps.sweep import sweep
 
     try:
         prepare_plugins(sys.argv[1:])
-        main()
+        if not sweep(sys.argv[1:]):
+            main()
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:

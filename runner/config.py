@@ -1,4 +1,5 @@
-"""Convert what Hydra composed to a frozen RunConfig. Only this module and ``__main__`` import hydra and omegaconf.
+"""Convert what Hydra composed to a frozen RunConfig. Of what runs, only this module, ``runner.sweeps`` and ``__main__``
+import hydra and omegaconf.
 
 Hydra chooses files and applies command-line overrides; everything after that is typed. The dataclass of each group
 is defined beside the class that it configures. ``runner.conversion`` checks names and types; ``__post_init__`` of the
@@ -10,6 +11,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +165,26 @@ def compose(overrides: Iterable[str]) -> RunConfig:
             raise ConfigError(explain(error)) from None
 
 
+def defaults_of(choices: Mapping[str, str]) -> dict[str, Any]:
+    """Return what is composed for some options (``{"sampler": "uniform", ...}``) if no key is set; ??? is required.
+
+    Raises ConfigError for an option that there is none of.
+    """
+    import hydra
+    from omegaconf import OmegaConf
+
+    words = [f"{group}={name}" for group, name in choices.items()]
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        try:
+            prepare_plugins([])
+            found: Any = OmegaConf.to_container(hydra.compose("config", words), resolve=False)
+        except RunnerError:
+            raise
+        except Exception as error:
+            raise ConfigError(explain(error)) from None
+    return dict(found)
+
+
 # ---------------------------------------------------------------- plugins
 
 
@@ -217,15 +239,31 @@ def _as_option(group: str, name: str, cls: type) -> dict[str, Any]:
 
 # ---------------------------------------------------------------- errors as one line
 
-_failures: list[Exception] = []
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Hold why a run failed, in one line. ``is_mistake``: the user can mend it; it is no error of the program."""
+
+    reason: str
+    is_mistake: bool
 
 
-def register_failure(error: Exception) -> None:
+_failures: list[Failure] = []
+
+
+def register_failure(error: Exception) -> Failure:
     """Print the error as one line and remember that the command failed; an error of the program prints a traceback."""
-    _failures.append(error)
-    if not isinstance(error, RunnerError | OSError):
+    failure = Failure(reason=explain(error), is_mistake=isinstance(error, RunnerError | OSError))
+    if not failure.is_mistake:
         traceback.print_exception(error, file=sys.stderr)
-    print(f"error: {explain(error)}", file=sys.stderr, flush=True)
+    print(f"error: {failure.reason}", file=sys.stderr, flush=True)
+    remember_failure(failure)
+    return failure
+
+
+def remember_failure(failure: Failure) -> None:
+    """Let ``exit_code`` tell of the failure, which may have happened in another process."""
+    _failures.append(failure)
 
 
 def forget_failures() -> None:
@@ -237,7 +275,7 @@ def exit_code() -> int:
     """Return 0 for success, 2 for a user's mistake, 1 for a failure of the program."""
     if not _failures:
         return 0
-    return 2 if all(isinstance(error, RunnerError | OSError) for error in _failures) else 1
+    return 2 if all(failure.is_mistake for failure in _failures) else 1
 
 
 def explain(error: BaseException) -> str:
@@ -253,7 +291,8 @@ def explain(error: BaseException) -> str:
         missing = getattr(link, "missing_cfg_file", None)
         if missing and "/" in str(missing):
             group, _, name = str(missing).rpartition("/")
-            return f"unknown option '{group}={name}'{did_you_mean(name, getattr(link, 'options', None) or [])}"
+            more = "; others come with pip install '.[sweep]'" if group == "hydra/launcher" else ""
+            return f"unknown option '{group}={name}'{did_you_mean(name, getattr(link, 'options', None) or [])}{more}"
         parent = getattr(link, "parent_node", None)
         key = getattr(link, "full_key", None)
         if parent is not None and key and hasattr(parent, "keys"):

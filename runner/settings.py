@@ -38,14 +38,17 @@ class HardwareConfig:
     """Say where a run executes.
 
     ``name``: cpu, or gpu for the parts that can run on one (see ``runner.machine.device``).
-    ``threads``: compute threads of Numba and torch; 0 means all cores of this process.
+    ``threads``: compute threads of Numba and torch; 0 means all cores of this process, shared by the parallel jobs.
+    ``parallel_jobs``: runs that share the machine; a sweep's launcher sets it, and their seconds are marked.
     """
 
     name: str
     threads: int = 0
+    parallel_jobs: int = 1
 
     def __post_init__(self) -> None:
         require(self.threads >= 0, "hardware.threads must be 0 (all cores) or more")
+        require(self.parallel_jobs >= 1, "hardware.parallel_jobs must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,6 +241,7 @@ class RunConfig:
           draws end after their number;
         - ``ranking`` if seen items are excluded;
         - ``batch_sampler`` if every example comes once an epoch;
+        - ``hardware.parallel_jobs`` if the run has the machine to itself;
         - ``dataset.valid_share`` if it is 0, ``dataset.threshold`` if it is null, ``dataset.split`` if it is ratio;
         - sections of other tasks, such as ``windows`` if the data set holds no text.
         """
@@ -261,6 +265,8 @@ class RunConfig:
         if out.get("sampler", {}).get("name") == "log_uniform":
             usual = {"rank": "frequency", "until_distinct": False}
             out["sampler"] = {key: value for key, value in out["sampler"].items() if usual.get(key) != value}
+        if self.hardware.parallel_jobs == 1:
+            del out["hardware"]["parallel_jobs"]
         for key, nothing in (("valid_share", 0.0), ("threshold", None), ("split", "ratio")):
             if out["dataset"].get(key, nothing) == nothing:
                 out["dataset"].pop(key, None)

@@ -41,7 +41,7 @@ def compare(arguments: argparse.Namespace) -> None:
     """Print a table for each data set. Raises RunnerError if no run is found."""
     import pandas as pd
 
-    from runner.report.comparison import as_printed, chosen, comparison
+    from runner.report.comparison import as_printed, by_dataset, chosen, comparison
     from runner.report.layout import markdown_table
     from runner.report.records import all_records
     from runner.training.files import write_atomically
@@ -53,8 +53,7 @@ def compare(arguments: argparse.Namespace) -> None:
         what = "no run has these settings" if everything else "no runs yet; python -m runner makes one"
         raise RunnerError(f"{results_dir / 'runs'}: {what}")
     frames = {}
-    for name in dict.fromkeys(record.config["dataset"]["name"] for record in records):
-        mine = [record for record in records if record.config["dataset"]["name"] == name]
+    for name, mine in by_dataset(records):
         frames[name] = comparison(mine)
         print(f"## {name}\n\n{markdown_table(as_printed(frames[name], mine))}\n")
     if arguments.csv is not None:

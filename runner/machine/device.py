@@ -24,7 +24,7 @@ def settled(config: RunConfig) -> RunConfig:
     else:
         return config
     print(f"hardware=gpu: no GPU is used, because {why}; the run uses the CPU", file=sys.stderr, flush=True)
-    return dataclasses.replace(config, hardware=HardwareConfig(name="cpu", threads=config.hardware.threads))
+    return dataclasses.replace(config, hardware=dataclasses.replace(config.hardware, name="cpu"))
 
 
 def device_of(hardware: HardwareConfig) -> torch.device:

@@ -15,7 +15,7 @@ import pandas as pd
 from runner.report.columns import Column, References, panels_of
 from runner.report.grids import Dataset, Grid, PlannedRun
 from runner.report.methods import Method
-from runner.report.records import FINISHED, MIXTURE, NOT_RUN, record_of, status_of
+from runner.report.records import FINISHED, NOT_RUN, record_of, status_of
 from runner.report.tables import PUBLISHED, Published, TableSpec
 from runner.report.tuning import Choices
 
@@ -56,8 +56,8 @@ def measure(column: Column, runs: Sequence[PlannedRun], references: Mapping[int,
         return Ours(None, None, _some_of(len(unfinished), len(runs), unfinished[0]))
     if column.needs_baseline and any(run.seed not in references for run in runs):
         return Ours(None, None, "baseline not run")
-    if column.of_time and (mixed := sum(_is_mixed(run, column, references) for run in runs)):
-        return Ours(None, None, _some_of(mixed, len(runs), MIXTURE))
+    if column.of_time and (reasons := list(filter(None, (_why_no_seconds(run, column, references) for run in runs)))):
+        return Ours(None, None, _some_of(len(reasons), len(runs), reasons[0]))
     values: list[float] = []
     failed = 0
     for run in runs:
@@ -76,9 +76,10 @@ def measure(column: Column, runs: Sequence[PlannedRun], references: Mapping[int,
     return Ours(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, "")
 
 
-def _is_mixed(run: PlannedRun, column: Column, references: Mapping[int, References]) -> bool:
-    """Tell whether seconds of the run, or of what the column compares it with, are no number."""
-    return record_of(run).is_mixture or (column.needs_baseline and references[run.seed].have_mixture)
+def _why_no_seconds(run: PlannedRun, column: Column, references: Mapping[int, References]) -> str:
+    """Return why seconds of the run, or of what the column compares it with, are no number; empty if they are."""
+    why = record_of(run).why_no_seconds
+    return why or (references[run.seed].why_no_seconds if column.needs_baseline else "")
 
 
 def _some_of(count: int, total: int, status: str) -> str:
@@ -171,7 +172,7 @@ def runs_table(grid: Grid, runs: Sequence[PlannedRun]) -> pd.DataFrame:
                 "seed": run.seed,
                 "status": status_of(run)
                 + (f": {record.error}" if record.error else "")
-                + (f"; {MIXTURE}" if record.is_mixture else ""),
+                + (f"; {record.why_no_seconds}" if record.why_no_seconds else ""),
                 "ended": record.ending,
                 "commit": commit + (" + changes" if record.has_changes else ""),
                 "started": made.get("started", ""),

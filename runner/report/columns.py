@@ -26,9 +26,9 @@ class References:
     full: tuple[RunRecord, ...]
 
     @property
-    def have_mixture(self) -> bool:
-        """Whether the seconds of any of them are no number."""
-        return any(record.is_mixture for record in (self.baseline, *self.full))
+    def why_no_seconds(self) -> str:
+        """Why the seconds of one of them are no number; empty if all are."""
+        return next((why for record in (self.baseline, *self.full) if (why := record.why_no_seconds)), "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Column:
     printed, or None if the run ended without reaching it, which is printed as ``failure``. In ``label``, ``{baseline}``
     stands for the grid's baseline. ``point`` restricts the column to runs with that combination of swept settings.
     ``is_setting`` marks a value that is chosen, not measured, and so has no deviation over seeds. ``of_time`` marks
-    what is made of seconds, of which a run that is a mixture of machines has none.
+    what is made of seconds, which some runs lack (``RunRecord.why_no_seconds``).
     """
 
     name: str

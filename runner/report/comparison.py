@@ -31,7 +31,7 @@ def chosen(records: Sequence[RunRecord], names: Sequence[str], where: Sequence[s
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    found = [_named(records, name) for name in names] if names else list(records)
+    found = [named(records, name) for name in names] if names else list(records)
     settings = [(record, flat(record.config)) for record in found if record.config]
     known = dict.fromkeys(key for _, setting in settings for key in setting)
     for word in where:
@@ -47,13 +47,20 @@ def chosen(records: Sequence[RunRecord], names: Sequence[str], where: Sequence[s
     return [record for record, _ in settings]
 
 
-def _named(records: Sequence[RunRecord], name: str) -> RunRecord:
+def named(records: Sequence[RunRecord], name: str) -> RunRecord:
+    """Return the run with this folder, id or end of its id. Raises RunnerError if there is not exactly one."""
     last = Path(name).name
     found = [record for record in records if last in (record.run_id, record.short_id)]
     if len(found) != 1:
         how_many = "no run" if not found else f"{len(found)} runs"
         raise RunnerError(f"{how_many} called '{name}'{did_you_mean(last, [record.run_id for record in records])}")
     return found[0]
+
+
+def by_dataset(records: Sequence[RunRecord]) -> list[tuple[str, list[RunRecord]]]:
+    """Return the runs of each data set with its name, in the order in which data sets first appear."""
+    names = dict.fromkeys(record.config["dataset"]["name"] for record in records)
+    return [(name, [record for record in records if record.config["dataset"]["name"] == name]) for name in names]
 
 
 def comparison(records: Sequence[RunRecord]) -> pd.DataFrame:

@@ -113,7 +113,7 @@ def _mean(line: _Line, against: Axis, metric: str, smooth: int) -> _Curve:
         {epoch: (at, scale * y) for epoch, at, y in record.points(_COSTS[against], metric)} for record in line.records
     ]
     shared = [epoch for epoch in each[0] if all(epoch in one for one in each)]
-    if against == "seconds" and any(record.is_mixture for record in line.records):
+    if against == "seconds" and any(record.why_no_seconds for record in line.records):
         shared = []
     values = np.array([[one[epoch] for epoch in shared] for one in each]).reshape(len(each), -1, 2)
     single_E = values[0, :, 1].copy() if smooth > 1 and len(each) == 1 else None

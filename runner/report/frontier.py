@@ -75,8 +75,8 @@ def settings_of_records(records: Sequence[RunRecord], keys: Sequence[str] = ()) 
 
 
 def _has_both(record: RunRecord) -> bool:
-    """Tell whether the record has a quality, and seconds of one machine."""
-    return record.finished and not record.is_mixture
+    """Tell whether the record has a quality, and seconds that can be compared."""
+    return record.finished and not record.why_no_seconds
 
 
 def _text(record: RunRecord, keys: Sequence[str]) -> str:

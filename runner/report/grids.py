@@ -324,7 +324,7 @@ def expand(
                         dataset=dataset.name,
                         method=method.name,
                         seed=seed,
-                        overrides=(*chosen, f"seed={seed}", f"results_dir={_quoted(str(results_dir))}"),
+                        overrides=(*chosen, f"seed={seed}", f"results_dir={quoted(str(results_dir))}"),
                         config=dataclasses.replace(config, seed=seed),
                         point=point,
                     )
@@ -344,7 +344,7 @@ def _composed(overrides: tuple[str, ...]) -> RunConfig:
     return compose(overrides)
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """Quote a value for Hydra's override grammar, whatever characters it contains."""
     escaped = text.replace("\\'", "\\\\'").replace("'", "\\'")
     return f"'{escaped}'"

@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,24 +68,32 @@ class Step:
 
 def plan(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[Step]:
     """List every run that any of the tables needs, each once, with its status and estimated time."""
-    grids = dict.fromkeys(spec.grid for spec in specs)
-    earlier = [record for record in all_records(results_dir) if record.finished]
-    steps: dict[str, Step] = {}
-    speed, compiled = measure_speed(), set[Path]()
-    for grid in grids:
+    titled: dict[str, tuple[str, PlannedRun]] = {}
+    for grid in dict.fromkeys(spec.grid for spec in specs):
         for run in expand(grid, profile, results_dir):
-            seconds, measured = estimate(run, earlier, speed)
-            if seconds is not None and (kind := marker_of(run.config)) not in compiled and not kind.exists():
-                seconds += _COMPILE_SECONDS * speed.slowness
-                compiled.add(kind)
             title = f"{grid.label(run)} on {grid.dataset(run.dataset).label}, seed {run.seed}"
-            step = Step(run=run, title=title, status=_status(run), seconds=seconds, measured=measured)
-            steps.setdefault(run.run_id, step)
-    return list(steps.values())
+            titled.setdefault(run.run_id, (title, run))
+    return steps_of(titled.values(), all_records(results_dir))
+
+
+def steps_of(titled: Iterable[tuple[str, PlannedRun]], records: Sequence[RunRecord]) -> list[Step]:
+    """Return a step for each (title, run) in this order; times are estimated from the records that finished."""
+    earlier = [record for record in records if record.finished]
+    steps = []
+    speed, compiled = measure_speed(), set[Path]()
+    for title, run in titled:
+        seconds, measured = estimate(run, earlier, speed)
+        if seconds is not None and (kind := marker_of(run.config)) not in compiled and not kind.exists():
+            seconds += _COMPILE_SECONDS * speed.slowness
+            compiled.add(kind)
+        steps.append(Step(run=run, title=title, status=_status(run), seconds=seconds, measured=measured))
+    return steps
 
 
 def _status(run: PlannedRun) -> str:
     status = record_of(run).status
+    if run.config.force:
+        return why_skipped(run) or TO_RUN
     if status in (FINISHED, OLDER, DAMAGED) or _is_answer(run, status):
         return status
     return why_skipped(run) or {NOT_RUN: TO_RUN, UNFINISHED: RESUME}.get(status, AGAIN)
@@ -119,8 +127,8 @@ def _seconds_text(step: Step) -> str:
     return f"{'' if step.measured else '~'}{step.seconds:,.0f}"
 
 
-def plan_total(steps: Sequence[Step]) -> str:
-    """Return one line that counts the runs by status and estimates the time of those left."""
+def plan_total(steps: Sequence[Step], at_once: int = 1) -> str:
+    """Return one line that counts the runs by status and estimates the time of those left, some made ``at_once``."""
     pending = [step for step in steps if step.is_pending]
     without_data = [step for step in steps if step.status.startswith(NO_DATA)]
     skipped = sum(step.status.startswith("skipped") for step in steps) - len(without_data)
@@ -138,22 +146,24 @@ def plan_total(steps: Sequence[Step]) -> str:
     if skipped:
         parts.append(f"{skipped} that this processor cannot run")
     if pending:
-        parts.append(f"estimated time: {_length(pending)}")
+        parts.append(f"estimated time: {_length(pending, at_once)}")
         if not all(step.measured for step in pending):
             parts.append(
                 "~ marks a rough guess from the size of the data and this machine's speed just now; "
                 "other times are from earlier runs on it"
             )
     if without_data:
-        parts.append(f"the runs without data would take about {_length(without_data)}")
+        parts.append(f"the runs without data would take about {_length(without_data, at_once)}")
     return "; ".join(parts)
 
 
-def _length(steps: Sequence[Step]) -> str:
+def _length(steps: Sequence[Step], at_once: int) -> str:
     """Return the steps' total time, and the number of steps whose time is unknown."""
     known = [step.seconds for step in steps if step.seconds is not None]
     unknown = len(steps) - len(known)
-    return duration(sum(known)) + (f" and {unknown} runs of unknown length" if unknown else "")
+    if not known:
+        return "unknown"
+    return duration(sum(known) / at_once) + (f" and {unknown} runs of unknown length" if unknown else "")
 
 
 def duration(seconds: float) -> str:

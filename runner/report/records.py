@@ -23,6 +23,7 @@ UNFINISHED = "unfinished"
 DAMAGED = "damaged"
 OLDER = "made by an earlier version, which stored no measures: force=true repeats it"
 MIXTURE = "mixture: resumed on another machine or with other threads, so that its seconds are no number"
+PARALLEL = "parallel: made beside other runs of its sweep, so that its seconds are no number"
 NO_DATA = "skipped: data not prepared"
 
 
@@ -80,6 +81,16 @@ class RunRecord:
         """Whether its attempts ran on different machines or with different numbers of threads."""
         places = [[made.get(key) for key in ("cpu", "cores", "gpu", "threads")] for made in self.attempts]
         return any(place != places[0] for place in places)
+
+    @property
+    def parallel_jobs(self) -> int:
+        """How many runs shared the machine, this one included."""
+        return max(made.get("parallel_jobs", 1) for made in self.attempts)
+
+    @property
+    def why_no_seconds(self) -> str:
+        """Why its seconds cannot stand beside those of other runs; empty if they can."""
+        return MIXTURE if self.is_mixture else PARALLEL if self.parallel_jobs > 1 else ""
 
     @property
     def has_changes(self) -> bool:

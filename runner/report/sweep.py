@@ -76,8 +76,11 @@ def sweep_table(records: Sequence[RunRecord], keys: Sequence[str]) -> pd.DataFra
 
 
 def finished_status(group: Sequence[RunRecord]) -> str:
-    """Return the status of finished runs, which says if seconds of some are of two machines."""
-    return f"{FINISHED}; {MIXTURE}" if any(record.is_mixture for record in group) else FINISHED
+    """Return the status of finished runs, which says if seconds are of two machines, or of runs beside others."""
+    if any(record.is_mixture for record in group):
+        return f"{FINISHED}; {MIXTURE}"
+    at_once = max(record.parallel_jobs for record in group)
+    return FINISHED if at_once == 1 else f"{FINISHED}, {at_once} runs at once, whose seconds are longer"
 
 
 def metrics_of(records: Sequence[RunRecord]) -> dict[str, str]:

@@ -32,7 +32,8 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
     if config.sampler is not None:
         config.sampler.check_processor()
     config = settled(config)
-    threads = set_threads(config.hardware.threads)  # raises ConfigError before a folder is made
+    # This may raise ConfigError, which must be before a folder is made.
+    threads = set_threads(config.hardware.threads, config.hardware.parallel_jobs)
     folder = RunFolder(config.run_dir)
     with folder.locked():
         if config.force:

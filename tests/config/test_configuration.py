@@ -201,6 +201,7 @@ BASE = ["sampler=lsh_label"]
 
 @pytest.mark.parametrize("change", [
     "hardware.threads=1", "results_dir=elsewhere", "force=true", "checkpoint_every_seconds=5", "keep_weights=true",
+    "hardware.parallel_jobs=2",
 ])  # fmt: skip
 def test_run_id_does_not_depend_on_where_and_how(change: str) -> None:
     assert compose([*BASE, change]).run_id == compose(BASE).run_id
@@ -307,6 +308,7 @@ MISTAKES = [
     ("diagnostics.rows=0", "diagnostics.rows must be at least 1", []),
     ("diagnostics.draws=1", "diagnostics.draws must be at least 2", []),
     ("keep_weights=some", "keep_weights: expected bool or null, got 'some'", []),
+    ("hardware.parallel_jobs=0", "hardware.parallel_jobs must be at least 1", []),
     ("hardware.threads=-1", "hardware.threads must be 0 (all cores) or more", []),
     ("loss=full", "loss=full does not go with sampler=lsh_label; valid: ", ["sampled_softmax", "active_set"]),
     ("dataset.name=nowhere", "nowhere", ["wordnet_hypernym"]),
@@ -385,7 +387,7 @@ def test_a_missing_required_key_says_how_to_set_it() -> None:
 def test_convert_refuses_unknown_keys_of_nested_sections() -> None:
     with pytest.raises(ConfigError, match=r"unknown key 'evaluation\.row'; did you mean 'rows'\?"):
         compose(["+evaluation.row=3"])
-    with pytest.raises(ConfigError, match="unknown key 'rows'; valid: name, threads"):
+    with pytest.raises(ConfigError, match="unknown key 'rows'; valid: name, parallel_jobs, threads"):
         convert(settings.HardwareConfig, {"name": "cpu", "rows": 1}, "")
 
 

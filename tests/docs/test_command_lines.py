@@ -17,11 +17,13 @@ from typing import Any
 
 import pytest
 from command_lines import ROOT, CommandLine, command_lines, is_command
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from runner import diagnose, generate
 from runner.config import check_model_reads_dataset, compose
 from runner.data.card import card_names
 from runner.errors import RunnerError
+from runner.runs.__main__ import main as runs_main
 from runner.training.run import run
 from runner.training.run_folder import RunFolder
 
@@ -96,15 +98,18 @@ def script_named(name: str) -> ModuleType:
 def runs(at: Workplace, words: list[str]) -> None:
     """``python -m runner``: of every swept list the first and the last value compose; the first trains two steps.
 
-    What a reader is to fill in (``<name>``) is left as it is by default.
+    What a reader is to fill in (``<name>``) is left as it is by default. Launchers (``hydra...``) have their own tests.
     """
-    words = [word for word in words if "<" not in word]
+    words = [word for word in words if "<" not in word and not word.startswith("hydra")]
     if words == ["--help"]:
         helped = subprocess.run([sys.executable, "-m", "runner", "--help"], cwd=ROOT, capture_output=True, check=True)
         assert b"sampler" in helped.stdout
         return
-    settings = [word.split("=", 1) for word in words if word != "-m"]
-    first, last = ([f"{key}={value.split(',')[which]}" for key, value in settings] for which in (0, -1))
+    parsed = OverridesParser.create().parse_overrides([word for word in words if word != "-m"])
+    values = [list(each.sweep_string_iterator()) if each.is_sweep_override() else [each.get_value_element_as_str()]
+              for each in parsed]  # fmt: skip
+    keys = [each.get_key_element() for each in parsed]
+    first, last = ([f"{key}={of_key[which]}" for key, of_key in zip(keys, values, strict=True)] for which in (0, -1))
     check_model_reads_dataset(compose(last))
     folder = at.run(*first)
     assert folder.is_finished()
@@ -123,6 +128,13 @@ def generates(at: Workplace, words: list[str]) -> None:
     assert words[0] == "results/runs/RUN"
     trained = at.run("preset=midx_lm", "dataset=ptb")
     at.main(generate, trained.path, *words[1:], "--words", 5)
+
+
+def keeps_runs(at: Workplace, words: list[str]) -> None:
+    """``python -m runner.runs``: a tiny run stands in for those of the reader."""
+    trained = at.run()
+    words = [trained.path.name if word == "RUN" else word for word in words]
+    assert runs_main([*words, "--results-dir", str(at.folder)]) == 0
 
 
 def renders(at: Workplace, words: list[str]) -> None:
@@ -225,7 +237,7 @@ def knows_its_options(at: Workplace, words: list[str]) -> None:
 
 
 MODULES: dict[str, Rule] = {"runner": runs, "runner.diagnose": diagnoses, "runner.generate": generates,
-                            "pytest": finds_its_tests, "pip": installs}  # fmt: skip
+                            "runner.runs": keeps_runs, "pytest": finds_its_tests, "pip": installs}  # fmt: skip
 SCRIPTS: dict[str, Rule] = {"render_tables": renders, "reproduce": reproduces, "prepare_dataset": prepares,
                             "bench": measures}  # fmt: skip
 

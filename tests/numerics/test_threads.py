@@ -3,6 +3,7 @@
 Legend: B rows, D hidden size, N classes. Sizes leave every one of the 16 parts of the work something to do.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from runner.contracts import Query, TrainingFacts
 from runner.heads.output_layer import OutputLayer
 from runner.kernels.products import HAS_BF16
 from runner.losses import LOSSES
+from runner.machine.threads import set_threads
 from runner.samplers import SAMPLERS
 
 B, D, N, STEPS = 90, 24, 3000, 4
@@ -116,3 +118,18 @@ def test_a_refresh_of_few_classes_has_the_same_bits(rows: str, make_layer: Calla
         states.append((*sampler.state_dict().values(), sampler.tables.start, sampler.tables.members))
     for a, b in zip(*states, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("parallel_jobs", "of_numba", "threads"), [(1, 8, 8), (2, 8, 4), (3, 8, 2), (9, 8, 1), (2, 3, 3)]
+)
+def test_parallel_jobs_divide_the_cores(
+    parallel_jobs: int, of_numba: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight cores are divided by the number of jobs; a launcher may have given Numba fewer."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
+    monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", of_numba)
+    for library in (numba, torch):
+        monkeypatch.setattr(library, "set_num_threads", lambda count: None)
+    assert set_threads(0, parallel_jobs) == threads
+    assert set_threads(3, parallel_jobs) == 3, "a number that is asked for stays"

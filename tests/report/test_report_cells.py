@@ -9,11 +9,13 @@ import pandas as pd
 import pytest
 
 from runner.report.cells import cells, runs_table
+from runner.report.comparison import comparison
 from runner.report.frontier import settings_of_plan
 from runner.report.grids import PlannedRun
 from runner.report.layout import document, to_markdown
 from runner.report.plan import plan, plan_table, plan_total
 from runner.report.plots import draw
+from runner.report.records import record_of
 from runner.report.render import runs_shown
 from runner.report.tables import TableSpec
 
@@ -189,6 +191,21 @@ def test_seconds_of_a_mixture_are_a_status(
     attempted(pick(runs, "full").config.run_dir, change)
     assert cell(cells(spec, runs), "full", "epoch_speedup_vs_full")["status"].startswith("mixture")
     assert draw(toy["curves"], runs, tmp_path), "curves by epochs are left"
+
+
+def test_seconds_of_runs_beside_others_are_marked(
+    toy: Specs, planned: Plan, pick: Callable[..., PlannedRun], write_run: Callable[..., Path]
+) -> None:
+    spec = toy["speed"]
+    runs = planned(spec.grid, "small")
+    write_run(pick(runs, "full"), [0.1] * 4)
+    attempted(write_run(pick(runs, "lsh_label"), [0.1] * 4), {"parallel_jobs": 4})
+    frame = cells(spec, runs)
+    assert cell(frame, "lsh_label", "seconds_per_epoch")["status"].startswith("parallel: made beside other runs")
+    assert cell(frame, "lsh_label", "P@1")["ours"] == pytest.approx(10)
+    assert comparison([record_of(pick(runs, "lsh_label"))])["status"].tolist() == [
+        "finished, 4 runs at once, whose seconds are longer"
+    ]
 
 
 def test_runs_of_changed_code_are_marked(

@@ -1,0 +1,69 @@
+"""Every folder under RESULTS/runs, damaged ones included: what it is, and how much room it takes on the disk."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from runner.report.comparison import chosen, named
+from runner.report.records import DAMAGED, RunRecord
+from runner.report.sweep import finished_status
+
+
+def folders(results_dir: Path) -> list[RunRecord]:
+    """Return a record for each run folder, whatever it holds, in the order of run ids."""
+    return [RunRecord(path) for path in sorted((results_dir / "runs").glob("*")) if path.is_dir()]
+
+
+def selected(records: Sequence[RunRecord], names: Sequence[str], where: Sequence[str]) -> list[RunRecord]:
+    """Return the runs that are named (all without names) and have the settings of ``where`` (KEY=VALUE).
+
+    Raises RunnerError for a name that not exactly one run has, ConfigError for a setting that no run has.
+    """
+    found = [named(records, name) for name in names] if names else list(records)
+    return chosen([record for record in found if status(record) != DAMAGED], [], where) if where else found
+
+
+def status(record: RunRecord) -> str:
+    """Return the status of a run; ``damaged`` if its files cannot be read."""
+    try:
+        readable = isinstance(record.summary, dict) and isinstance(record.provenance, dict)
+        return record.status if readable else DAMAGED
+    except (OSError, ValueError):
+        return DAMAGED
+
+
+def size(path: Path) -> int:
+    """Return the bytes of all files under a folder; 0 if there is none."""
+    return sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir())
+
+
+def size_text(count: int) -> str:
+    """Write a number of bytes in the largest unit that suits it: ``512 kB``, ``1.2 MB``, ``3.4 GB``."""
+    if count < 1e6:
+        return f"{count / 1e3:,.0f} kB"
+    return f"{count / 1e6:,.1f} MB" if count < 1e9 else f"{count / 1e9:,.1f} GB"
+
+
+def started(record: RunRecord) -> str:
+    """Return when the last attempt at a readable run started, such as ``2026-01-31 12:05``; empty if it is unknown."""
+    return str(record.provenance.get("started", ""))[:16].replace("T", " ")
+
+
+def table(records: Sequence[RunRecord]) -> pd.DataFrame:
+    """Return a row of text for each run, in the order in which they were started."""
+    rows = []
+    for record in records:
+        known = status(record)
+        finished = known != DAMAGED and record.finished
+        rows.append(
+            {
+                "run": record.run_id,
+                "started": started(record) if known != DAMAGED else "",
+                "status": finished_status([record]) if finished else known,
+                "headline": record.headline if finished else "",
+                "seconds": f"{record.summary['train_seconds']:,.1f}" if finished else "",
+                "size": size_text(size(record.path)),
+            }
+        )
+    return pd.DataFrame(rows).sort_values("started", kind="stable", ignore_index=True)
