@@ -42,12 +42,17 @@ def _fits(value: Any, annotation: Any) -> tuple[bool, Any]:
             return False, value
         parts = [_fits(entry, item) for entry in value]
         return all(fits for fits, _ in parts), tuple(entry for _, entry in parts)
+    if origin in (list, dict):
+        item = typing.get_args(annotation)[-1]
+        entries = value.values() if isinstance(value, dict) else value
+        return isinstance(value, origin) and all(_fits(entry, item)[0] for entry in entries), value
     if annotation is type(None):
         return value is None, value
     if annotation is float:
-        return isinstance(value, int | float) and not isinstance(value, bool), float(value) if isinstance(
-            value, int | float
-        ) else value
+        try:
+            return isinstance(value, int | float) and not isinstance(value, bool), float(value)
+        except (OverflowError, TypeError, ValueError):  # no number, or one beyond every float
+            return False, value
     if annotation is int:
         return isinstance(value, int) and not isinstance(value, bool), value
     return isinstance(value, annotation), value
