@@ -10,6 +10,7 @@ def set_threads(threads: int) -> int:
 
     ``threads``: 0 means all cores of this process. Raises ConfigError if there are fewer cores.
     """
+    require(threads >= 0, f"hardware.threads (--threads) must be 0 (all cores) or more, got {threads}")
     import numba
     import torch
 

@@ -59,6 +59,7 @@ class KeptWeights:
 
 
 # What a killed process leaves of a file that it wrote, or of a folder that it wrote or deleted.
+_LOCK = ".lock"
 _TEMPORARY = (".*.json.*", ".config.yaml.*", ".*-partial", ".*-deleted")
 
 
@@ -82,13 +83,17 @@ class RunFolder:
         Raises RunLocked if another process holds the lock.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / ".lock", "w") as lock:
+        with open(self.path / _LOCK, "w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RunLocked(f"another process is running {self.path}; wait for it or stop it") from None
             self._sweep()
-            yield
+            try:
+                yield
+            finally:
+                if [entry.name for entry in self.path.iterdir()] == [_LOCK]:  # a wrong setting leaves no folder
+                    shutil.rmtree(self.path, ignore_errors=True)
 
     def _sweep(self) -> None:
         """Delete temporary files and folders, and finish a ``clear`` that was killed."""

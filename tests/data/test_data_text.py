@@ -203,7 +203,7 @@ def test_damaged_prepared_text_is_named(tmp_path: Path, data_dir: Path) -> None:
     dataset.vocabulary_path.write_text("a\n")
     with pytest.raises(DataError, match=r"vocabulary\.txt is damaged: its content has changed"):
         config.build()
-    with pytest.raises(DataError, match=r"vocabulary\.txt is damaged: 1 names for 4 classes"):
+    with pytest.raises(DataError, match=r"vocabulary\.txt is damaged: 1 words for 4 classes"):
         _ = dataset.vocabulary
     dataset.vocabulary_path.write_bytes(whole)
     np.save(folder / "valid.npy", np.zeros(99, np.int32))
