@@ -28,7 +28,7 @@ TOO_MUCH = [
 
 @pytest.mark.parametrize(("words", "says"), TOO_MUCH, ids=[" ".join(words)[:50] for words, _ in TOO_MUCH])
 def test_too_many_candidates(words: list[str], says: str, toy_folder: Path, own_data_dir: Path, tmp_path: Path) -> None:
-    refused(["dataset=files", f"dataset.path={toy_folder}", *words], says, tmp_path)
+    refused(["dataset=xmc", f"dataset.path={toy_folder}", *words], says, tmp_path)
 
 
 @pytest.mark.parametrize(("header", "says"), [
@@ -38,7 +38,7 @@ def test_too_many_candidates(words: list[str], says: str, toy_folder: Path, own_
 def test_large_headers(header: str, says: str, own_data_dir: Path, tmp_path: Path) -> None:
     for split in ("train", "test"):
         (tmp_path / f"{split}.txt").write_text(f"{header}\n1 1:1\n2,3 4:1\n")
-    refused(["dataset=files", f"dataset.path={tmp_path}", "sampler=uniform", "model.hidden=4096"], says, tmp_path)
+    refused(["dataset=xmc", f"dataset.path={tmp_path}", "sampler=uniform", "model.hidden=4096"], says, tmp_path)
 
 
 def refused(words: list[str], says: str, place: Path) -> None:
@@ -54,7 +54,7 @@ def refused(words: list[str], says: str, place: Path) -> None:
 
 def test_more_rows_to_evaluate_than_there_are(toy_folder: Path, own_data_dir: Path, tmp_path: Path) -> None:
     """They are all of them: nothing is allocated for the number."""
-    words = ["dataset=files", f"dataset.path={toy_folder}", f"results_dir={tmp_path}", f"evaluation.rows={10**30}"]
+    words = ["dataset=xmc", f"dataset.path={toy_folder}", f"results_dir={tmp_path}", f"evaluation.rows={10**30}"]
     from runner.tasks import task_of
 
     config = compose(words)
@@ -70,7 +70,7 @@ def test_model_sizes_have_limits(words: list[str]) -> None:
 def test_ordinary_runs_are_not_refused(toy_folder: Path, own_data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower bounds stay below what runs of small sets take."""
     monkeypatch.setattr("runner.training.needs.available_bytes", lambda: 2.0**20)
-    config = compose(["dataset=files", f"dataset.path={toy_folder}", "sampler=uniform", "sampler.num_samples=1000"])
+    config = compose(["dataset=xmc", f"dataset.path={toy_folder}", "sampler=uniform", "sampler.num_samples=1000"])
     check_memory(config, config.dataset.build())
 
 
