@@ -34,6 +34,7 @@ import yaml
 
 from runner import REPOSITORY
 from runner.config import to_run_config
+from runner.conversion import as_path
 from runner.errors import ConfigError, DamagedRun, RunLocked, RunnerError
 from runner.settings import RunConfig
 from runner.training.files import sync, write_atomically
@@ -306,7 +307,7 @@ def run_with_weights(path: Path) -> RunFolder:
 
     Raises RunnerError if ``path`` is no run folder, is damaged or holds no weights.
     """
-    folder = RunFolder(path.expanduser().absolute())
+    folder = RunFolder(as_path(path, "the run folder"))
     summary = folder.summary() if folder.path.is_dir() else None
     if summary is None:
         raise RunnerError(
