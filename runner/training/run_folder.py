@@ -92,9 +92,10 @@ class RunFolder:
             self._sweep()
             try:
                 yield
-            finally:
-                if [entry.name for entry in self.path.iterdir()] == [_LOCK]:  # a wrong setting leaves no folder
+            except ConfigError:  # a wrong setting leaves no folder
+                if [entry.name for entry in self.path.iterdir()] == [_LOCK]:
                     shutil.rmtree(self.path, ignore_errors=True)
+                raise
 
     def _sweep(self) -> None:
         """Delete temporary files and folders, and finish a ``clear`` that was killed."""

@@ -269,6 +269,29 @@ def test_damaged_data_are_named(family: str, file: str, damage: Damage, prepared
     assert config.build().checksum == whole
 
 
+NUMBERS_OF = [
+    pytest.param(family, file, damage, id=f"{family}-{file}-{name}", marks=[] if name in FEW else pytest.mark.slow)
+    for family, files in FILES.items()
+    for file, special in files.items()
+    for name, damage in {**special, "fewer": ANY_ARRAY["fewer"]}.items()
+    if file.endswith(".npy") and not name.startswith("another")
+]
+
+
+@pytest.mark.parametrize(("family", "file", "damage"), NUMBERS_OF)
+def test_numbers_that_crash_are_found_without_the_checksum(
+    family: str, file: str, damage: Damage, prepared: Prepared, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids, offsets and sizes are checked at every opening, even if size and time of the file tell nothing."""
+    folder = data / prepared.folders[family]
+    damage(folder / file)
+    monkeypatch.setattr("runner.data.verify._states", lambda folder: {})
+    (folder / "verified.json").unlink()
+    with pytest.raises(DataError) as caught:
+        prepared.configs[family].build()
+    assert str(caught.value).startswith(f"{folder / file} is damaged: it")
+
+
 def test_a_card_says_how_it_is_prepared_again(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = CardConfig(name="wordnet_related")
     whole = config.build().checksum
