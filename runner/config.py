@@ -12,11 +12,10 @@ import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from runner import REPOSITORY
-from runner.conversion import convert, did_you_mean
+from runner.conversion import as_path, convert, did_you_mean, shown
 from runner.errors import ConfigError, RunnerError, require
 from runner.registry import FROM_OUTSIDE, load_plugins
 from runner.settings import EVERY_EXAMPLE_ONCE, HardwareConfig, RunConfig
@@ -51,7 +50,7 @@ def _registries() -> dict[str, tuple[str, Mapping[str, type]]]:
 def to_run_config(cfg: Any) -> RunConfig:
     """Convert a composed Hydra config (or a plain mapping) to a RunConfig. Raises ConfigError (one line)."""
     from omegaconf import DictConfig, OmegaConf
-    from omegaconf.errors import MissingMandatoryValue
+    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
     if isinstance(cfg, DictConfig):
         try:
@@ -59,6 +58,8 @@ def to_run_config(cfg: Any) -> RunConfig:
         except MissingMandatoryValue as error:
             key = getattr(error, "full_key", None) or str(error)
             raise ConfigError(f"{key} is required: set it on the command line, e.g. {key}=VALUE") from None
+        except OmegaConfBaseException as error:
+            raise ConfigError(explain(error)) from None
     if "table" in cfg:
         raise ConfigError(_TABLE_HINT)
     values = {key: value for key, value in cfg.items() if key not in ("preset", "hydra")}
@@ -197,16 +198,36 @@ def prepare_plugins(overrides: Iterable[str]) -> None:
     from hydra.core.config_store import ConfigStore
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    words = [word for word in overrides if re.match(r"\+{0,2}plugins=", word)]
-    try:
-        named = OverridesParser.create().parse_overrides(words) if words else []
-    except Exception as error:
-        raise ConfigError(explain(error)) from None
-    for override in named:
-        load_plugins(_plugins(override.value()))
+    parser = OverridesParser.create()
+    for word in overrides:
+        check_text(word)
+        if word.startswith("-") or "=" not in word:
+            continue  # an option of the command or its value; Hydra tells of anything else
+        try:
+            (override,) = parser.parse_overrides([word])
+        except ValueError:  # Python reads no number of more than 4300 digits
+            raise ConfigError(f"cannot read {shown(word)}: a number has too many digits") from None
+        except Exception as error:
+            raise ConfigError(explain(error)) from None
+        group, value = override.key_or_group, override.value()
+        if group == "plugins":
+            load_plugins(_plugins(value))
+        names = value if isinstance(value, list) else [value]
+        is_set = not override.is_delete() and not override.is_sweep_override()
+        if group in (*GROUPS, "preset", "") and is_set and not all(isinstance(name, str | dict) for name in names):
+            place = f"; NAME is a file of conf/{group}" if group else ""
+            raise ConfigError(f"cannot read {shown(word)}: write {group or 'GROUP'}=NAME{place}")
     load_plugins([])  # installed plugins are loaded even if none is named
     for (group, name), cls in FROM_OUTSIDE.items():
         ConfigStore.instance().store(group=group, name=name, node=_as_option(group, name, cls))
+
+
+def check_text(word: str) -> None:
+    """Raise ConfigError if a word of the command line is not UTF-8, in which every file of a run is written."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"cannot read {word!a}: it is not UTF-8; give names and paths in UTF-8") from None
 
 
 def _plugins(value: Any) -> list[str]:
@@ -215,7 +236,7 @@ def _plugins(value: Any) -> list[str]:
         raise ConfigError(
             "plugins must be a list of modules or files: write plugins=[my_module] or plugins=[./my_file.py]"
         )
-    return [str(Path(entry).expanduser().absolute()) if entry.endswith(".py") else entry for entry in value]
+    return [str(as_path(entry, "plugins")) if entry.endswith(".py") else entry for entry in value]
 
 
 def _as_option(group: str, name: str, cls: type) -> dict[str, Any]:
@@ -239,6 +260,8 @@ def _as_option(group: str, name: str, cls: type) -> dict[str, Any]:
 
 # ---------------------------------------------------------------- errors as one line
 
+_OF_THE_USER = (RunnerError, OSError, MemoryError)  # they are told in one line, without a traceback
+
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
@@ -253,7 +276,7 @@ _failures: list[Failure] = []
 
 def register_failure(error: Exception) -> Failure:
     """Print the error as one line and remember that the command failed; an error of the program prints a traceback."""
-    failure = Failure(reason=explain(error), is_mistake=isinstance(error, RunnerError | OSError))
+    failure = Failure(reason=explain(error), is_mistake=isinstance(error, _OF_THE_USER))
     if not failure.is_mistake:
         traceback.print_exception(error, file=sys.stderr)
     print(f"error: {failure.reason}", file=sys.stderr, flush=True)
@@ -282,6 +305,8 @@ def explain(error: BaseException) -> str:
     """Return any error of the command line, Hydra's own included, as one line that lists the valid names."""
     if isinstance(error, RunnerError):
         return " ".join(str(error).split())
+    from omegaconf.errors import InterpolationResolutionError, UnsupportedInterpolationType
+
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in chain:
@@ -293,14 +318,19 @@ def explain(error: BaseException) -> str:
             group, _, name = str(missing).rpartition("/")
             more = "; others come with pip install '.[sweep]'" if group == "hydra/launcher" else ""
             return f"unknown option '{group}={name}'{did_you_mean(name, getattr(link, 'options', None) or [])}{more}"
+        if isinstance(link, InterpolationResolutionError | UnsupportedInterpolationType):
+            reason = "it refers to itself" if "ecursi" in str(link) else str(link).strip().splitlines()[0]
+            return f"{getattr(link, 'full_key', None) or 'a setting'}: cannot insert its value: {reason}"
         parent = getattr(link, "parent_node", None)
         key = getattr(link, "full_key", None)
         if parent is not None and key and hasattr(parent, "keys"):
             names = [str(name) for name in parent if str(name) not in ("hydra", "preset")]
             return f"unknown key '{key}'{did_you_mean(str(key).rpartition('.')[2], names)}"
+    if any(isinstance(link, RecursionError) for link in chain):
+        return "a setting refers to itself; give it a value"
     text = str(error).strip()
     if type(error).__name__ == "OverrideParseException":
-        read, reason = getattr(error, "override", ""), text.splitlines()[0]
+        read, reason = (shown(part)[1:-1] for part in (getattr(error, "override", ""), text.splitlines()[0]))
         quotes = "a VALUE with odd characters in two pairs of quotes, 'KEY=\"VALUE\"'"
         return f"cannot read '{read}': {reason}; write KEY=VALUE or GROUP=NAME, {quotes}"
     group_error = re.match(r"Could not override '([\w/.@]+)'", text)
@@ -310,4 +340,6 @@ def explain(error: BaseException) -> str:
         keys = [*GROUPS, "preset", *(field.name for field in dataclasses.fields(RunConfig) if field.name != "unused")]
         return f"unknown key '{group_error[1]}'{did_you_mean(group_error[1], set(keys))}"
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    if isinstance(error, MemoryError):
+        return f"the memory does not suffice ({first}); choose a smaller model, batch or number of candidates"
     return first if isinstance(error, OSError) else f"{type(error).__name__}: {first}"

@@ -5,14 +5,17 @@ Names and types are checked here; the dataclass itself checks ranges. Errors are
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from runner.errors import ConfigError
 
 T = TypeVar("T")
+_SHOWN = 80  # characters of a value in an error line
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
@@ -21,6 +24,23 @@ def did_you_mean(word: str, names: Iterable[str]) -> str:
     close = difflib.get_close_matches(str(word), names, n=1)
     hint = f"; did you mean '{close[0]}'?" if close else ";"
     return f"{hint} valid: {', '.join(names)}"
+
+
+def shown(value: Any) -> str:
+    """Return a value as an error line shows it: a long one is cut."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def as_path(text: str | Path, key: str) -> Path:
+    """Return the absolute path that a setting names, in which ~ is a home folder. Raises ConfigError, with the key."""
+    try:
+        path = Path(text).expanduser().absolute()
+    except RuntimeError:
+        raise ConfigError(f"{key}: {text} begins with ~ and no known user; give a path without ~") from None
+    if "\0" in str(path):
+        raise ConfigError(f"{key}: {shown(str(text))} has a zero byte, which no path has; give another path")
+    return path
 
 
 def _fits(value: Any, annotation: Any) -> tuple[bool, Any]:
@@ -42,12 +62,18 @@ def _fits(value: Any, annotation: Any) -> tuple[bool, Any]:
             return False, value
         parts = [_fits(entry, item) for entry in value]
         return all(fits for fits, _ in parts), tuple(entry for _, entry in parts)
+    if origin in (list, dict):
+        item = typing.get_args(annotation)[-1]
+        entries = value.values() if isinstance(value, dict) else value
+        return isinstance(value, origin) and all(_fits(entry, item)[0] for entry in entries), value
     if annotation is type(None):
         return value is None, value
     if annotation is float:
-        return isinstance(value, int | float) and not isinstance(value, bool), float(value) if isinstance(
-            value, int | float
-        ) else value
+        try:
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            return is_number and not math.isinf(value), float(value)  # ranges are checked for NaN
+        except (OverflowError, TypeError, ValueError):  # no number, or one beyond every float
+            return False, value
     if annotation is int:
         return isinstance(value, int) and not isinstance(value, bool), value
     return isinstance(value, annotation), value
@@ -79,8 +105,10 @@ def convert(cls: type[T], values: Mapping[str, Any], path: str) -> T:
             converted[key] = convert(typing.cast(type, hints[key]), value, f"{path}{key}.")
             continue
         fits, converted[key] = _fits(value, hints[key])
+        if not fits and isinstance(value, float) and math.isinf(value):
+            raise ConfigError(f"{path}{key}: expected a finite number, got {value}")
         if not fits:
-            raise ConfigError(f"{path}{key}: expected {_type_name(hints[key])}, got {value!r}")
+            raise ConfigError(f"{path}{key}: expected {_type_name(hints[key])}, got {shown(value)}")
     for key, field in fields.items():
         if key not in converted and field.default is field.default_factory is dataclasses.MISSING:
             raise ConfigError(f"{path}{key} is required: set it on the command line, e.g. {path}{key}=VALUE")

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner import REPOSITORY
+from runner.conversion import as_path
 from runner.errors import ConfigError, RunnerError, require
 from runner.settings import module_name
 
@@ -169,7 +170,7 @@ def _import(plugin: str) -> None:
     if not plugin.endswith(".py"):
         importlib.import_module(name)
         return
-    path = Path(plugin).expanduser().absolute()
+    path = as_path(plugin, "plugins")
     require(path.is_file(), "there is no such file")
     if name in sys.modules or importlib.util.find_spec(name) is not None:
         file = getattr(importlib.import_module(name), "__file__", None)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from runner.conversion import as_path
 from runner.errors import require
 
 # These settings say where and how a run happens, never what it computes, so they are not part of its run_id.
@@ -89,7 +90,7 @@ class OutputConfig:
     temperature: float = 0.3
 
     def __post_init__(self) -> None:
-        require(0 < self.temperature <= 1e6, "output.temperature must lie in (0, 1e6]")
+        require(1e-6 <= self.temperature <= 1e6, "output.temperature must lie in [1e-6, 1e6]")
         require(
             self.normalize or self.temperature == OutputConfig.temperature,
             "output.temperature has no effect unless the layer is normalised: set output.normalize=true too",
@@ -221,6 +222,7 @@ class RunConfig:
         )
         require(self.checkpoint_every_seconds > 0, "checkpoint_every_seconds must be above 0")
         require(bool(self.results_dir), "results_dir must not be empty")
+        as_path(self.results_dir, "results_dir")  # raises ConfigError
         if self.sampler is None or self.loss is None:
             return
         self.sampler.check_loss(self.loss)
@@ -288,4 +290,4 @@ class RunConfig:
     @property
     def run_dir(self) -> Path:
         """Return the absolute path of the run folder."""
-        return Path(self.results_dir).expanduser().absolute() / "runs" / self.run_id
+        return as_path(self.results_dir, "results_dir") / "runs" / self.run_id

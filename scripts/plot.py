@@ -10,6 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
+from runner.conversion import as_path
 from runner.errors import RunnerError
 from runner.report.grids import PROFILES
 from runner.report.tables import TABLES, load_table, table_names
@@ -28,7 +29,7 @@ def main() -> int:
     )  # fmt: skip
     arguments = parser.parse_args()
     try:
-        paths = draw(arguments, arguments.results_dir.expanduser().absolute())
+        paths = draw(arguments, as_path(arguments.results_dir, "--results-dir"))
     except (RunnerError, OSError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

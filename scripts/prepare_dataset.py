@@ -7,11 +7,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
-from runner.data.card import card_names, load_card
+from runner.data.card import Card, card_names, load_card
 from runner.data.places import prepared_dir
 from runner.data.prepare import prepare_card
 from runner.data.store import read_manifest
-from runner.errors import RunnerError
+from runner.errors import DataError, RunnerError
 
 
 def main() -> int:
@@ -57,19 +57,26 @@ def print_list() -> None:
     print(f"{'name':<18}{'train':>13}{'test':>11}  {'of':<7}{'features':>9}{'classes':>9}  state")
     for name in card_names():
         card = load_card(name)
-        if read_manifest(prepared_dir(name)) is not None:
-            state = "prepared"
-        elif card.embedded:
-            state = "in the repository, prepared on first use"
-        elif card.base is not None:
-            state = f"derived from {card.base}, not prepared"
-        else:
-            state = "not prepared"
+        state = state_of(card)
         size = card.size
         train, test, features, classes = (
             "-" if count is None else f"{count:,}" for count in (size.train, size.test, size.features, size.classes)
         )
         print(f"{name:<18}{train:>13}{test:>11}  {size.unit:<7}{features:>9}{classes:>9}  {state}")
+
+
+def state_of(card: Card) -> str:
+    """Return whether a card's set is prepared, and if not, how it comes to be."""
+    try:
+        if read_manifest(prepared_dir(card.name)) is not None:
+            return "prepared"
+    except DataError:
+        return "damaged, --force prepares it again"
+    if card.embedded:
+        return "in the repository, prepared on first use"
+    if card.base is not None:
+        return f"derived from {card.base}, not prepared"
+    return "not prepared"
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
+from runner.conversion import as_path
 from runner.errors import RunnerError
 from runner.report.grids import PROFILES
 from runner.report.publish import publish
@@ -27,7 +28,7 @@ def main() -> int:
     try:
         folder = arguments.tables_dir.absolute()
         names = [load_table(name, folder).name for name in arguments.tables]
-        results_dir = arguments.results_dir.expanduser().absolute()
+        results_dir = as_path(arguments.results_dir, "--results-dir")
         for path in publish(names, table_names(folder), arguments.profile, results_dir):
             print(path)
     except (RunnerError, OSError) as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
+from runner.conversion import as_path
 from runner.errors import RunnerError
 from runner.report.grids import PROFILES
 from runner.report.tables import TABLES, load_table, table_names
@@ -28,12 +29,12 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         if arguments.sweep:
-            return sweep(arguments.sweep.expanduser().absolute(), arguments)
+            return sweep(as_path(arguments.sweep, "--sweep"), arguments)
         from runner.report.render import render
 
         folder = arguments.tables_dir.absolute()
         specs = [load_table(name, folder) for name in arguments.tables or table_names(folder)]
-        for path in render(specs, arguments.profile, arguments.results_dir.expanduser().absolute()):
+        for path in render(specs, arguments.profile, as_path(arguments.results_dir, "--results-dir")):
             print(path)
         return 0
     except (RunnerError, OSError) as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
 from runner.config import CONF
+from runner.conversion import as_path
 from runner.errors import RunnerError
 from runner.report.grids import PROFILES
 from runner.report.tables import (
@@ -69,7 +70,7 @@ def measure(spec: BenchSpec, arguments: argparse.Namespace) -> int:
     """
     if arguments.render_only:
         raise RunnerError(f"{spec.name} is not made from runs: leave out --render-only to measure it")
-    command = spec.command(arguments.results_dir.expanduser().absolute())
+    command = spec.command(as_path(arguments.results_dir, "--results-dir"))
     print(f"{spec.title}: {' '.join(command)}", flush=True)
     return 0 if arguments.dry_run else subprocess.run(command, cwd=CONF.parent, check=False).returncode
 
@@ -86,7 +87,7 @@ def reproduce(
     from runner.report.plan import Outcome, execute, plan, plan_table, plan_total
     from runner.report.render import has_runs, render
 
-    results_dir = arguments.results_dir.expanduser().absolute()
+    results_dir = as_path(arguments.results_dir, "--results-dir")
     outcome = Outcome()
     if not arguments.render_only:
         steps = plan(specs, arguments.profile, results_dir)

@@ -37,6 +37,7 @@ from runner.data.text_batches import TextBatch
 from runner.errors import Diverged, require
 from runner.heads.classes import ClassesHead
 from runner.machine.clock import STAGES, StageClock
+from runner.machine.memory import available_bytes
 from runner.network import Network
 from runner.optimizers import AdamConfig
 from runner.samplers.lsh_topk import usual_sizes
@@ -126,6 +127,12 @@ def open_text(name: str, plan: LanguagePlan) -> Text:
     if not is_number:
         return Text(name=name, data=config.dataset.build(), chosen=chosen)
     require(16 <= int(name) < 2**31, f"--texts {name}: a number of classes must lie in [16, 2147483647]")
+    needed, free = 24 * int(name), available_bytes()  # three arrays of the classes' shares
+    require(
+        needed <= free,
+        f"--texts {name}: a text of so many classes takes {needed / 2**30:.1f} GiB, but {free / 2**30:.1f} GiB are"
+        " free; give fewer",
+    )
     return Text(name=name, data=zipf_text(int(name)), chosen=chosen)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.config import explain
+from runner.conversion import as_path
 from runner.errors import RunnerError
 
 
@@ -46,7 +47,7 @@ def compare(arguments: argparse.Namespace) -> None:
     from runner.report.records import all_records
     from runner.training.files import write_atomically
 
-    results_dir = arguments.results_dir.expanduser().absolute()
+    results_dir = as_path(arguments.results_dir, "--results-dir")
     everything = all_records(results_dir)
     records = chosen(everything, arguments.runs, arguments.where)
     if not records:
@@ -58,7 +59,7 @@ def compare(arguments: argparse.Namespace) -> None:
         print(f"## {name}\n\n{markdown_table(as_printed(frames[name], mine))}\n")
     if arguments.csv is not None:
         together = pd.concat([frame.assign(dataset=name) for name, frame in frames.items()])
-        write_atomically(arguments.csv.expanduser().absolute(), together.to_csv(index=False, float_format="%.6g"))
+        write_atomically(as_path(arguments.csv, "--csv"), together.to_csv(index=False, float_format="%.6g"))
         print(arguments.csv)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from runner.conversion import as_path
 from runner.data.bundled import SklearnConfig
 from runner.data.dense import RegressionDataset
 from runner.data.events import Filters, Repeats
@@ -311,7 +312,7 @@ def _file(key: str, path: str | None, what: str) -> Path:
     """Return the file of `dataset.<key>`, or raise ConfigError."""
     if not path:
         raise ConfigError(f"dataset.{key}: give a file of {what}, e.g. dataset.{key}=my_table.csv")
-    file = Path(path).expanduser()
+    file = as_path(path, f"dataset.{key}")
     if not file.is_file():
         raise ConfigError(f"dataset.{key}: {path} is not a file; give a file of {what}")
     return file.resolve()
@@ -321,7 +322,7 @@ def _folder(path: str | None, files: str) -> Path:
     """Return the folder of `dataset.path`, or raise ConfigError naming the files that it must hold."""
     if not path:
         raise ConfigError(f"dataset.path: give the folder that holds {files}")
-    folder = Path(path).expanduser()
+    folder = as_path(path, "dataset.path")
     if not folder.is_dir():
         raise ConfigError(f"dataset.path: {path} is not a folder; give the folder that holds {files}")
     return folder

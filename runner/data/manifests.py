@@ -1,9 +1,20 @@
 """Define manifests: what `manifest.json` of a prepared folder says, by family of data."""
 
+import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 FORMAT_VERSION = 1
+COLUMNS = {"indptr": "<i8", "indices": "<i4", "values": "<f4", "label_indptr": "<i8", "labels": "<i4"}
+LABEL_NAMES = "labels.txt"
+VOCABULARY = "vocabulary.txt"
+ITEM_NAMES = "items.txt"
+
+
+def combine(*parts: object) -> str:
+    """Return the sha256 of the parts, each as a line of text."""
+    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +31,13 @@ class Manifest(ABC):
     @abstractmethod
     def in_words(self) -> str:
         """Return the sizes of the data in words."""
+
+    @abstractmethod
+    def checksum_of(self, digests: Mapping[str, str]) -> str:
+        """Return the checksum of data whose files have these digests; that of whole data is ``checksum``.
+
+        ``digests``: by name of file, the sha256 of an array's entries or of a text's bytes.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +69,10 @@ class RowsManifest(Manifest):
             f" {self.num_classes:,} classes"
         )
 
+    def checksum_of(self, digests: Mapping[str, str]) -> str:
+        splits = (combine(*(digests[f"{split}.{column}.npy"] for column in COLUMNS)) for split in ("train", "test"))
+        return combine(self.num_features, self.num_classes, *splits)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TextCounts:
@@ -75,6 +97,9 @@ class TextManifest(Manifest):
             f"{self.train.tokens:,} / {self.valid.tokens:,} / {self.test.tokens:,} tokens, {self.num_classes:,} classes"
         )
 
+    def checksum_of(self, digests: Mapping[str, str]) -> str:
+        return combine(*(digests[name] for name in (VOCABULARY, "train.npy", "valid.npy", "test.npy")))
+
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionManifest(Manifest):
@@ -87,6 +112,13 @@ class RegressionManifest(Manifest):
 
     def in_words(self) -> str:
         return f"{self.train_rows:,} / {self.test_rows:,} rows, {self.num_features:,} features"
+
+    def checksum_of(self, digests: Mapping[str, str]) -> str:
+        splits = (
+            combine(*(digests[f"{split}.{array}.npy"] for array in ("features", "response")))
+            for split in ("train", "test")
+        )
+        return combine(self.num_features, self.train_rows, self.test_rows, *splits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +134,13 @@ class PairsManifest(Manifest):
     def in_words(self) -> str:
         return f"{self.train:,} / {self.test:,} pairs, {self.num_classes:,} classes"
 
+    def checksum_of(self, digests: Mapping[str, str]) -> str:
+        splits = (
+            combine(*(digests[f"{split}.{file}"] for file in ("first.txt", "second.txt", "labels.npy")))
+            for split in ("train", "test")
+        )
+        return combine(*self.class_names, *splits)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SequencesManifest(Manifest):
@@ -115,6 +154,9 @@ class SequencesManifest(Manifest):
 
     def in_words(self) -> str:
         return f"{self.num_events:,} events of {self.num_users:,} users, {self.num_classes:,} classes"
+
+    def checksum_of(self, digests: Mapping[str, str]) -> str:
+        return combine(*(digests[name] for name in ("items.npy", "indptr.npy", ITEM_NAMES)))
 
 
 # Manifests of rows do not name their family, because there was no other when the first of them were written.

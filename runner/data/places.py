@@ -4,8 +4,10 @@ import os
 from pathlib import Path
 
 from runner import REPOSITORY
+from runner.errors import DataError
 
 CARDS_ROOT = REPOSITORY / "datasets"
+_OF_CARDS = "prepared"  # sets of one's own, bundled and generated ones are prepared under other keys
 
 
 def data_root() -> Path:
@@ -18,9 +20,19 @@ def raw_dir(name: str) -> Path:
     return data_root() / name / "raw"
 
 
-def prepared_dir(name: str, key: str = "prepared") -> Path:
+def prepared_dir(name: str, key: str = _OF_CARDS) -> Path:
     """Return the folder of a finished preparation.
 
     Its lock and temporary folders are beside it, in the same git-ignored folder.
     """
     return data_root() / name / "processed" / key
+
+
+def damaged(path: Path, why: str) -> DataError:
+    """Return the error for a damaged file of a prepared folder; it says how that folder is made again."""
+    folder = path.parent
+    if folder.name == _OF_CARDS:
+        remedy = f"`python scripts/prepare_dataset.py {folder.parents[1].name} --force` prepares the set again"
+    else:
+        remedy = f"delete the folder {folder}, and the same command prepares it again"
+    return DataError(f"{path} is damaged: {why}; {remedy}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from runner.errors import DataError
+from runner.data.places import damaged
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
@@ -58,9 +58,10 @@ class XmcDataset:
         """
         if self.label_names_path is None:
             return None
-        names = self.label_names_path.read_text(encoding="utf-8").split("\n")[:-1]
+        try:
+            names = self.label_names_path.read_bytes().decode().split("\n")[:-1]
+        except (OSError, UnicodeDecodeError) as error:
+            raise damaged(self.label_names_path, f"it cannot be read ({error})") from None
         if len(names) != self.num_classes:
-            raise DataError(
-                f"{self.label_names_path}: {len(names)} names for {self.num_classes} classes; prepare the set again"
-            )
+            raise damaged(self.label_names_path, f"{len(names)} names for {self.num_classes} classes")
         return names

@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
+from runner.data.places import damaged
 from runner.data.rows import Int32s
-from runner.errors import DataError
 
 Split = Literal["ratio", "last_item"]
 
@@ -52,11 +52,9 @@ class SequencesDataset:
         try:
             names = self.items_path.read_bytes().decode("utf-8").split("\n")[:-1]
         except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{self.items_path}: cannot be read ({error}); prepare the set again") from None
+            raise damaged(self.items_path, f"it cannot be read ({error})") from None
         if len(names) != self.num_classes:
-            raise DataError(
-                f"{self.items_path}: {len(names)} names for {self.num_classes} classes; prepare the set again"
-            )
+            raise damaged(self.items_path, f"{len(names)} names for {self.num_classes} classes")
         return tuple(names)
 
 

@@ -15,18 +15,22 @@ import json
 import os
 import shutil
 import sys
-import typing
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 import numpy as np
 
+from runner.conversion import convert
 from runner.data.dense import DenseRows, RegressionDataset
 from runner.data.manifests import (
+    COLUMNS,
     FAMILIES,
     FORMAT_VERSION,
+    ITEM_NAMES,
+    LABEL_NAMES,
+    VOCABULARY,
     Manifest,
     PairsManifest,
     RegressionManifest,
@@ -34,18 +38,27 @@ from runner.data.manifests import (
     SequencesManifest,
     SplitCounts,
     TextManifest,
+    combine,
 )
 from runner.data.pairs import Pairs, PairsDataset
+from runner.data.places import damaged
 from runner.data.rows import LabelledRows, XmcDataset
 from runner.data.sequences import SequencesDataset, split_events
 from runner.data.text import TextDataset
-from runner.errors import DataError, DataNotPrepared
+from runner.data.verify import (
+    MANIFEST,
+    check_names,
+    check_offsets,
+    map_array,
+    map_ids,
+    map_numbers,
+    read_lines,
+    remember,
+    verified,
+)
+from runner.errors import ConfigError, DataError, DataNotPrepared
 
 Dataset = XmcDataset | TextDataset | RegressionDataset | PairsDataset | SequencesDataset
-COLUMNS = {"indptr": "<i8", "indices": "<i4", "values": "<f4", "label_indptr": "<i8", "labels": "<i4"}
-LABEL_NAMES = "labels.txt"
-VOCABULARY = "vocabulary.txt"
-ITEM_NAMES = "items.txt"
 
 
 # ---- writing ----
@@ -166,11 +179,6 @@ class RowsWriter:
         )
 
 
-def combine(*parts: object) -> str:
-    """Return the sha256 of the parts, each as a line of text."""
-    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
-
-
 def fill_folder(final: Path, fill: Callable[[Path], Manifest], *, force: bool = False) -> Manifest:
     """Run `fill` on a temporary folder and move that folder to `final`; return the manifest.
 
@@ -188,8 +196,9 @@ def fill_folder(final: Path, fill: Callable[[Path], Manifest], *, force: bool = 
             manifest = fill(temporary)
             for path in temporary.iterdir():
                 _sync(path)
-            (temporary / "manifest.json").write_text(json.dumps(asdict(manifest), indent=1) + "\n")
-            _sync(temporary / "manifest.json")
+            (temporary / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1) + "\n")
+            remember(temporary)
+            _sync(temporary / MANIFEST)
             _sync(temporary)
             if final.exists():
                 old = final.parent / f".{final.name}.old.tmp"
@@ -210,23 +219,28 @@ def read_manifest(folder: Path) -> Manifest | None:
 
     Raises DataError if the manifest is damaged.
     """
-    path = folder / "manifest.json"
+    path = folder / MANIFEST
     try:
-        raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        raw: Any = json.loads(path.read_bytes().decode())
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise DataError(f"{path}: not a manifest ({error}); prepare the set again with --force") from None
-    if not isinstance(raw, dict) or raw.get("format_version") != FORMAT_VERSION:
+    except (OSError, ValueError, RecursionError) as error:
+        raise damaged(path, f"it is not a manifest ({str(error) or type(error).__name__})") from None
+    if not isinstance(raw, dict):
+        raise damaged(path, "it is not a manifest, which is a JSON object")
+    if raw.get("format_version") != FORMAT_VERSION:
         return None
-    kind = FAMILIES.get(raw.get("family", "rows"))
+    family = raw.get("family", "rows")
+    kind = FAMILIES.get(family) if isinstance(family, str) else None
     if kind is None:
-        raise DataError(f"{path}: family {raw['family']!r} is unknown; prepare the set again with --force")
-    missing = {f.name for f in fields(kind)} ^ raw.keys()
+        raise damaged(path, f"family {family!r} is unknown")
+    missing = {field.name for field in fields(kind)} ^ raw.keys()
     if missing:
-        raise DataError(f"{path}: keys {sorted(missing)} missing or unknown; prepare the set again with --force")
-    hints = typing.get_type_hints(kind)
-    return kind(**{key: hints[key](**value) if is_dataclass(hints[key]) else value for key, value in raw.items()})
+        raise damaged(path, f"keys {sorted(missing)} are missing or unknown")
+    try:
+        return convert(kind, raw, "")
+    except ConfigError as error:
+        raise damaged(path, str(error)) from None
 
 
 # ---- opening ----
@@ -235,10 +249,18 @@ def read_manifest(folder: Path) -> Manifest | None:
 def load_dataset(folder: Path, *, how_to_get: str = "") -> Dataset:
     """Open a prepared folder.
 
-    Raises DataNotPrepared, with the message `how_to_get`, if there is no manifest; DataError if the arrays do not fit
-    the manifest.
+    Raises DataNotPrepared, with the message `how_to_get`, if there is no manifest; DataError if a file is not as the
+    manifest says.
     """
     manifest = read_manifest(folder)
+    if manifest is None:
+        raise DataNotPrepared(how_to_get or f"{folder}: not prepared")
+    with verified(folder, manifest):
+        return _open(folder, manifest)
+
+
+def _open(folder: Path, manifest: Manifest) -> Dataset:
+    """Map the arrays of a folder and check what a look at each entry tells. Raises DataError."""
     if isinstance(manifest, RowsManifest):
         return _open_rows(folder, manifest)
     if isinstance(manifest, TextManifest):
@@ -247,9 +269,8 @@ def load_dataset(folder: Path, *, how_to_get: str = "") -> Dataset:
         return _open_regression(folder, manifest)
     if isinstance(manifest, PairsManifest):
         return _open_pairs(folder, manifest)
-    if isinstance(manifest, SequencesManifest):
-        return _open_sequences(folder, manifest)
-    raise DataNotPrepared(how_to_get or f"{folder}: not prepared")
+    assert isinstance(manifest, SequencesManifest)
+    return _open_sequences(folder, manifest)
 
 
 def load_rows(folder: Path) -> XmcDataset:
@@ -291,8 +312,8 @@ def _open_rows(folder: Path, manifest: RowsManifest) -> XmcDataset:
     names = folder / LABEL_NAMES
     return XmcDataset(
         name=manifest.name,
-        train=_load_rows(folder, "train", manifest.train),
-        test=_load_rows(folder, "test", manifest.test),
+        train=_load_rows(folder, "train", manifest.train, manifest),
+        test=_load_rows(folder, "test", manifest.test, manifest),
         num_features=manifest.num_features,
         num_classes=manifest.num_classes,
         propensity_a=manifest.propensity_a,
@@ -304,11 +325,12 @@ def _open_rows(folder: Path, manifest: RowsManifest) -> XmcDataset:
 
 
 def _open_text(folder: Path, manifest: TextManifest) -> TextDataset:
+    check_names(folder / VOCABULARY, manifest.num_classes)
     return TextDataset(
         name=manifest.name,
-        train_T=_load_array(folder / "train.npy", "<i4", manifest.train.tokens),
-        valid_T=_load_array(folder / "valid.npy", "<i4", manifest.valid.tokens),
-        test_T=_load_array(folder / "test.npy", "<i4", manifest.test.tokens),
+        train_T=map_ids(folder / "train.npy", manifest.train.tokens, below=manifest.num_classes),
+        valid_T=map_ids(folder / "valid.npy", manifest.valid.tokens, below=manifest.num_classes),
+        test_T=map_ids(folder / "test.npy", manifest.test.tokens, below=manifest.num_classes),
         num_classes=manifest.num_classes,
         vocabulary_path=folder / VOCABULARY,
         checksum=manifest.checksum,
@@ -319,8 +341,8 @@ def _open_text(folder: Path, manifest: TextManifest) -> TextDataset:
 def _open_regression(folder: Path, manifest: RegressionManifest) -> RegressionDataset:
     def rows(split: str, count: int) -> DenseRows:
         return DenseRows(
-            features_RF=_load_array(folder / f"{split}.features.npy", "<f8", count, manifest.num_features),
-            response_R=_load_array(folder / f"{split}.response.npy", "<f8", count),
+            features_RF=map_numbers(folder / f"{split}.features.npy", "<f8", count, manifest.num_features),
+            response_R=map_numbers(folder / f"{split}.response.npy", "<f8", count),
         )
 
     return RegressionDataset(
@@ -336,11 +358,13 @@ def _open_regression(folder: Path, manifest: RegressionManifest) -> RegressionDa
 def _open_pairs(folder: Path, manifest: PairsManifest) -> PairsDataset:
     def split(name: str, count: int) -> Pairs:
         return Pairs(
-            first=_load_lines(folder / f"{name}.first.txt", count),
-            second=_load_lines(folder / f"{name}.second.txt", count),
-            labels_R=_load_array(folder / f"{name}.labels.npy", "<i4", count),
+            first=read_lines(folder / f"{name}.first.txt", count),
+            second=read_lines(folder / f"{name}.second.txt", count),
+            labels_R=map_ids(folder / f"{name}.labels.npy", count, below=len(manifest.class_names)),
         )
 
+    if manifest.num_classes != len(manifest.class_names):
+        raise damaged(folder / MANIFEST, f"{manifest.num_classes} classes have {len(manifest.class_names)} names")
     return PairsDataset(
         name=manifest.name,
         train=split("train", manifest.train),
@@ -353,11 +377,13 @@ def _open_pairs(folder: Path, manifest: PairsManifest) -> PairsDataset:
 
 
 def _open_sequences(folder: Path, manifest: SequencesManifest) -> SequencesDataset:
-    indptr_U1 = _load_array(folder / "indptr.npy", "<i8", manifest.num_users + 1)
+    indptr_U1 = map_array(folder / "indptr.npy", "<i8", manifest.num_users + 1)
+    check_offsets(folder / "indptr.npy", indptr_U1, last=manifest.num_events)
+    check_names(folder / ITEM_NAMES, manifest.num_classes)
     train_end_U, valid_end_U = split_events(indptr_U1, "ratio")
     return SequencesDataset(
         name=manifest.name,
-        items_E=_load_array(folder / "items.npy", "<i4", manifest.num_events),
+        items_E=map_ids(folder / "items.npy", manifest.num_events, below=manifest.num_classes),
         indptr_U1=indptr_U1,
         train_end_U=train_end_U,
         valid_end_U=valid_end_U,
@@ -368,43 +394,20 @@ def _open_sequences(folder: Path, manifest: SequencesManifest) -> SequencesDatas
     )
 
 
-def _load_lines(path: Path, count: int) -> tuple[str, ...]:
-    """Read a file of `count` lines. Raises DataError if it is not the file that the manifest describes."""
-    try:
-        lines = path.read_bytes().decode("utf-8").split("\n")[:-1]
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error}); prepare the set again with --force") from None
-    if len(lines) != count:
-        raise DataError(f"{path}: does not fit its manifest; prepare the set again with --force")
-    return tuple(lines)
+def _load_rows(folder: Path, split: str, counts: SplitCounts, manifest: RowsManifest) -> LabelledRows:
+    def path(column: str) -> Path:
+        return folder / f"{split}.{column}.npy"
 
-
-def _load_rows(folder: Path, split: str, counts: SplitCounts) -> LabelledRows:
-    lengths = {
-        "indptr": counts.rows + 1,
-        "indices": counts.nonzeros,
-        "values": counts.nonzeros,
-        "label_indptr": counts.rows + 1,
-        "labels": counts.label_pairs,
-    }
+    indptr, label_indptr = (map_array(path(c), COLUMNS[c], counts.rows + 1) for c in ("indptr", "label_indptr"))
+    check_offsets(path("indptr"), indptr, last=counts.nonzeros)
+    check_offsets(path("label_indptr"), label_indptr, last=counts.label_pairs)
     return LabelledRows(
-        **{
-            column: _load_array(folder / f"{split}.{column}.npy", dtype, lengths[column])
-            for column, dtype in COLUMNS.items()
-        }
+        indptr=indptr,
+        indices=map_ids(path("indices"), counts.nonzeros, below=manifest.num_features),
+        values=map_numbers(path("values"), COLUMNS["values"], counts.nonzeros),
+        label_indptr=label_indptr,
+        labels=map_ids(path("labels"), counts.label_pairs, below=manifest.num_classes),
     )
-
-
-def _load_array(path: Path, dtype: str, *shape: int) -> np.ndarray:
-    """Map an array into memory, read-only. Raises DataError if it is not the array that the manifest describes."""
-    try:
-        # A plain ndarray is used because np.memmap's indexing is slow and Numba treats it as another type.
-        array = np.load(path, mmap_mode="r").view(np.ndarray)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path}: cannot be read ({error}); prepare the set again with --force") from None
-    if array.shape != shape or array.dtype != np.dtype(dtype):
-        raise DataError(f"{path}: does not fit its manifest; prepare the set again with --force")
-    return array
 
 
 @contextlib.contextmanager

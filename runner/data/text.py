@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from runner.data.places import damaged
 from runner.data.rows import Int32s
-from runner.errors import DataError
 
 EOS, UNK = "<eos>", "<unk>"
 
@@ -36,9 +36,7 @@ class TextDataset:
         try:
             words = self.vocabulary_path.read_bytes().decode("utf-8").split("\n")[:-1]
         except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{self.vocabulary_path}: cannot be read ({error}); prepare the set again") from None
+            raise damaged(self.vocabulary_path, f"it cannot be read ({error})") from None
         if len(words) != self.num_classes:
-            raise DataError(
-                f"{self.vocabulary_path}: {len(words)} words for {self.num_classes} classes; prepare the set again"
-            )
+            raise damaged(self.vocabulary_path, f"{len(words)} words for {self.num_classes} classes")
         return tuple(words)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from runner import rng
+from runner.conversion import as_path
 from runner.errors import ConfigError, require
 from runner.models.base import ModelConfig
 from runner.optimizers import OptimizerConfig, RowTable
@@ -89,7 +90,7 @@ class BertConfig(ModelConfig):
             assert found is not None
             assert found.submodule_search_locations
             return Path(found.submodule_search_locations[0]) / "model"
-        folder = Path(self.checkpoint).expanduser()
+        folder = as_path(self.checkpoint, "model.checkpoint")
         if folder.is_dir():
             return folder
         require(

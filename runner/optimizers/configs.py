@@ -22,7 +22,7 @@ class AdamConfig:
         require(0 <= self.beta1 < 1, "optimizer.beta1 must lie in [0, 1)")
         require(0 < self.beta2 < 1, "optimizer.beta2 must lie in (0, 1)")
         require(self.beta1 < self.beta2**0.5, "optimizer.beta1 must be below the root of optimizer.beta2")
-        require(self.epsilon > 0, "optimizer.epsilon must be above 0")
+        require(1e-30 <= self.epsilon <= 1e30, "optimizer.epsilon must lie in [1e-30, 1e30]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class AdaGradConfig:
 
     def __post_init__(self) -> None:
         require(self.lr > 0, "optimizer.lr must be above 0")
-        require(self.epsilon > 0, "optimizer.epsilon must be above 0")
+        require(1e-30 <= self.epsilon <= 1e30, "optimizer.epsilon must lie in [1e-30, 1e30]")
 
 
 OptimizerConfig = AdamConfig | AdaGradConfig | SgdConfig

@@ -11,7 +11,7 @@ from runner.data import CardConfig
 from runner.data.card import load_card
 from runner.data.places import prepared_dir
 from runner.data.store import read_manifest
-from runner.errors import DamagedRun, ProcessorLacks
+from runner.errors import DamagedRun, DataError, ProcessorLacks
 from runner.report.grids import PlannedRun
 from runner.report.yardstick import Yardstick
 from runner.settings import EVERY_EXAMPLE_ONCE
@@ -225,8 +225,11 @@ def how_to_prepare(run: PlannedRun) -> str | None:
     if not isinstance(dataset, CardConfig):
         return None
     card = load_card(dataset.name)
-    if card.embedded or read_manifest(prepared_dir(dataset.name)) is not None:
-        return None
+    try:
+        if card.embedded or read_manifest(prepared_dir(dataset.name)) is not None:
+            return None
+    except DataError:  # damaged
+        return f"python scripts/prepare_dataset.py {dataset.name} --force"
     before = f"{card.base} " if card.base is not None else ""
     return f"python scripts/prepare_dataset.py {before}{dataset.name}"
 

@@ -183,7 +183,7 @@ class QuadraticConfig(ScoredConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.alpha > 0, "sampler.alpha must be above 0")
+        require(1e-12 <= self.alpha <= 1e12, "sampler.alpha must lie in [1e-12, 1e12]")
 
     @property
     def kernel_alpha(self) -> float:

@@ -13,6 +13,7 @@ from runner.network import ClassNetwork, Network
 from runner.settings import RunConfig
 from runner.tasks import Task, task_of
 from runner.training.loop import Training
+from runner.training.needs import check_memory
 from runner.training.progress import Progress
 from runner.training.run_folder import RunFolder, provenance
 from runner.training.schedule import Schedule
@@ -49,6 +50,7 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
             memory.reset_peak()
             data = config.dataset.build()
             _check_same_data(config, folder, data.checksum)
+            check_memory(config, data)
             task = task_of(config, data)
             _check_task(config, task)
             if compiles_apart:

@@ -34,6 +34,7 @@ import yaml
 
 from runner import REPOSITORY
 from runner.config import to_run_config
+from runner.conversion import as_path
 from runner.errors import ConfigError, DamagedRun, RunLocked, RunnerError
 from runner.settings import RunConfig
 from runner.training.files import sync, write_atomically
@@ -59,6 +60,7 @@ class KeptWeights:
 
 
 # What a killed process leaves of a file that it wrote, or of a folder that it wrote or deleted.
+_LOCK = ".lock"
 _TEMPORARY = (".*.json.*", ".config.yaml.*", ".*-partial", ".*-deleted")
 
 
@@ -82,13 +84,18 @@ class RunFolder:
         Raises RunLocked if another process holds the lock.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / ".lock", "w") as lock:
+        with open(self.path / _LOCK, "w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RunLocked(f"another process is running {self.path}; wait for it or stop it") from None
             self._sweep()
-            yield
+            try:
+                yield
+            except ConfigError:  # a wrong setting leaves no folder
+                if [entry.name for entry in self.path.iterdir()] == [_LOCK]:
+                    shutil.rmtree(self.path, ignore_errors=True)
+                raise
 
     def _sweep(self) -> None:
         """Delete temporary files and folders, and finish a ``clear`` that was killed."""
@@ -301,7 +308,7 @@ def run_with_weights(path: Path) -> RunFolder:
 
     Raises RunnerError if ``path`` is no run folder, is damaged or holds no weights.
     """
-    folder = RunFolder(path.expanduser().absolute())
+    folder = RunFolder(as_path(path, "the run folder"))
     summary = folder.summary() if folder.path.is_dir() else None
     if summary is None:
         raise RunnerError(

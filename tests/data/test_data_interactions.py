@@ -290,14 +290,16 @@ def test_wrong_settings(options: dict[str, object], says: str) -> None:
 
 def test_damaged_preparations_are_noticed(tmp_path: Path) -> None:
     dataset = own(tmp_path, LOG)
-    dataset.items_path.write_text("a\nb\n")
+    whole = dataset.items_path.read_bytes()
     again = InteractionsConfig(path=str(tmp_path / "mine.csv")).build()
-    with pytest.raises(DataError, match=r"items\.txt: 2 names for 3 classes; prepare the set again"):
+    dataset.items_path.write_text("a\nb\n")
+    with pytest.raises(DataError, match=r"items\.txt is damaged: 2 names for 3 classes; delete the folder"):
         _ = again.item_names
+    dataset.items_path.write_bytes(whole)
     folder = dataset.items_path.parent
     np.save(folder / "items.npy", np.zeros(3, np.int32))
-    with pytest.raises(DataError, match=r"items\.npy: does not fit its manifest"):
+    with pytest.raises(DataError, match=r"items\.npy is damaged"):
         store.load_sequences(folder)
     (folder / "indptr.npy").write_bytes(b"\x93NUMPY")
-    with pytest.raises(DataError, match=r"indptr\.npy: cannot be read"):
+    with pytest.raises(DataError, match=r"indptr\.npy is damaged"):
         store.load_sequences(folder)

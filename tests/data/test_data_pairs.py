@@ -322,10 +322,10 @@ def test_damaged_preparations_are_noticed(tmp_path: Path, data_dir: Path) -> Non
     own(tmp_path, TSV)
     (path,) = data_dir.rglob("train.second.txt")
     path.write_text("only one line\n")
-    with pytest.raises(DataError, match=r"train\.second\.txt: does not fit its manifest"):
+    with pytest.raises(DataError, match=r"train\.second\.txt is damaged"):
         PairsFileConfig(path=str(tmp_path / "mine.tsv")).build()
     path.unlink()
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match=r"second\.txt is damaged: it is missing"):
         store.load_pairs(path.parent)
 
 

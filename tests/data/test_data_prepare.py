@@ -108,7 +108,9 @@ def test_from_folder(make_card: Callable[..., Path], tmp_path: Path, data_dir: P
     assert (dataset.propensity_a, dataset.propensity_b) == (0.5, 0.4)
     assert (dataset.name, dataset.variant) == ("toy", "toy")
     assert dataset.label_names() is None
-    assert sorted(p.name for p in prepared_dir("toy").iterdir() if p.suffix != ".npy") == ["manifest.json"]
+    assert sorted(p.name for p in prepared_dir("toy").iterdir() if p.suffix == ".json") == [
+        "manifest.json", "verified.json",
+    ]  # fmt: skip
     assert not leftovers(data_dir)
 
 
@@ -399,18 +401,18 @@ def test_damaged_prepared_data_are_named(make_card: Callable[..., Path], tmp_pat
     path = folder / "train.values.npy"
     whole = path.read_bytes()
     np.save(path, np.zeros(99, np.float32))
-    with pytest.raises(DataError, match=r"train\.values\.npy: does not fit its manifest; prepare the set again"):
+    with pytest.raises(DataError, match=r"train\.values\.npy is damaged: .*prepare_dataset\.py toy --force` prep"):
         load_card_dataset("toy")
     path.write_bytes(whole[:50])
-    with pytest.raises(DataError, match=r"train\.values\.npy: cannot be read"):
+    with pytest.raises(DataError, match=r"train\.values\.npy is damaged"):
         load_card_dataset("toy")
     path.unlink()
-    with pytest.raises(DataError, match=r"train\.values\.npy: cannot be read"):
+    with pytest.raises(DataError, match=r"train\.values\.npy is damaged"):
         load_card_dataset("toy")
     manifest = folder / "manifest.json"
     keys = json.loads(manifest.read_text())
     manifest.write_text("{")
-    with pytest.raises(DataError, match="not a manifest"):
+    with pytest.raises(DataError, match="it is not a manifest"):
         load_card_dataset("toy")
     manifest.write_text(json.dumps({**keys, "format_version": store.FORMAT_VERSION + 1}))
     with pytest.raises(DataNotPrepared):

@@ -292,7 +292,7 @@ def test_damaged_prepared_tables_are_named(tmp_path: Path) -> None:
     assert prepare_card("slice", given=tmp_path, force=True).checksum == first.checksum
     path = prepared_dir("slice") / "train.features.npy"
     np.save(path, np.zeros((3, 384)))
-    with pytest.raises(DataError, match=r"train\.features\.npy: does not fit its manifest; prepare the set again"):
+    with pytest.raises(DataError, match=r"train\.features\.npy is damaged: .*slice --force` prepares"):
         load_card_dataset("slice")
 
 

@@ -199,11 +199,15 @@ def test_damaged_prepared_text_is_named(tmp_path: Path, data_dir: Path) -> None:
     config = TextFilesConfig(path=str(write_texts(tmp_path / "mine")))
     dataset = config.build()
     folder = dataset.vocabulary_path.parent
+    whole = dataset.vocabulary_path.read_bytes()
     dataset.vocabulary_path.write_text("a\n")
-    with pytest.raises(DataError, match=r"vocabulary\.txt: 1 words for 4 classes; prepare the set again"):
-        _ = config.build().vocabulary
+    with pytest.raises(DataError, match=r"vocabulary\.txt is damaged: its content has changed"):
+        config.build()
+    with pytest.raises(DataError, match=r"vocabulary\.txt is damaged: 1 words for 4 classes"):
+        _ = dataset.vocabulary
+    dataset.vocabulary_path.write_bytes(whole)
     np.save(folder / "valid.npy", np.zeros(99, np.int32))
-    with pytest.raises(DataError, match=r"valid\.npy: does not fit its manifest"):
+    with pytest.raises(DataError, match=r"valid\.npy is damaged"):
         config.build()
     keys = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**keys, "family": "images"}))
@@ -245,7 +249,7 @@ def test_card_from_folder(make_text_card: Callable[..., Path], tmp_path: Path, d
     assert read_back(dataset) == ID_CHECK
     assert (dataset.name, dataset.variant, dataset.num_classes) == ("toy", "toy", 5)
     assert manifest.notes == []
-    files = {"manifest.json", "train.npy", "valid.npy", "test.npy", "vocabulary.txt"}
+    files = {"manifest.json", "verified.json", "train.npy", "valid.npy", "test.npy", "vocabulary.txt"}
     assert {path.name for path in prepared_dir("toy").iterdir()} == files
     assert not [p for p in data_dir.rglob("*") if ".tmp" in p.name]
 

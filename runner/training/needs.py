@@ -1,0 +1,78 @@
+"""Compare the memory that a run needs with what there is, before any of it is taken.
+
+Legend: N classes, D hidden size, F features, B rows of a batch (of a text, its tokens), M candidates.
+"""
+
+from typing import Any
+
+from runner.errors import require
+from runner.machine.memory import available_bytes
+from runner.optimizers import AdaGradConfig, AdamConfig
+from runner.settings import RunConfig
+
+
+def check_memory(config: RunConfig, data: Any) -> None:
+    """Raise ConfigError, with the numbers, if the run on this data set needs more memory than is free."""
+    needs = needed_bytes(config, data)
+    needed, free = sum(needs.values()), available_bytes()
+    if needed > free:
+        largest = max(needs, key=needs.__getitem__)
+        require(
+            False,
+            f"this run needs at least {_size(needed)} of memory, but {_size(free)} are free: {largest} alone take"
+            f" {_size(needs[largest])}; choose a smaller size, or free memory",
+        )
+
+
+def needed_bytes(config: RunConfig, data: Any) -> dict[str, int]:
+    """Return a lower bound of the memory that the large parts of a run take, by what they are.
+
+    ``data``: the opened data set. Weights and their moments are counted, and the candidates of a step.
+    """
+    if config.sampler is None:  # no classes: what there is, is as large as the data
+        return {}
+    model, classes = config.model, data.num_classes
+    numbers = 3 if isinstance(config.optimizer, AdamConfig) else 2 if isinstance(config.optimizer, AdaGradConfig) else 1
+    needs = {
+        f"the vectors of {classes:,} classes (model size {model.dim}, {numbers} numbers a weight)":
+            classes * (model.dim * 4 * numbers + 16),
+    }  # fmt: skip
+    if model.reads == "rows":
+        needs[f"the input rows of {data.num_features:,} features (model size {model.dim})"] = data.num_features * (
+            model.dim * 4 * numbers + 4
+        )
+    elif model.reads in ("text", "sequences") and not model.tied:
+        width = getattr(model, "embedding", 0)
+        needs[f"the input rows of {classes:,} classes (model.embedding={width})"] = classes * (width * 4 * numbers + 4)
+    layers = getattr(model, "layers", 0)  # each has at least three square matrices
+    needs[f"the layers of model={model.name} (model size {model.dim})"] = 3 * layers * model.dim**2 * 4 * numbers
+    needs.update(_candidates(config, data))
+    return needs
+
+
+def _candidates(config: RunConfig, data: Any) -> dict[str, int]:
+    """Return what the candidates of a step take: an id, and for each row that has it a logit and a count."""
+    sampler, rows = config.sampler, _rows_of_a_step(config, data)
+    drawn = getattr(sampler, "num_samples", None) or 0
+    if getattr(sampler, "shared", False):
+        scored = min(drawn, data.num_classes) if getattr(sampler, "unique", False) else drawn
+        size = 4 * drawn + 4 * rows * scored
+    else:
+        size = 8 * rows * drawn
+    tail = getattr(sampler, "num_tail", None) or 0
+    return {
+        f"the candidates of a step (sampler.num_samples={drawn} for {rows:,} rows)": size,
+        f"the candidates of the tail (sampler.num_tail={tail})": 4 * tail,
+    }
+
+
+def _rows_of_a_step(config: RunConfig, data: Any) -> int:
+    if config.model.reads == "text":
+        return int(min(config.batch_size * config.windows.length, len(data.train_T)))
+    if config.model.reads == "sequences":
+        return int(min(config.batch_size, data.num_users))  # a row may have many events, or one
+    return int(min(config.batch_size, getattr(data.train, "num_rows", config.batch_size)))
+
+
+def _size(count: float) -> str:
+    return f"{count / 2**30:,.1f} GiB"
