@@ -57,8 +57,9 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _answer(arguments: argparse.Namespace) -> str:
     from runner.report.layout import markdown_table
+    from runner.report.records import DAMAGED
     from runner.runs.details import details
-    from runner.runs.inventory import DAMAGED, folders, selected, size, size_text, status, table
+    from runner.runs.inventory import folders, selected, size, size_text, table
     from runner.runs.prune import WITHOUT_RESULT, doomed, prune
 
     results_dir = arguments.results_dir.expanduser().absolute()
@@ -75,7 +76,7 @@ def _answer(arguments: argparse.Namespace) -> str:
         total = size_text(sum(size(record.path) for record in records))
         return f"{markdown_table(table(records))}\n{len(records)} runs, {total}"
     (record,) = records
-    if status(record) == DAMAGED:
+    if record.status == DAMAGED:
         raise RunnerError(f"{record.path}: its files cannot be read; python -m runner.runs prune {record.short_id}")
     return details(record)
 

@@ -21,16 +21,7 @@ def selected(records: Sequence[RunRecord], names: Sequence[str], where: Sequence
     Raises RunnerError for a name that not exactly one run has, ConfigError for a setting that no run has.
     """
     found = [named(records, name) for name in names] if names else list(records)
-    return chosen([record for record in found if status(record) != DAMAGED], [], where) if where else found
-
-
-def status(record: RunRecord) -> str:
-    """Return the status of a run; ``damaged`` if its files cannot be read."""
-    try:
-        readable = isinstance(record.summary, dict) and isinstance(record.provenance, dict)
-        return record.status if readable else DAMAGED
-    except (OSError, ValueError):
-        return DAMAGED
+    return chosen([record for record in found if record.status != DAMAGED], [], where) if where else found
 
 
 def size(path: Path) -> int:
@@ -54,7 +45,7 @@ def table(records: Sequence[RunRecord]) -> pd.DataFrame:
     """Return a row of text for each run, in the order in which they were started."""
     rows = []
     for record in records:
-        known = status(record)
+        known = record.status
         finished = known != DAMAGED and record.finished
         rows.append(
             {

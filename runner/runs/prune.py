@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import RunLocked, RunnerError
-from runner.report.records import DIVERGED, NOT_RUN, UNFINISHED, RunRecord
-from runner.runs.inventory import DAMAGED, folders, selected, size, size_text, status
+from runner.report.records import DAMAGED, DIVERGED, NOT_RUN, UNFINISHED, RunRecord
+from runner.runs.inventory import folders, selected, size, size_text
 from runner.training.run_folder import RunFolder
 
 WITHOUT_RESULT = (UNFINISHED, "failed", DIVERGED, DAMAGED, NOT_RUN)
@@ -40,7 +40,7 @@ def doomed(
             raise RunnerError(f"{name} is not in {results_dir / 'runs'}; give --results-dir")
     out = []
     for record in found:
-        known = status(record)
+        known = record.status
         path = record.path / "weights" if weights else record.path
         wanted = path.is_dir() if weights else bool(names) or known in statuses
         if wanted:
