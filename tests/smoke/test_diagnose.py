@@ -270,7 +270,7 @@ def test_a_sampler_that_the_runs_loss_does_not_fit_takes_its_own(folder: Path, c
     (["sampler=uniform"], "'sampler' cannot be set here: name the sampler by --sampler uniform"),
     (["sampler.name=uniform"], "'sampler.name' cannot be set here: name the sampler by --sampler uniform"),
     (["loss.name=nce"], "'loss.name' cannot be set here: name the loss by loss=nce"),
-    (["sampler.K=[3"], "cannot read the value of 'sampler.K=[3'"),
+    (["sampler.K=[3"], "cannot read 'sampler.K=[3'"),
     (["--sampler", "in_batch"], "sampler in_batch: its draw is the batch itself"),
     (["uniform"], "cannot read 'uniform': write KEY=VALUE, or --sampler NAME"),
     (["loss=ful"], "unknown option 'loss=ful'; did you mean 'full'?"),
