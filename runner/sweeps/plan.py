@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.config import Failure, check_model_reads_dataset, explain
+from runner.config import Failure, check_model_reads_dataset, explain, prepare_plugins
 from runner.report.grids import PlannedRun
 from runner.report.plan import Step, duration, plan_total, steps_of
 from runner.report.records import all_records
@@ -62,6 +62,7 @@ def plan_jobs(combinations: Sequence[Sequence[str]], compose: Callable[[Sequence
     first: dict[Path, int] = {}  # the number of the first job with a run folder
     for number, overrides in enumerate(combinations, start=1):
         try:
+            prepare_plugins(overrides)  # it names words that Hydra would describe by its own types
             config = compose(overrides)
             check_model_reads_dataset(config)
         except Exception as error:  # whatever Hydra raises

@@ -14,6 +14,8 @@ from runner.training.run import run
 from runner.training.run_folder import RunFolder
 from runner.training.stored_arrays import MANIFEST, _checksum_of
 
+pytestmark = pytest.mark.slow  # the runs that they damage take half a minute to make
+
 Damage = Callable[[Path, Path], Path]  # from the folder and that of an earlier step to the file that must be named
 
 NAME = "layer.weights"  # the class matrix

@@ -12,6 +12,8 @@ from hostile_runs import RATE, Call, Runs, content, settings
 
 from runner.training.run import run
 
+pytestmark = pytest.mark.slow  # the runs that they damage take half a minute to make
+
 Damage = Callable[[Path, Path], None]  # the file, and the same file of another run
 
 

@@ -45,6 +45,7 @@ def killed_at(operation: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("operation", range(24))
+@pytest.mark.slow
 def test_a_kill_while_clearing(operation: int, runs: Runs, tmp_path: Path) -> None:
     """Either nothing of the earlier run is gone, or the next start finishes the clearing: nothing of it goes on."""
     path = shutil.copytree(runs.stopped, tmp_path / runs.stopped.name)
@@ -62,6 +63,7 @@ def test_a_kill_while_clearing(operation: int, runs: Runs, tmp_path: Path) -> No
     assert killed or operation > 17, "the test reaches the end of the clearing"
 
 
+@pytest.mark.slow
 def test_a_forced_start_killed_while_clearing_never_goes_on(
     runs: Runs, tmp_path: Path, commands: dict[str, Call], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +134,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatc
     assert content(tmp_path) == {"summary.json": b"old"}
 
 
+@pytest.mark.slow
 def test_what_a_killed_preparation_left_goes_although_the_data_are_prepared(
     runs: Runs, prepared_root: Path, own_data_dir: Path
 ) -> None:

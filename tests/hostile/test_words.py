@@ -93,7 +93,7 @@ def test_the_threads_of_a_bench() -> None:
 @pytest.mark.parametrize(("words", "says"), [
     ([b"results_dir=\xff\xfe"], r"error: cannot read 'results_dir=\udcff\udcfe': it is not UTF-8"),
     ([b"sampler=null"], "error: cannot read 'sampler=null'"),
-    ([b"-m", b"sampler=null,uniform", b"seed=x"], "error: "),
+    ([b"-m", b"sampler=null,uniform", b"seed=x"], "sampler=null: cannot run: cannot read 'sampler=null': write"),
     ([b"results_dir=${oc.env:NOT_SET_HERE}"], "Environment variable 'NOT_SET_HERE' not found"),
     ([b"seed=${seed}"], "error: seed: cannot insert its value: it refers to itself"),
 ])  # fmt: skip
