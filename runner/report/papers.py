@@ -58,13 +58,17 @@ class Paper:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A claim on one method and data set. ``value`` and ``bound`` are nan where nothing was measured."""
+    """A claim on one method and data set. ``value`` and ``bound`` are nan where nothing was measured.
+
+    ``has_one_seed``: there are no deviations over seeds that could make a small difference undecided.
+    """
 
     method: str
     dataset: str
     value: float
     bound: float
     holds: Holds
+    has_one_seed: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +101,7 @@ class Verdict:
             if case.holds != "not measured":
                 sign = "≥" if self.claim.is_lower_bound else "≤"
                 remark = ", within the deviation over seeds" if case.holds == "undecided" else ""
+                remark += ", one seed" if case.has_one_seed else ""
                 found = "never" if math.isinf(case.value) else f"{case.value:.4g}"
                 parts.append(f"{case.method} on {case.dataset}: {found} (needed {sign} {case.bound:.4g}{remark})")
         return "; ".join(parts)
@@ -133,7 +138,14 @@ def judge(claim: Claim, cells: pd.DataFrame | None, methods: Mapping[str, str], 
             if method in rows:
                 value, bound, holds = _compare(claim, rows[method], rows)
                 cases.append(
-                    Case(method=methods[method], dataset=datasets[dataset], value=value, bound=bound, holds=holds)
+                    Case(
+                        method=methods[method],
+                        dataset=datasets[dataset],
+                        value=value,
+                        bound=bound,
+                        holds=holds,
+                        has_one_seed=rows[method]["seeds"] == 1,
+                    )
                 )
     return Verdict(claim=claim, cases=tuple(cases))
 
@@ -147,6 +159,8 @@ def _compare(
         other = rows.get(claim.above or claim.below)
         bound, its_spread = (math.nan, 0.0) if other is None else _number(other)
         bound, its_spread = claim.times * bound, claim.times * its_spread
+    if math.isinf(bound) and claim.is_lower_bound:
+        bound = math.nan  # a method that failed is nothing to be above of
     if math.isnan(value) or math.isnan(bound):
         return value, bound, "not measured"
     gap = value - bound if claim.is_lower_bound else bound - value

@@ -26,13 +26,23 @@ CELLS = pd.DataFrame(
         ("d", "mine", "seconds", math.nan, math.nan, "Fail"), ("d", "other", "seconds", 7.0, math.nan, "finished"),
     ],
     columns=["dataset", "method", "metric", "ours", "deviation", "status"],
-)  # fmt: skip
+).assign(seeds=3)  # fmt: skip
 METHODS = {"mine": "Mine", "other": "Other"}
 DATASETS = {name: name.upper() for name in "defg"}
 
 
 def claim(**more: object) -> Claim:
     return Claim(**{"says": "It is so", "table": "t", "column": "P@1", "methods": ("mine",), **more})
+
+
+def one_row(method: str, ours: float, status: str, seeds: int = 3) -> dict[str, object]:
+    about = {"dataset": "d", "metric": "P@1", "deviation": math.nan, "seeds": seeds}
+    return {**about, "method": method, "ours": ours, "status": status}
+
+
+def test_a_single_seed_is_told() -> None:
+    cells = pd.DataFrame([one_row("mine", 50.0, "finished", seeds=1)])
+    assert judge(claim(at_least=40.0), cells, METHODS, DATASETS).sentence == "Mine on D: 50 (needed ≥ 40, one seed)"
 
 
 def test_a_claim_is_judged_on_each_data_set() -> None:
@@ -57,6 +67,8 @@ def test_what_training_did_not_reach_does_not_hold_and_what_was_not_run_decides_
     assert failed.holds == "does not hold"
     assert failed.sentence == "Mine on D: never (needed ≤ 7)"
     assert judge(claim(above="other"), CELLS[CELLS["dataset"] == "g"], METHODS, DATASETS).holds == "not measured"
+    diverged = one_row("mine", 50.0, "finished"), one_row("other", math.nan, "diverged")
+    assert judge(claim(above="other"), pd.DataFrame(diverged), METHODS, DATASETS).holds == "not measured"
     assert judge(claim(above="missing"), CELLS, METHODS, DATASETS).holds == "not measured"
     assert judge(claim(above="other"), None, {}, {}).holds == "not measured"
 
