@@ -182,6 +182,16 @@ def _seconds_to_build(record: RunRecord, to: References) -> float | None:
     return record.summary["stage_seconds"].get(BUILD, without_classes)
 
 
+def _milliseconds(measure: Callable[[RunRecord, References], float | None]) -> Callable[..., float | None]:
+    """Return a measure of milliseconds, for runs so short that seconds would all be 0.00."""
+
+    def measured(record: RunRecord, to: References) -> float | None:
+        seconds = measure(record, to)
+        return seconds if seconds is None else 1e3 * seconds
+
+    return measured
+
+
 def _seconds_per_iteration(record: RunRecord) -> float:
     """Return the training seconds of a step, without the building of tables before the first."""
     building = record.summary["stage_seconds"].get(BUILD, 0.0)
@@ -245,12 +255,12 @@ _LISTED = (
         measure=lambda record, _: 1e6 * _seconds_per_iteration(record),
     ),
     Column(
-        name="build_seconds", label="Seconds to build", unit="s", decimals=3, of_time=True,
-        measure=_seconds_to_build, failure=NOT_MEASURED,
+        name="build_milliseconds", label="Milliseconds to build", unit="", decimals=2, of_time=True,
+        measure=_milliseconds(_seconds_to_build), failure=NOT_MEASURED,
     ),
     Column(
-        name="seconds_to_baseline_end", label="Seconds to the last loss of {baseline}", unit="s", decimals=3,
-        measure=_seconds_to_end, needs_baseline=True, failure=NOT_REACHED, of_time=True,
+        name="milliseconds_to_baseline_end", label="Milliseconds to the last loss of {baseline}", unit="", decimals=2,
+        measure=_milliseconds(_seconds_to_end), needs_baseline=True, failure=NOT_REACHED, of_time=True,
     ),
     Column(
         name="sooner_than_baseline_end", label="Sooner than its end", unit="x", decimals=3,

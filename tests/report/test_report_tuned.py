@@ -43,9 +43,9 @@ tuned: {setting: optimizer.lr}
 columns:
   - {name: learning_rate}
   - {name: microseconds_per_iteration}
-  - {name: build_seconds}
+  - {name: build_milliseconds}
   - {name: MSE, metric: test/mse}
-  - {name: seconds_to_baseline_end}
+  - {name: milliseconds_to_baseline_end}
   - {name: sooner_than_baseline_end}
   - {name: sooner_than_baseline}
 """
@@ -206,16 +206,16 @@ def test_iterations_and_seconds_until_the_baselines_last_loss(
     first = frame[frame["dataset"] == "diabetes"]
     assert shown(first, "learning_rate") == {"uniform": 0.1, "lgd": 0.1}
     assert shown(first, "microseconds_per_iteration") == {"uniform": pytest.approx(6000), "lgd": pytest.approx(3500)}
-    assert shown(first, "build_seconds") == {"uniform": 0, "lgd": 0.5}
-    assert shown(first, "seconds_to_baseline_end") == {"uniform": 3, "lgd": 2}
+    assert shown(first, "build_milliseconds") == {"uniform": 0, "lgd": 500}
+    assert shown(first, "milliseconds_to_baseline_end") == {"uniform": 3000, "lgd": 2000}
     assert shown(first, "sooner_than_baseline_end") == {"uniform": 2, "lgd": 3}
     assert shown(first, "sooner_than_baseline") == {"uniform": 1, "lgd": 1.5}
     second = frame[frame["dataset"] == "synthetic_regression"]
-    for column in ("seconds_to_baseline_end", "sooner_than_baseline_end", "sooner_than_baseline"):
+    for column in ("milliseconds_to_baseline_end", "sooner_than_baseline_end", "sooner_than_baseline"):
         assert shown(second, column)["lgd"] == "not reached"
         assert shown(second, column)["oracle"] == "not run"
     text = layout.to_markdown(layout.document(tuned.spec, frame, tuned.runs, "make"))
-    assert "| Seconds to the last loss of Uniform |" in text
+    assert "| Milliseconds to the last loss of Uniform |" in text
 
 
 def test_learning_rates_are_judged_by_validation_where_there_is_one(
