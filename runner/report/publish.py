@@ -11,7 +11,10 @@ from pathlib import Path
 import pandas as pd
 
 from runner.errors import RunnerError
+from runner.report.columns import FAIL, NOT_REACHED
+from runner.report.records import DIVERGED
 
+_OUTCOMES = (DIVERGED, NOT_REACHED, FAIL)
 SUFFIXES = (".md", ".tex", ".csv", ".png", ".svg")
 
 
@@ -42,30 +45,32 @@ def publish(names: Sequence[str], known: Sequence[str], profile: str, results_di
             raise RunnerError(
                 f"{source}: {name} is not rendered; make reproduce TABLE={name} PROFILE={profile} does so"
             )
-        rows = finished_rows(data)
+        rows = outcomes(data)
         if not rows:
             raise RunnerError(f"{data}: shows no finished run, so there is nothing to publish")
         committed = target / data.name
-        if committed.exists() and rows < (before := finished_rows(committed)):
+        if committed.exists() and rows < (before := outcomes(committed)):
             raise RunnerError(
-                f"{data}: shows {rows} measured values, but the committed {committed} has {before}; finish the runs"
+                f"{data}: shows {rows} outcomes of runs, but the committed {committed} has {before}; finish the runs"
                 " that are missing, or delete the committed file if that is meant"
             )
     target.mkdir(parents=True, exist_ok=True)
     return [Path(shutil.copyfile(path, target / path.name)) for found in files.values() for path in found]
 
 
-def finished_rows(csv: Path) -> int:
-    """Return the number of rows of a table's or a figure's CSV that hold a measured value.
+def outcomes(csv: Path) -> int:
+    """Return the number of rows of a table's or a figure's CSV that runs to their end stand behind.
 
-    Tables of numbers have a row for each cell, whose value is in the column ``ours``; in other files all rows are
-    measured.
+    Tables of numbers have a row for each cell, whose value is in the column ``ours``; that runs diverged, or never
+    reached a goal, is an outcome too. In other files all rows are measured.
     """
     try:
         frame = pd.read_csv(csv)
     except pd.errors.EmptyDataError:
         return 0
-    return int(frame["ours"].notna().sum()) if "ours" in frame else len(frame)
+    if "ours" not in frame:
+        return len(frame)
+    return int((frame["ours"].notna() | frame["status"].astype(str).str.startswith(_OUTCOMES)).sum())
 
 
 def _owner(stem: str, known: Sequence[str]) -> str:

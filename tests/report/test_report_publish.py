@@ -10,7 +10,7 @@ import pytest
 from runner.errors import RunnerError
 from runner.report.figure_data import figure_data
 from runner.report.grids import PlannedRun
-from runner.report.publish import finished_rows, publish
+from runner.report.publish import outcomes, publish
 from runner.report.render import render
 from runner.report.tables import TableSpec
 
@@ -51,7 +51,7 @@ def test_publishing_copies_a_table_and_refuses_to_lose_runs(
     write_run(runs[0], [], status="interrupted")  # a method with a seed less shows no number
     render([spec], "medium", results_dir)
     with pytest.raises(
-        RunnerError, match=r"toy2\.csv: shows \d+ measured values, but the committed .* has \d+; finish"
+        RunnerError, match=r"toy2\.csv: shows \d+ outcomes of runs, but the committed .* has \d+; finish"
     ):
         publish(["toy2"], KNOWN, "medium", results_dir)
     assert table.read_text() == before
@@ -88,7 +88,7 @@ def test_the_data_of_a_figure_are_every_run_s_points(
     render([spec], "medium", results_dir)
     file = results_dir / "out" / "medium" / "toyc.csv"
     shown = pd.read_csv(file)
-    assert finished_rows(file) == 6
+    assert outcomes(file) == 6
     assert sorted(set(shown["run_id"])) == sorted(run.run_id for run in runs[:3])
     mine = shown[shown["run_id"] == runs[0].run_id]
     assert mine[["epoch", "step", "train_seconds", "value"]].to_numpy().tolist() == [[1, 10, 5, 0.2], [2, 20, 10, 0.4]]
