@@ -132,7 +132,7 @@ def check_model_reads_dataset(config: RunConfig) -> None:
     )
     for key in ("anneal", "patience"):
         require(
-            task_class(config).has_validation or getattr(config.training, key) is None,
+            task_class(config).validates(config) or getattr(config.training, key) is None,
             f"training.{key} needs a validation set, but dataset={config.dataset.name} has none;"
             f" set training.{key}=null",
         )

@@ -18,6 +18,7 @@ from runner.data.python_topics import PythonTopicsConfig
 from runner.data.regression import VALID_SHARE, SplitConfig, check_threshold
 from runner.data.rows import XmcDataset
 from runner.data.sequences import SequencesDataset, Split
+from runner.data.splits import check_valid_share
 from runner.data.synthetic_log import SyntheticLogConfig
 from runner.data.synthetic_regression import SyntheticRegressionConfig
 from runner.data.synthetic_xc import SyntheticXcConfig
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 class CardConfig:
     """Choose a published or embedded set by the name of its card.
 
-    `valid_share`: share of the training rows that the task holds out for validation, in [0, 0.5]. Families `rows`,
-    `text` and `sequences` need 0; the others need more.
+    `valid_share`: share of the training rows that the task holds out for validation, in [0, 0.5]. Families `text` and
+    `sequences` need 0, `rows` may have 0, and the others need more.
     `threshold`: for regression only, None or the number above which a response becomes 1; all others become 0.
     `split`: for sequences only, which of a user's last events are for validation and testing: ratio or last_item
     (`runner/data/sequences.py`).
@@ -51,10 +52,10 @@ class CardConfig:
         if self.name not in card_names():
             raise ConfigError(f"dataset.name: no card {self.name!r}; choose one of {', '.join(card_names())}")
         what = f"dataset={self.name} holds {self.family}"
-        require(0 <= self.valid_share <= 0.5, f"dataset.valid_share must lie in [0, 0.5], got {self.valid_share}")
-        if self.family in ("rows", "text", "sequences"):
+        check_valid_share(self.valid_share)
+        if self.family in ("text", "sequences"):
             require(self.valid_share == 0, f"dataset.valid_share: {what}, of which no share is held out; leave it at 0")
-        else:
+        elif self.family != "rows":
             require(self.valid_share > 0, f"dataset.valid_share: {what}, which is validated on a share above 0")
         check_threshold(self.threshold)
         require(
@@ -83,16 +84,21 @@ class CardConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class XmcFilesConfig:
-    """Choose your own files in XC text: a folder with train.txt and test.txt, plain or compressed."""
+    """Choose your own files in XC text: a folder with train.txt and test.txt, plain or compressed.
+
+    `valid_share`: share of the training rows that the task holds out for validation, in [0, 0.5].
+    """
 
     family: ClassVar[str] = "rows"
 
     kind: str = "files"
     name: str = "xmc"
     path: str | None = None  # None means "not given yet"; build() refuses it
+    valid_share: float = 0.0
 
     def __post_init__(self) -> None:
         _require_plain(self.name)
+        check_valid_share(self.valid_share)
 
     def build(self) -> XmcDataset:
         """Prepare the files and open them. Files of the same path, size and time are prepared once.

@@ -14,8 +14,8 @@ from functools import cached_property
 
 import numpy as np
 
-from runner import rng
 from runner.data.dense import DenseRows, RegressionDataset
+from runner.data.splits import hold_out
 from runner.errors import ConfigError, DataError
 from runner.kernels.norms import row_norms
 
@@ -86,28 +86,13 @@ class StoredExamples:
         return DenseBatch(features_BF=vectors_BD * sign_B[:, None], response_B=(sign_B + 1) / 2, weight_B=weight_B)
 
 
-def split_rows(num_rows: int, valid_share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows to train on and those to validate on, both ascending; the split is the same for every seed.
-
-    Raises DataError if one of them would be empty.
-    """
-    num_valid = round(valid_share * num_rows)
-    if not 0 < num_valid < num_rows:
-        raise DataError(
-            f"{num_rows} training rows cannot be split: dataset.valid_share={valid_share:g} holds {num_valid} of them"
-            " out for validation"
-        )
-    order = rng.generator(0, rng.EVALUATE).permutation(num_rows)
-    return np.sort(order[num_valid:]), np.sort(order[:num_valid])
-
-
 def store(data: RegressionDataset, *, valid_share: float, threshold: float | None, logistic: bool) -> StoredExamples:
     """Standardise a data set by the rows that are trained on.
 
     ``threshold``: a response above it becomes 1, others 0; None: responses stay. Raises ConfigError if responses are
     not two classes where they must be, DataError if there are too few rows or the response is constant.
     """
-    train, valid = split_rows(data.train.num_rows, valid_share)
+    train, valid = hold_out(data.train.num_rows, valid_share)
     response = {name: _response(getattr(data, name), threshold) for name in ("train", "test")}
     if logistic:
         response = _two_classes(data.name, response)

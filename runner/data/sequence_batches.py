@@ -1,7 +1,7 @@
 """Cut users' sequences into windows, as training examples and as batches of an evaluation.
 
-A batch holds no padding. Its windows lie one after another, the longest first, so windows of equal length are
-neighbours and a model can see them as one array.
+A batch holds no padding. Its windows lie one after another, the longest first, so windows of similar length are
+neighbours and a model can lay them side by side with few empty cells.
 
 Training. A window of l items has l targets: after each of its items, the item that the user took next. A user's
 windows are cut from the newest training event backwards, so only the oldest window can be shorter than the others.
@@ -24,6 +24,33 @@ from runner.data.rows import Int32s
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+
+
+_SHORT = 32  # windows of at most so many items share one array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Say where items lie in an array (windows, places) whose rows are filled from the left.
+
+    ``windows``, ``places``: the array's sizes. ``begin``: position of its first item in the batch. ``cell_X``: for that
+    item and those after it, the number of the cell that holds it, row after row, int64.
+    """
+
+    windows: int
+    places: int
+    begin: int
+    cell_X: np.ndarray
+
+    @property
+    def items(self) -> slice:
+        """Return which items of the batch the array holds."""
+        return slice(self.begin, self.begin + len(self.cell_X))
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether no cell is empty."""
+        return len(self.cell_X) == self.windows * self.places
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +87,23 @@ class SequenceBatch:
         """Return where each window begins in ``items_X``, (S,) int64."""
         return np.cumsum(self.length_S) - self.length_S
 
-    @property
-    def equal_lengths(self) -> list[tuple[int, int]]:
-        """Return (length, number of windows) for each run of windows of equal length, in the order of the batch."""
-        lengths, counts = np.unique(self.length_S, return_counts=True)
-        return [(int(length), int(count)) for length, count in zip(lengths[::-1], counts[::-1], strict=True)]
+    @cached_property
+    def grids(self) -> "list[Grid]":
+        """Return arrays of windows and places that together hold all items, for what needs windows side by side.
+
+        The windows of an array are neighbours in the batch, and all of them have more than half the items of its
+        longest, or at most ``_SHORT``: a few large arrays are faster than one for each length, and little of them is
+        empty.
+        """
+        grids, first = [], 0
+        while first < len(self.length_S):
+            longest = int(self.length_S[first])
+            last = int(np.sum(self.length_S > (0 if longest <= _SHORT else longest // 2)))
+            length_W = self.length_S[first:last]
+            cell_X = _ranges(np.arange(last - first) * longest, length_W)
+            grids.append(Grid(windows=last - first, places=longest, begin=int(self.start_S[first]), cell_X=cell_X))
+            first = last
+        return grids
 
     @cached_property
     def place_from_end_X(self) -> np.ndarray:

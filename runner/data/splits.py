@@ -3,12 +3,16 @@
 Rule for rows. NumPy's generator of the seed (PCG64) permutes the row numbers. The first round(test_share * R) of them,
 but at least one, are the test rows. Rule for groups, such as the images of one patient. The generator permutes the
 distinct groups, which are in ascending order before. The first round(test_share * groups) of them, but at least one,
-are test groups, and all their rows are test rows. Both parts keep the order of the file.
+are test groups, and all their rows are test rows. Both parts keep the order of the file. Rows for validation are held
+out of the training rows by ``hold_out``, which does not depend on any seed.
 
 Legend: R rows of the table.
 """
 
 import numpy as np
+
+from runner import rng
+from runner.errors import DataError, require
 
 
 def split_rows(num_rows: int, test_share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -23,6 +27,26 @@ def split_groups(group_R: np.ndarray, test_share: float, seed: int) -> tuple[np.
     groups = np.unique(group_R)
     is_test_R = np.isin(group_R, groups[_chosen(len(groups), test_share, seed)])
     return np.flatnonzero(~is_test_R), np.flatnonzero(is_test_R)
+
+
+def check_valid_share(share: float) -> None:
+    """Raise ConfigError unless a share of the training rows that may be 0 lies in [0, 0.5]."""
+    require(0 <= share <= 0.5, f"dataset.valid_share must lie in [0, 0.5], got {share}")
+
+
+def hold_out(num_rows: int, valid_share: float, *part: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the training rows to train on and those to validate on, both ascending int64, the same for every seed.
+
+    ``part``: numbers that tell this draw from others among as many rows. Raises DataError if one side would be empty.
+    """
+    num_valid = round(valid_share * num_rows)
+    if not 0 < num_valid < num_rows:
+        raise DataError(
+            f"{num_rows} training rows cannot be split: dataset.valid_share={valid_share:g} holds {num_valid} of them"
+            " out for validation"
+        )
+    order = rng.generator(0, rng.EVALUATE, *part).permutation(num_rows)
+    return np.sort(order[num_valid:]), np.sort(order[:num_valid])
 
 
 def _chosen(count: int, test_share: float, seed: int) -> np.ndarray:

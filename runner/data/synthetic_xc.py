@@ -31,6 +31,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from runner.data.rows import XmcDataset
+from runner.data.splits import check_valid_share
 from runner.errors import ConfigError
 
 GENERATOR_VERSION = 1  # part of the folder's hash; raise it when the same configuration gives other data than before
@@ -78,7 +79,9 @@ class SyntheticXcConfig:
     `like`: take the shape of a published set from its card; keys that are not None override it.
     `label_frequency`: power_law or uniform.
     `exponent`: exponent s of the power law, by which the class of rank r has a frequency ~ (r + 10)^-s.
-    `branching`: children of a node of the class tree. Raises ConfigError for a value out of range.
+    `branching`: children of a node of the class tree.
+    `valid_share`: share of the training rows that the task holds out for validation; the data do not depend on it.
+    Raises ConfigError for a value out of range.
     """
 
     family: ClassVar[str] = "rows"
@@ -96,6 +99,7 @@ class SyntheticXcConfig:
     exponent: float = 1.1
     branching: int = 16
     seed: int = 0
+    valid_share: float = 0.0
 
     def __post_init__(self) -> None:
         if self.like is not None and self.like not in LIKE:
@@ -113,6 +117,7 @@ class SyntheticXcConfig:
         _within("exponent", self.exponent, 0, 5)
         _within("branching", self.branching, 2, 256)
         _within("seed", self.seed, 0, 2**63 - 1)
+        check_valid_share(self.valid_share)
         if self.shape.labels_per_row > self.shape.num_classes / 2:
             raise ConfigError(
                 f"dataset.labels_per_row: must be at most half of num_classes ({self.shape.num_classes}),"

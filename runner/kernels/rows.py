@@ -295,6 +295,35 @@ def update_groups(
 # ---------------------------------------------------------------- gradients that were kept
 
 
+@njit(cache=True, parallel=True)
+def add_rows(rows_A, grad_AD, bias_A, rows_B, grad_BD, bias_B):
+    """Return the rows of two gradients, ascending int32, and the sums of their gradients and of their biases'.
+
+    ``rows_A`` and ``rows_B`` are ascending and distinct each. Sums are those of A's numbers plus B's.
+    """
+    most = rows_A.shape[0] + rows_B.shape[0]
+    rows = np.empty(most, dtype=np.int32)
+    place_A, place_B = np.empty(most, dtype=np.int32), np.empty(most, dtype=np.int32)
+    total, a, b = 0, 0, 0
+    while a < rows_A.shape[0] or b < rows_B.shape[0]:
+        in_A = b == rows_B.shape[0] or (a < rows_A.shape[0] and rows_A[a] <= rows_B[b])
+        in_B = a == rows_A.shape[0] or (b < rows_B.shape[0] and rows_B[b] <= rows_A[a])
+        rows[total] = rows_A[a] if in_A else rows_B[b]
+        place_A[total] = a if in_A else -1
+        place_B[total] = b if in_B else -1
+        a, b, total = a + in_A, b + in_B, total + 1
+    grad, bias = np.empty((total, grad_AD.shape[1]), dtype=np.float32), np.empty(total, dtype=np.float32)
+    for row in prange(total):
+        a, b = place_A[row], place_B[row]
+        if a < 0:
+            grad[row], bias[row] = grad_BD[b], bias_B[b]
+        elif b < 0:
+            grad[row], bias[row] = grad_AD[a], bias_A[a]
+        else:
+            grad[row], bias[row] = grad_AD[a] + grad_BD[b], bias_A[a] + bias_B[b]
+    return rows[:total].copy(), grad, bias
+
+
 @njit(cache=True, parallel=True, fastmath=FAST)
 def adam_rows(
     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, last_step_R, step, upto,

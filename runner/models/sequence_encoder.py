@@ -1,7 +1,8 @@
-"""Encode windows of items as hidden states, by self-attention or by a gated recurrent network, without any padding.
+"""Encode windows of items as hidden states, by self-attention or by a gated recurrent network.
 
 The windows of a batch lie one after another, the longest first. All parts of self-attention but attention itself treat
-items alike, whatever window they are in; attention runs over the windows of equal length together. The recurrent
+items alike, whatever window they are in. For attention, windows of similar length are laid side by side, filled from
+the left, so that no item sees the empty cells, which all come after it. The recurrent
 network steps through all windows at once, and windows that have ended take no part in a step.
 
 Legend: B rows of a batch, S windows, T items of a window, X items of all windows, H heads, E size of an item's vector,
@@ -19,7 +20,7 @@ from torch.nn.utils.rnn import PackedSequence
 from runner.models.token_encoder import TokenEncoder
 
 if TYPE_CHECKING:
-    from runner.data.sequence_batches import SequenceBatch
+    from runner.data.sequence_batches import Grid, SequenceBatch
 
 
 class Dropout(nn.Module):
@@ -58,10 +59,9 @@ class SelfAttention(nn.Module):
 
     def forward(self, x_XE: Tensor, batch: "SequenceBatch") -> Tensor:
         place_X = torch.from_numpy(batch.place_from_end_X).to(x_XE.device)
-        out = self.drop(x_XE + self.positions(place_X))
-        equal_lengths = batch.equal_lengths
+        out = self.drop(x_XE * x_XE.shape[1] ** 0.5 + self.positions(place_X))
         for layer in self.layers:
-            out = layer(out, equal_lengths)
+            out = layer(out, batch.grids)
         return self.norm(out)
 
 
@@ -79,23 +79,26 @@ class _Layer(nn.Module):
         )
         self.drop = Dropout(dropout)
 
-    def forward(self, x_XE: Tensor, equal_lengths: list[tuple[int, int]]) -> Tensor:
-        x_XE = x_XE + self.drop(self.out_of(self._attend(self.into(self.norm_attention(x_XE)), equal_lengths)))
+    def forward(self, x_XE: Tensor, grids: "list[Grid]") -> Tensor:
+        x_XE = x_XE + self.drop(self.out_of(self._attend(self.into(self.norm_attention(x_XE)), grids)))
         return x_XE + self.drop(self.forward_part(self.norm_forward(x_XE)))
 
-    def _attend(self, mixed_X3E: Tensor, equal_lengths: list[tuple[int, int]]) -> Tensor:
+    def _attend(self, mixed_X3E: Tensor, grids: "list[Grid]") -> Tensor:
         """Return the attended values (X, E) of queries, keys and values side by side (X, 3 E)."""
         size = mixed_X3E.shape[1] // 3
         dropout = self.dropout if self.training else 0.0
         outputs = []
-        for (length, count), part in zip(
-            equal_lengths, mixed_X3E.split([length * count for length, count in equal_lengths]), strict=True
-        ):
-            mixed = part.view(count, length, 3, self.heads, size // self.heads).permute(2, 0, 3, 1, 4)  # 3 S H T E/H
+        for grid in grids:
+            part = mixed_X3E[grid.items]
+            cell_X = torch.from_numpy(grid.cell_X).to(part.device)
+            if not grid.is_full:
+                part = part.new_zeros(grid.windows * grid.places, 3 * size).index_copy(0, cell_X, part)
+            mixed = part.view(grid.windows, grid.places, 3, self.heads, size // self.heads).permute(2, 0, 3, 1, 4)
             query, key, value = mixed.unbind()
             attended = scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
-            outputs.append(attended.transpose(1, 2).reshape(count * length, size))
-        return torch.cat(outputs)
+            flat = attended.transpose(1, 2).reshape(-1, size)
+            outputs.append(flat if grid.is_full else flat.index_select(0, cell_X))
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
 class Gru(nn.Module):

@@ -4,8 +4,9 @@ The encoder is in ``runner.models.sequence_encoder``.
 
 ``sasrec`` is self-attention over the items before (Kang & McAuley 2018): learnt positions, causal attention, and two
 layers normalised before each part, x + Dropout(part(LayerNorm(x))), with a LayerNorm at the end. Positions count from
-the newest item, as in the authors' windows, which are padded on the left. The feed-forward part has one hidden layer
-with ReLU. Unlike in the authors' code, item vectors are not multiplied by sqrt(embedding) before positions are added.
+the newest item, as in the authors' windows, which are padded on the left. As in the authors' code, the input is
+sqrt(embedding) times the item's vector, plus the position's: without the factor, positions are as large as items at the
+start, and learning is several times slower. The feed-forward part has one hidden layer with ReLU.
 
 ``gru4rec`` is a gated recurrent network (Hidasi et al. 2016) whose last layer is projected to the size of the item
 vectors. A user's windows are independent; no state is carried between them.
@@ -55,7 +56,7 @@ class SequenceModelConfig(ModelConfig):
     length: int = 20
     embedding: int = 64
     layers: int = 2
-    dropout: float = 0.2
+    dropout: float = 0.5
     tied: bool = True
     init: float = 0.02
 

@@ -340,14 +340,10 @@ class RowGradient:
             if len(self.table.bias):
                 self.bias_grad_U[other.rows_U] += other.bias_grad_U
             return self
-        rows_U = np.union1d(self.rows_U, other.rows_U)
-        grad_UD = np.zeros((len(rows_U), self.grad_UD.shape[1]), dtype=np.float32)
-        bias_grad_U = np.zeros(len(rows_U), dtype=np.float32)
-        for part in (self, other):
-            place = np.searchsorted(rows_U, part.rows_U)
-            grad_UD[place] += part.grad_UD
-            if len(self.table.bias):
-                bias_grad_U[place] += part.bias_grad_U
+        from runner.kernels.rows import add_rows
+
+        parts = (part for one in (self, other) for part in (one.rows_U, one.grad_UD, one.bias_grad_U))
+        rows_U, grad_UD, bias_grad_U = add_rows(*parts)
         return RowGradient(table=self.table, rows_U=rows_U, grad_UD=grad_UD, bias_grad_U=bias_grad_U)
 
     def apply(self, step: int, factor: float = 1.0) -> None:

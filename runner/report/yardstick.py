@@ -35,7 +35,7 @@ class Yardstick:
     @classmethod
     def planned(cls, config: RunConfig) -> Self:
         """Take the task's own measures, for a table with no finished run."""
-        found = cls.read(task_class(config).about_measures())
+        found = cls.read(task_class(config).about_measures(config))
         assert found is not None
         return found
 

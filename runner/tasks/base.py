@@ -45,8 +45,6 @@ class Task(ABC):
     """The name of a row in reports."""
     measures: ClassVar[tuple[Measure, ...]]
     """The metrics of the task; exactly one of them is the headline."""
-    has_validation: ClassVar[bool]
-    """True if there is a validation set, by which training may stop early and the best weights are kept."""
     shows_examples: ClassVar[bool] = False
     """True if ``view`` shows the training examples as vectors, and the weights as a query."""
     moves_vectors: ClassVar[bool] = False
@@ -141,25 +139,31 @@ class Task(ABC):
         return headline
 
     @classmethod
-    def watched(cls) -> str:
+    def validates(cls, config: RunConfig) -> bool:
+        """Return True if there is a validation set, by which training may stop early and the best weights are kept."""
+        return True
+
+    @classmethod
+    def watched(cls, config: RunConfig) -> str:
         """Return the split that is measured during training: ``valid``, or ``test_subset`` without a validation set."""
-        return "valid" if cls.has_validation else "test_subset"
+        return "valid" if cls.validates(config) else "test_subset"
 
     def headline_of(self, subset: Mapping[str, Any]) -> float:
         """Return the value of the headline among the metrics of ``evaluate_subset``."""
-        return float(subset[f"{self.watched()}/{self.headline().key}"])
+        return float(subset[f"{self.watched(self.config)}/{self.headline().key}"])
 
     def validation_score(self, subset: Mapping[str, Any]) -> float | None:
         """Return the score that decides which weights are kept; None without a validation set.
 
         ``headline().improves`` compares two scores.
         """
-        return self.headline_of(subset) if self.has_validation else None
+        return self.headline_of(subset) if self.validates(self.config) else None
 
     @classmethod
-    def about_measures(cls) -> dict[str, Any]:
+    def about_measures(cls, config: RunConfig) -> dict[str, Any]:
         """Return what the summary says of its metrics: the measures, the watched split and the name of a row."""
-        return {"measures": [asdict(measure) for measure in cls.measures], "watched": cls.watched(), "unit": cls.unit}
+        measures = [asdict(measure) for measure in cls.measures]
+        return {"measures": measures, "watched": cls.watched(config), "unit": cls.unit}
 
     # ------------------------------------------------------------ words
 

@@ -12,6 +12,7 @@ from runner import rng
 from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts, steps_per_epoch
 from runner.data import LabelledRows, XmcDataset
 from runner.data.batches import RowBatch, take
+from runner.data.splits import hold_out
 from runner.metrics import RANKS, inverse_propensity, ranking_metrics
 from runner.settings import RunConfig
 from runner.tasks.base import PROGRESS_BAR, Task, label_frequency
@@ -21,13 +22,19 @@ if TYPE_CHECKING:
 
 _EVALUATION_ROWS = 1024  # rows that are encoded and ranked at a time
 _GLANCE_ROWS = 32
+_SPLIT = 1  # tells the draw of the validation rows from that of a probe's rows
 
 
 class Classification(Task):
-    """Train on sparse rows and measure P@k, PSP@k and nDCG@k over all classes."""
+    """Train on sparse rows and measure P@k, PSP@k and nDCG@k over all classes.
+
+    A share of the training rows may be held out for validation (``dataset.valid_share``): every choice is then made on
+    these rows, and test rows are measured once, at the end. Without one, some test rows are measured during training.
+    Propensities are those of the whole training set, since they belong to the measure. Raises DataError if there are
+    too few rows to hold some out.
+    """
 
     unit = "row"
-    has_validation = False
     measures = tuple(
         Measure(
             key=f"{key}@{k}", label=f"{label}@{k}", unit="%", scale=100, decimals=2, higher_is_better=True,
@@ -41,18 +48,29 @@ class Classification(Task):
         self.config, self.data = config, data
         train = data.train
         label_counts_N = np.bincount(train.labels, minlength=data.num_classes)
-        self.examples = Examples(count=train.num_rows)
-        self.training = TrainingFacts(
-            label_counts_N=label_counts_N,
-            num_rows=train.num_rows,
-            steps_per_epoch=steps_per_epoch(train.num_rows, config.batch_size),
-        )
-        self.num_features = data.num_features
-        self.rows_per_step, self.rows_per_epoch = config.batch_size, train.num_rows
         self.inverse_propensity_N = inverse_propensity(
             label_counts_N, train.num_rows, data.propensity_a, data.propensity_b
         )
+        self.train_R = self.valid_R = None
+        count = train.num_rows
+        if self.validates(config):
+            self.train_R, self.valid_R = hold_out(train.num_rows, config.dataset.valid_share, _SPLIT)
+            count = len(self.train_R)
+            held = take(train, self.valid_R).targets
+            label_counts_N = label_counts_N - np.bincount(held, minlength=data.num_classes)
+        self.examples = Examples(count=count)
+        self.training = TrainingFacts(
+            label_counts_N=label_counts_N,
+            num_rows=count,
+            steps_per_epoch=steps_per_epoch(count, config.batch_size),
+        )
+        self.num_features = data.num_features
+        self.rows_per_step, self.rows_per_epoch = config.batch_size, count
         self.subset = probe_rows(data.test.num_rows, config.evaluation.rows)
+
+    @classmethod
+    def validates(cls, config: RunConfig) -> bool:
+        return config.dataset.valid_share > 0
 
     @classmethod
     def rehearsal(cls, config: RunConfig) -> Self:
@@ -74,33 +92,51 @@ class Classification(Task):
             name="rehearsal", train=split, test=split, num_features=features, num_classes=classes, propensity_a=0.55,
             propensity_b=1.5, checksum="", variant="",
         )  # fmt: skip
-        return cls(replace(config, batch_size=8), data)
+        config = replace(config, batch_size=8)
+        if cls.validates(config):
+            config = replace(config, dataset=replace(config.dataset, valid_share=0.25))
+        return cls(config, data)
 
     def batch(self, draw: ExampleDraw) -> RowBatch:
         """Return the drawn training rows."""
-        return take(self.data.train, draw.rows_B, draw.weight_B(self.examples.count))
+        rows_B = draw.rows_B if self.train_R is None else self.train_R[draw.rows_B]
+        return take(self.data.train, rows_B, draw.weight_B(self.examples.count))
 
     def probe(self, rows: int, split: Literal["train", "test"] = "test") -> RowBatch:
-        data: LabelledRows = getattr(self.data, split)
-        return take(data, probe_rows(data.num_rows, rows))
+        if split == "test":
+            return take(self.data.test, probe_rows(self.data.test.num_rows, rows))
+        chosen = probe_rows(self.examples.count, rows)
+        return take(self.data.train, chosen if self.train_R is None else self.train_R[chosen])
 
     def glance(self) -> RowBatch:
         return take(self.data.test, self.subset[:_GLANCE_ROWS])
 
     def evaluate_subset(self, network: "ClassNetwork") -> dict[str, Any]:
-        test, weights_N = self.data.test, self.inverse_propensity_N
-        metrics = evaluate(network, test, self.subset, weights_N, label="evaluating")
-        return {f"test_subset/{name}": value for name, value in metrics.items()}
+        """Measure ``evaluation.rows`` of the validation rows or, if none are held out, of the test rows."""
+        if self.valid_R is None:
+            return self._metrics(network, self.subset, "test_subset", "evaluating")
+        some = self.valid_R[probe_rows(len(self.valid_R), self.config.evaluation.rows)]
+        return self._metrics(network, some, "valid", "evaluating")
 
     def evaluate_final(self, network: "ClassNetwork") -> dict[str, Any]:
-        test, weights_N = self.data.test, self.inverse_propensity_N
-        metrics = evaluate(network, test, np.arange(test.num_rows), weights_N, label="final evaluation")
-        return {f"test/{name}": value for name, value in metrics.items()}
+        """Measure all test rows and all rows held out for validation."""
+        metrics = self._metrics(network, np.arange(self.data.test.num_rows), "test", "final evaluation")
+        if self.valid_R is not None:
+            metrics |= self._metrics(network, self.valid_R, "valid", "validation rows")
+        return metrics
+
+    def _metrics(self, network: "ClassNetwork", rows: np.ndarray, split: str, label: str) -> dict[str, float]:
+        data = self.data.train if split == "valid" else self.data.test
+        metrics = evaluate(network, data, rows, self.inverse_propensity_N, label=label)
+        return {f"{split}/{name}": value for name, value in metrics.items()}
 
     @property
     def description(self) -> str:
         data = self.data
-        return f"{data.train.num_rows:,} training rows, {data.num_features:,} features, {data.num_classes:,} classes"
+        held = "" if self.valid_R is None else f" and {len(self.valid_R):,} for validation"
+        return (
+            f"{self.examples.count:,} training rows{held}, {data.num_features:,} features, {data.num_classes:,} classes"
+        )
 
     def about_data(self) -> dict[str, Any]:
         data = self.data
@@ -108,7 +144,8 @@ class Classification(Task):
             "name": data.name,
             "num_classes": data.num_classes,
             "num_features": data.num_features,
-            "num_train": data.train.num_rows,
+            "num_train": self.examples.count,
+            **({} if self.valid_R is None else {"num_valid": len(self.valid_R)}),
             "num_test": data.test.num_rows,
             "label_frequency": label_frequency(self.training.label_counts_N),
         }

@@ -43,7 +43,6 @@ class LanguageModelling(Task):
     """
 
     unit = "token"
-    has_validation = True
     sections = OF_CLASSES | {"windows"}
     measures = (
         Measure(key="ppl", label="perplexity", unit="", scale=1, decimals=2, higher_is_better=False, headline=True),

@@ -38,7 +38,6 @@ class SentencePairs(Task):
     """
 
     unit = "pair"
-    has_validation = True
     shows_examples = True
     moves_vectors = True
     measures = (

@@ -44,7 +44,6 @@ class Recommendation(Task):
     """
 
     unit = "item"
-    has_validation = True
     sections = OF_CLASSES | {"ranking"}
     measures = tuple(
         Measure(

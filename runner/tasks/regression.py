@@ -160,7 +160,6 @@ class _Regression(Task):
     """Train one row of weights on dense rows."""
 
     unit = "row"
-    has_validation = True
     shows_examples = True
     sections = frozenset()
     loss: ScalarLoss

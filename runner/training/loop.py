@@ -321,7 +321,7 @@ class Training:
                 **self.network.head.about(),
                 **self._latest_diagnostics(),
                 **self._selection(),
-                **self.task.about_measures(),
+                **self.task.about_measures(self.config),
                 **self.task.about_speed(progress.train_seconds, progress.rows),
                 "dataset": self.task.about_data(),
             }

@@ -87,7 +87,7 @@ def test_yaml_and_dataclass_have_the_same_keys(group: str, option: str) -> None:
     keys = {field.name for field in dataclasses.fields(cls)}
     if cls is CardConfig:  # a card does not offer what its family refuses
         family = load_card(option).family
-        keys -= {"valid_share"} if family in ("rows", "text", "sequences") else set()
+        keys -= {"valid_share"} if family in ("text", "sequences") else set()
         keys -= {"threshold"} if family != "regression" else set()
         keys -= {"split"} if family != "sequences" else set()
     assert set(written) == keys

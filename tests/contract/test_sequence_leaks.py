@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from runner.config import compose
-from runner.data.sequence_batches import SequenceBatch, SequenceWindows, windows_before
+from runner.data.sequence_batches import Grid, SequenceBatch, SequenceWindows, windows_before
 from runner.data.sequences import SequencesDataset, Split, split_events
 from runner.machine.clock import StageClock
 from runner.models import sequence_encoder
@@ -230,8 +230,9 @@ class AcrossWindows(SelfAttention):
 
 class Merged(SequenceBatch):
     @property
-    def equal_lengths(self) -> list[tuple[int, int]]:
-        return [(len(self.items_X), 1)]
+    def grids(self) -> list[Grid]:  # type: ignore[override]
+        count = len(self.items_X)
+        return [Grid(windows=1, places=count, begin=0, cell_X=np.arange(count))]
 
 
 _RNN = {"size": 8, "hidden": 12, "layers": 1, "dropout": 0.5}

@@ -15,7 +15,8 @@ from sklearn.preprocessing import StandardScaler
 from runner.config import compose
 from runner.data import dense_batches
 from runner.data.dense import DenseRows, RegressionDataset
-from runner.data.dense_batches import StoredExamples, split_rows, store
+from runner.data.dense_batches import StoredExamples, store
+from runner.data.splits import hold_out
 from runner.errors import ConfigError, DataError
 from runner.network import Network
 from runner.tasks.regression import LinearRegression, LogisticRegression
@@ -59,16 +60,16 @@ def stored(features_RF: np.ndarray, response_R: np.ndarray, **settings: Any) -> 
 
 
 def test_split_is_fixed_and_disjoint() -> None:
-    train, valid = split_rows(200, 0.2)
+    train, valid = hold_out(200, 0.2)
     assert sorted([*train, *valid]) == list(range(200))
     assert len(valid) == 40
     assert (np.diff(train) > 0).all()
     assert (np.diff(valid) > 0).all()
-    again = split_rows(200, 0.2)
+    again = hold_out(200, 0.2)
     assert all(np.array_equal(one, other) for one, other in zip((train, valid), again, strict=True))
     assert valid.tolist()[:4] != list(range(160, 164)), "rows are shuffled"
     # The split must never change: results on the same data would no longer compare.
-    assert split_rows(10, 0.3)[1].tolist() == sorted(np.random.Generator(
+    assert hold_out(10, 0.3)[1].tolist() == sorted(np.random.Generator(
         np.random.Philox(key=[0, 7 << 40])
     ).permutation(10)[:3].tolist())  # fmt: skip
 
@@ -78,7 +79,7 @@ def test_too_few_rows(rows: int, share: float) -> None:
     with pytest.raises(
         DataError, match=rf"{rows} training rows cannot be split: dataset\.valid_share={share:g}"
     ) as told:
-        split_rows(rows, share)
+        hold_out(rows, share)
     assert "\n" not in str(told.value)
 
 
@@ -91,7 +92,7 @@ def test_standardised_like_scikit_learn(block: int, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(dense_batches, "_ROWS_AT_ONCE", block)
     features_RF, response_R = toy()
     held = stored(features_RF, response_R)
-    train, valid = split_rows(200, 0.2)
+    train, valid = hold_out(200, 0.2)
     scaler = StandardScaler().fit(features_RF[train])
     mean, deviation = response_R[train].mean(), response_R[train].std()
     assert held.scale.response_mean == pytest.approx(mean)
@@ -140,7 +141,7 @@ def test_two_classes_are_stored_by_sign(low: float) -> None:
     data = dataset(features_RF, np.where(is_one_R, 1.0, low))
     held = store(data, valid_share=0.2, threshold=None, logistic=True)
     assert set(data.train.response_R.tolist()) == {low, 1.0}
-    train, valid = split_rows(200, 0.2)
+    train, valid = hold_out(200, 0.2)
     assert held.sign_X is not None
     assert np.array_equal(held.sign_X, np.where(is_one_R[train], 1, -1))
     scaled = StandardScaler().fit(features_RF[train]).transform(features_RF[train])
@@ -173,7 +174,7 @@ def test_threshold_makes_classes() -> None:
     features_RF, response_R = toy()
     threshold = float(response_R[7])
     held = stored(features_RF, response_R, threshold=threshold, logistic=True)
-    train = split_rows(200, 0.2)[0]
+    train = hold_out(200, 0.2)[0]
     assert held.sign_X is not None
     assert np.array_equal(held.sign_X > 0, response_R[train] > threshold)
     assert np.array_equal(held.test.response_R > 0, response_R[200:] > threshold)
@@ -210,7 +211,7 @@ def test_regression_is_measured_as_by_scikit_learn_on_raw_numbers() -> None:
     vectors = task.stored.vectors_XD.astype(np.float64)
     network.head.table.weights[0] = np.linalg.lstsq(vectors[:, :-1], vectors[:, -1], rcond=None)[0]
     metrics = task.evaluate_final(network)
-    train, valid = split_rows(200, 0.2)
+    train, valid = hold_out(200, 0.2)
     model = SklearnLinear().fit(
         StandardScaler().fit(features_RF[train]).transform(features_RF[train]), response_R[train]
     )
@@ -243,7 +244,7 @@ def test_logistic_regression_is_measured_as_by_scikit_learn() -> None:
     config = compose(["model=logistic", "dataset.valid_share=0.2", "dataset.threshold=1902"])
     task = LogisticRegression(config, dataset(features_RF, response_R))
     network = Network.of(task.config, task.build_head(), num_features=task.num_features)
-    train, valid = split_rows(200, 0.2)
+    train, valid = hold_out(200, 0.2)
     scaler, is_one_R = StandardScaler().fit(features_RF[train]), response_R > 1902
     model = SklearnLogistic().fit(scaler.transform(features_RF[train]), is_one_R[train])
     network.head.table.weights[0] = [*model.coef_[0], model.intercept_[0]]

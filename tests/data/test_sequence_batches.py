@@ -3,8 +3,6 @@
 Legend: E events of all users, U users, S windows, X items of a batch's windows, B rows of a batch.
 """
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -53,8 +51,16 @@ def check_form(batch: SequenceBatch, length: int) -> None:
     assert sum(map(len, windows)) == len(batch.items_X)
     assert [batch.items_X[start] for start in batch.start_S] == [window[0] for window in windows]
     assert batch.place_from_end_X.tolist() == [len(w) - 1 - place for w in windows for place in range(len(w))]
-    runs = [(size, len(list(run))) for size, run in itertools.groupby(map(len, windows))]
-    assert batch.equal_lengths == runs
+    laid = []
+    for grid in batch.grids:
+        array = np.full(grid.windows * grid.places, -1)
+        array[grid.cell_X] = batch.items_X[grid.items]
+        assert grid.is_full == (array >= 0).all()
+        rows = array.reshape(grid.windows, grid.places)
+        laid += [row[row >= 0].tolist() for row in rows]
+        assert all((row[len(row[row >= 0]) :] == -1).all() for row in rows), "empty cells come after the items"
+        assert grid.places <= 32 or min(map(len, laid[-grid.windows :])) > grid.places // 2
+    assert laid == windows
 
 
 # ---------------------------------------------------------------- training

@@ -137,7 +137,7 @@ def write_run() -> Callable[..., Path]:
                 "stage_seconds": dict.fromkeys((BUILD, *STAGES), seconds / 8),
                 "candidates_per_row": 1000.0,
                 "peak_rss_mb": 512.4,
-                **Classification.about_measures(),
+                **Classification.about_measures(run.config),
                 "units_per_second": 500 * epochs / seconds,
                 "dataset": {
                     "name": run.dataset, "num_classes": 50, "num_train": 500,

@@ -83,7 +83,11 @@ def write_text_run(write_run: Write) -> Write:
         best = min(range(len(curve)), key=lambda epoch: float(curve[epoch]))
         summary["metrics"] = {"test/ppl": test, "valid/ppl": curve[best], "train/ppl": train}
         summary["selection"] = {"step": 10 * best + 10, "epoch": best + 1.0, "stopped_early": stopped, "lr": 0.1}
-        summary |= {**LanguageModelling.about_measures(), "units_per_second": 5000.0, "diagnostics": {"kl": 1.25}}
+        summary |= {
+            **LanguageModelling.about_measures(run.config),
+            "units_per_second": 5000.0,
+            "diagnostics": {"kl": 1.25},
+        }
         (folder / "summary.json").write_text(json.dumps(summary))
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         values = iter(curve)

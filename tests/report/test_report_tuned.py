@@ -79,7 +79,7 @@ def write_regression(write_run: Write) -> Callable[..., Path]:
                 "metrics": {"test/mse": test, "valid/mse": min(valid), "train/mse": 1.0},
                 "stage_seconds": {"build": build} if build else {},
                 "steps": 1000,
-                **LinearRegression.about_measures(),
+                **LinearRegression.about_measures(run.config),
             }
             (folder / "summary.json").write_text(json.dumps(summary))
         observed = [
