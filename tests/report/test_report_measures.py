@@ -123,8 +123,8 @@ def test_weights_are_kept_where_a_rising_validation_score_is_best(
     config = compose([
         "dataset=synthetic_xc", "dataset.num_classes=60", "dataset.num_features=200", "dataset.num_train=96",
         "dataset.num_test=20", "dataset.valid_share=0.25", "sampler=uniform", "sampler.num_samples=10",
-        "model.hidden=8", "batch_size=32", "epochs=3", "evaluation.every_epochs=1", "training.patience=2", "hardware.threads=1",
-        f"results_dir={results_dir}",
+        "model.hidden=8", "batch_size=32", "epochs=3", "evaluation.every_epochs=1", "training.patience=2",
+        "hardware.threads=1", f"results_dir={results_dir}",
     ])  # fmt: skip
     folder = run(config)
     summary = json.loads((folder / "summary.json").read_text())
