@@ -10,7 +10,7 @@ FROM ?=
 CLASSES ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-all reproduce publish data bench lint clean
+.PHONY: help setup test test-all reproduce publish data bench docs lint clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,11 +63,19 @@ bench: $(STAMP) ## measure the training steps of all methods, side by side (CLAS
 	$(PY) scripts/bench.py output_layer $(if $(CLASSES),--classes $(CLASSES))
 	$(PY) scripts/bench.py example_steps
 
+DOCS := $(VENV)/.docs
+$(DOCS): $(STAMP)
+	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+docs: $(DOCS) ## build the pages of docs/ as a site in site/
+	$(VENV)/bin/mkdocs build --strict
+
 lint: $(STAMP) ## run ruff and mypy
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
 clean: ## remove .venv and caches; keep runs and prepared data
-	rm -rf $(VENV) .numba_cache .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) site .numba_cache .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _SHELL_BLOCK = re.compile(r"^```sh\n(.*?)^```", flags=re.S | re.M)
 _ANY_BLOCK = re.compile(r"^```.*?^```", flags=re.S | re.M)
 _CODE = re.compile(r"`([^`]+)`")
