@@ -182,9 +182,14 @@ class TrainingConfig:
 class RunConfig:
     """Hold all settings of a run: those that decide its numbers, and those that say where it happens (``PLACE_ONLY``).
 
+    ``seed``: of all random numbers of the run.
+    ``epochs``: how often the training rows are gone through.
+    ``batch_size``: training rows of a step; of a text or a log, its windows.
     ``sampler``, ``loss``: None where the network has no classes. ``plugins``: modules or Python files that register
     what this package lacks (see ``runner.registry``).
     ``unused``: names of the sections that only other tasks use; they are not part of the run's identity.
+    ``results_dir``: folder in which the folder ``runs`` holds a folder for each run.
+    ``checkpoint_every_seconds``: seconds between two checkpoints, from which an interrupted run continues.
     """
 
     dataset: Any

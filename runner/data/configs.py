@@ -86,6 +86,7 @@ class CardConfig:
 class XmcFilesConfig:
     """Choose your own files in XC text: a folder with train.txt and test.txt, plain or compressed.
 
+    `path`: the folder.
     `valid_share`: share of the training rows that the task holds out for validation, in [0, 0.5].
     """
 
@@ -114,9 +115,9 @@ class XmcFilesConfig:
 class TextFilesConfig:
     """Choose your own text: a folder with train.txt, valid.txt and test.txt, plain or compressed.
 
-    The files are UTF-8 with one sentence per line. `most_types`: largest number of classes, `<eos>` and `<unk>`
-    included; rarer words become `<unk>`. None: every word of train.txt is a class. Words that occur only in valid.txt
-    or test.txt always become `<unk>`.
+    The files are UTF-8 with one sentence per line. `path`: the folder.
+    `most_types`: largest number of classes, `<eos>` and `<unk>` included; rarer words become `<unk>`. None: every word
+    of train.txt is a class. Words that occur only in valid.txt or test.txt always become `<unk>`.
     """
 
     family: ClassVar[str] = "text"
@@ -149,6 +150,7 @@ class TableFileConfig(SplitConfig):
     """Choose your own table of numbers: a file in CSV or svmlight text, plain or compressed (.gz, .xz, .bz2).
 
     CSV may be separated by comma, semicolon, tab or blanks and may have a header (`runner/data/table_form.py`).
+    `path`: the file.
     `target`: name or index of the column to predict; negative indices count from the last. Every other column is a
     feature. The label of svmlight text is its target. `test_path`: a second file, with the same columns, that holds the
     test rows; without it, `test_share` of the rows of `path` are the test rows.
@@ -189,9 +191,11 @@ class TableFileConfig(SplitConfig):
 class PairsFileConfig:
     """Choose your own sentence pairs: a table with a header, TSV (without quoting) or CSV, plain or compressed.
 
-    `first`, `second`, `label`: names of the columns that are used. `test_path`: a second file with the same columns;
-    without it, `test_share` of the pairs of `path` are the test pairs, drawn by `split_seed`. `valid_share`: share of
-    the training pairs that the task holds out for validation. The classes are the labels of the training pairs.
+    `path`: the file. `first`, `second`, `label`: names of the columns that are used.
+    `test_path`: a second file with the same columns; without it, `test_share` of the pairs of `path` are the test pairs.
+    `test_share`: share of the pairs that is held out for the test. `split_seed`: seed of the draw of the test pairs.
+    `valid_share`: share of the training pairs that the task holds out for validation. The classes are the labels of the
+    training pairs.
     """
 
     family: ClassVar[str] = "pairs"
@@ -246,6 +250,7 @@ class InteractionsConfig:
 
     Comma, semicolon or tab separate, and a cell may be in double quotes. The rows may stand in any order; each is an
     event, and exact copies (same user, item and time) count once. Blanks around ids do not count.
+    `path`: the file.
     `user`, `item`, `time`, `rating`: names of the columns. A time is a number or ISO 8601. `min_rating`: events rated
     below it are left out; None keeps all and reads no ratings. `min_user`, `min_item`: users and items with fewer
     events are left out until all that remain have enough. `repeats`: all, or first to keep only a user's first event

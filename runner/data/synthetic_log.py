@@ -44,8 +44,10 @@ RANK_OFFSET = 10  # flattens the head of Zipf's law
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticLogConfig:
-    """Choose a generated log. `num_items`: number of classes; some may have no event. `mean_length`: events of a user.
+    """Choose a generated log.
 
+    `num_users`: number of users. `num_items`: number of classes; some may have no event.
+    `mean_length`: events of a user. `seed`: of the data, which do not depend on the run's seed.
     `split`: which of a user's last events are for validation and testing (`runner/data/sequences.py`).
     """
 

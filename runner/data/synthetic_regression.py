@@ -43,8 +43,9 @@ NOISE = 0.5
 class SyntheticRegressionConfig(RegressionConfig):
     """Choose a generated table.
 
-    `num_rows`: training and test rows together. `num_features`: F. `tail`: degrees of freedom of the noise; it must be
-    above 2, for a finite variance, and smaller numbers make a heavier tail.
+    `num_rows`: training and test rows together. `num_features`: number of features, F. `test_share`: share of the rows
+    that is held out for the test. `seed`: of the data, which do not depend on the run's seed. `tail`: degrees of
+    freedom of the noise; it must be above 2, for a finite variance, and smaller numbers make a heavier tail.
     """
 
     kind: str = "synthetic_regression"

@@ -78,6 +78,7 @@ class SyntheticXcConfig:
 
     `like`: take the shape of a published set from its card; keys that are not None override it.
     `label_frequency`: power_law or uniform.
+    `seed`: of the data, which do not depend on the run's seed.
     `exponent`: exponent s of the power law, by which the class of rank r has a frequency ~ (r + 10)^-s.
     `branching`: children of a node of the class tree.
     `valid_share`: share of the training rows that the task holds out for validation; the data do not depend on it.

@@ -8,7 +8,13 @@ from runner.errors import require
 
 @dataclass(frozen=True, kw_only=True)
 class AdamConfig:
-    """Configure Adam (Kingma & Ba 2015); ``lr``: rate of a step. ``rows``: see ``runner.optimizers``."""
+    """Configure Adam (Kingma & Ba 2015).
+
+    ``lr``: rate of a step.
+    ``beta1``, ``beta2``: what the means of gradients and of their squares keep of the step before.
+    ``epsilon``: added to the root of the mean square, which a step is divided by.
+    ``rows``: see ``runner.optimizers``.
+    """
 
     name: str = "adam"
     lr: float = 3e-3
@@ -27,7 +33,7 @@ class AdamConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SgdConfig:
-    """Configure stochastic gradient descent without momentum; ``lr`` is the rate of a step."""
+    """Configure stochastic gradient descent without momentum; ``lr``: rate of a step."""
 
     rows: ClassVar[str] = "touched"  # without momentum, rows without a gradient do not move
     name: str = "sgd"
@@ -39,7 +45,11 @@ class SgdConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class AdaGradConfig:
-    """Configure AdaGrad; ``lr`` is the rate, and the size of an element's first step."""
+    """Configure AdaGrad.
+
+    ``lr``: rate, which is the size of an element's first step.
+    ``epsilon``: added to the root of the sum of squared gradients, which a step is divided by.
+    """
 
     rows: ClassVar[str] = "touched"  # rows without a gradient do not move
     name: str = "adagrad"

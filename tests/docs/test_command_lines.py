@@ -211,7 +211,7 @@ def finds_its_tests(at: Workplace, words: list[str]) -> None:
 
 
 def is_installed(at: Workplace, words: list[str]) -> None:
-    """Check that the program comes with an extra of this package: the development dependencies or the documentation's."""
+    """Check that the program comes with the development dependencies or those of the documentation."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     wanted = {re.split(r"\W*>=", requirement)[0] for name in ("dev", "docs") for requirement in extras[name]}
     assert words[0] in wanted or f"{words[0]}-material" in wanted

@@ -1,0 +1,224 @@
+"""Write docs/options.md: every option of every group with its keys, their defaults and what they mean.
+
+Defaults are those of conf/*.yaml. A key means what the comment beside or above it says there; where there is none, what
+the docstring of its config dataclass says.
+"""
+
+import argparse
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, get_type_hints
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
+
+from runner import REPOSITORY
+from runner.config import CONF, GROUPS, _registries
+from runner.settings import RunConfig
+
+PAGE = REPOSITORY / "docs" / "options.md"
+HEAD = """# Options
+
+<!-- Made by scripts/make_options.py from conf/ and the config dataclasses; do not edit it. -->
+
+`GROUP=NAME` on the command line chooses an option of a group, and `GROUP.KEY=VALUE` sets one of its keys
+([Running](running.md)). `null` is no value. This page is made by `.venv/bin/python scripts/make_options.py`.
+"""
+TITLES = {
+    "sampler": "Which classes are candidates. Each sampler selects its customary loss.",
+    "loss": "What is minimised. Not every loss goes with every sampler; an error lists those that do.",
+    "model": "The encoder. It reads one family of data sets, and may select a data set and other settings.",
+    "optimizer": "",
+    "batch_sampler": "Which training examples a step takes.",
+    "dataset": "[Data](data.md) describes the families and the formats of own files.",
+    "hardware": "",
+    "preset": "A preset may set any other key. Values on the command line take the place of a preset's.",
+}
+_KEY = re.compile(r"^(?P<indent> *)(?P<key>\w+):(?: +(?P<value>[^#\s].*?))?(?: +# *(?P<comment>.*))?$")
+_HEAD = re.compile(r"(?:^|(?<=[.;] ))(?P<keys>`+\w+`+(?:, `+\w+`+)*|(?<![^\n])\w+(?:, \w+)*):\s", flags=re.M)
+_SELECTORS = ("name", "kind")  # they say which option it is, and are not set
+
+
+class Entry(NamedTuple):
+    """A key of a YAML file with its path, as on the command line, and the comments beside it and above it."""
+
+    path: str
+    value: Any
+    comment: str
+
+
+class ConfFile(NamedTuple):
+    """A file of conf/: the comments at its beginning, its keys, and the options of other groups that it chooses."""
+
+    about: str
+    entries: list[Entry]
+    chooses: dict[str, str]
+
+
+def read(path: Path) -> ConfFile:
+    """Read a file of conf/ with its comments."""
+    values = yaml.safe_load(path.read_text()) or {}
+    about: list[str] = []
+    above: list[str] = []
+    entries: list[Entry] = []
+    parents: list[tuple[int, str]] = []
+    for line in path.read_text().splitlines():
+        if line.lstrip().startswith("#"):
+            above.append(line.lstrip("# ").rstrip())
+        elif found := _KEY.match(line):
+            if not entries and not about:  # what stands before the first key is about the file
+                about, above = above or [""], []
+            indent = len(found["indent"])
+            parents = [*(each for each in parents if each[0] < indent), (indent, found["key"])]
+            names = [name for _, name in parents]
+            value: Any = values
+            for name in names:
+                value = value.get(name) if isinstance(value, Mapping) else None
+            if names[0] not in ("defaults", "hydra") and not isinstance(value, Mapping):
+                entries.append(Entry(".".join(names), value, " ".join([*above, found["comment"] or ""]).strip()))
+            above = []
+    about = [line for line in about if not line.startswith("@package")]
+    return ConfFile(" ".join(about).strip(), entries, dict(_choices(values.get("defaults", []))))
+
+
+def read_option(group: str, name: str) -> ConfFile:
+    """Read conf/GROUP/NAME.yaml, with the keys of the file of the same group that it builds on."""
+    file = read(CONF / group / f"{name}.yaml")
+    if "" not in file.chooses:
+        return file
+    base = read_option(group, file.chooses.pop(""))
+    entries = {entry.path: entry for entry in base.entries}
+    for entry in file.entries:
+        above = entries.get(entry.path)
+        entries[entry.path] = entry._replace(comment=entry.comment or (above.comment if above else ""))
+    return file._replace(entries=list(entries.values()), chooses=base.chooses | file.chooses)
+
+
+def _choices(defaults: list[Any]) -> Iterator[tuple[str, str]]:
+    """Yield the (group, name) pairs of a defaults list; another file of the same group is a pair with that group ''."""
+    for entry in defaults:
+        if isinstance(entry, str) and entry != "_self_":
+            yield "", entry
+        elif isinstance(entry, Mapping):
+            for key, name in entry.items():
+                yield re.sub(r"^override /(\w+).*", r"\1", key), shown(name)
+
+
+def meaning_in_docstrings(cls: type, key: str) -> str:
+    """Return what the docstrings of a dataclass and its bases say of a key: what follows ``key``: there."""
+    for each in cls.__mro__[:-1]:
+        for paragraph in inspect.cleandoc(each.__dict__.get("__doc__") or "").split("\n\n"):
+            heads = list(_HEAD.finditer(paragraph))
+            ends = [*(head.start() for head in heads[1:]), len(paragraph)]
+            for head, end in zip(heads, ends, strict=False):
+                if key in re.findall(r"\w+", head["keys"]):
+                    return " ".join(paragraph[head.end() : end].split()).rstrip(".;,")
+    return ""
+
+
+def first_sentences(cls: type) -> str:
+    """Return the first paragraph of a dataclass's docstring."""
+    return " ".join(inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].split())
+
+
+def markdown(text: str) -> str:
+    """Return text as the cell of a table."""
+    return prose(text).replace("|", r"\|")
+
+
+def prose(text: str) -> str:
+    """Return text of a comment or docstring as Markdown, in which <eos> would be a tag of HTML."""
+    return re.sub(r"(?<!`)<(\w+)>(?!`)", r"`<\1>`", text.replace("``", "`"))
+
+
+def shown(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def table(entries: list[Entry], cls: type, prefix: str) -> str:
+    """Return the table of keys; ``prefix`` is that of the keys on the command line."""
+    lines = ["| key | default | meaning |", "|---|---|---|"]
+    for entry in entries:
+        section, _, key = entry.path.rpartition(".")
+        owner = get_type_hints(cls)[section] if section else cls
+        meaning = entry.comment or meaning_in_docstrings(owner, key)
+        lines.append(f"| `{prefix}{entry.path}` | {markdown(shown(entry.value))} | {markdown(meaning)} |")
+    return "\n".join(lines) if entries else "There is nothing to set."
+
+
+def settings(entries: list[Entry], chooses: Mapping[str, str]) -> str:
+    """Return what a file sets beside its own keys, as it would be written on the command line."""
+    words = [f"`{group}={name}`" if group else f"all of `{name}`" for group, name in chooses.items()]
+    words += [f"`{entry.path}={shown(entry.value)}`" for entry in entries]
+    return f"It sets {', '.join(words)}." if words else ""
+
+
+def of_group(group: str, registry: Mapping[str, type], selector: str) -> str:
+    """Return the section of a group. Options that differ by name alone share one table."""
+    names_of: dict[str, list[str]] = {}
+    for path in sorted((CONF / group).glob("*.yaml")):
+        file = read_option(group, path.stem)
+        # A file that sets more than its own group has the group's keys below its name.
+        own_prefix = f"{group}." if any(entry.path.startswith(f"{group}.") for entry in file.entries) else ""
+        own, other, name = [], [], path.stem
+        for entry in file.entries:
+            key = entry.path.removeprefix(own_prefix)
+            if not entry.path.startswith(own_prefix):
+                other.append(entry)
+            elif key not in _SELECTORS:
+                own.append(entry._replace(path=key))
+            elif key == selector:
+                name = str(entry.value)
+        cls = registry[name]
+        about = prose(file.about or first_sentences(cls))
+        body = "\n\n".join(filter(None, [about, settings(other, file.chooses),
+                                         table(own, cls, f"{group}.")]))  # fmt: skip
+        names_of.setdefault(body, []).append(path.stem)
+    sections = [f"### {', '.join(f'`{name}`' for name in names)}\n\n{body}" for body, names in names_of.items()]
+    return "\n\n".join([f"## {group}", *filter(None, [TITLES[group]]), *sections])
+
+
+def of_presets() -> str:
+    sections = [f"## preset\n\n{TITLES['preset']}"]
+    for path in sorted((CONF / "preset").glob("*.yaml")):
+        file = read(path)
+        if file.entries or file.chooses:
+            swept = (yaml.safe_load(path.read_text()).get("hydra") or {}).get("sweeper", {}).get("params", {})
+            sweeps = ", ".join(f"`{key}={values}`" for key, values in swept.items())
+            body = [prose(file.about), settings(file.entries, file.chooses), sweeps and f"It sweeps {sweeps}."]
+            sections.append(f"### `{path.stem}`\n\n" + "\n\n".join(filter(None, body)))
+    return "\n\n".join(sections)
+
+
+def of_run() -> str:
+    """Return the section of the keys that belong to no group, and of the default of each group."""
+    file = read(CONF / "config.yaml")
+    chosen = [f"`{group}={name}`" for group, name in file.chooses.items() if group in (*GROUPS, "preset")]
+    lines = ["## Keys of every run", f"By default {', '.join(chosen)}.", table(file.entries, RunConfig, "")]
+    return "\n\n".join(lines)
+
+
+def page() -> str:
+    """Return docs/options.md."""
+    registries = _registries()
+    sections = [HEAD.strip(), of_run()]
+    for group in TITLES:
+        if group in registries:
+            selector, registry = registries[group]
+            sections.append(of_group(group, registry, selector))
+    return "\n\n".join([*sections, of_presets()]) + "\n"
+
+
+def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    PAGE.write_text(page())
+    print(PAGE.relative_to(REPOSITORY))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
