@@ -192,7 +192,7 @@ class PairsFileConfig:
     """Choose your own sentence pairs: a table with a header, TSV (without quoting) or CSV, plain or compressed.
 
     `path`: the file. `first`, `second`, `label`: names of the columns that are used.
-    `test_path`: a second file with the same columns; without it, `test_share` of the pairs of `path` are the test pairs.
+    `test_path`: a second file with the same columns; without it, `test_share` of the pairs of `path` are for testing.
     `test_share`: share of the pairs that is held out for the test. `split_seed`: seed of the draw of the test pairs.
     `valid_share`: share of the training pairs that the task holds out for validation. The classes are the labels of the
     training pairs.
