@@ -22,11 +22,12 @@ def main(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    from runner.config import exit_code, prepare_plugins
+    from runner.config import exit_code, prepare_plugins, with_usual_model
     from runner.sweeps.sweep import sweep
 
     try:
         prepare_plugins(sys.argv[1:])
+        sys.argv[1:] = with_usual_model(sys.argv[1:])
         if not sweep(sys.argv[1:]):
             main()
     except KeyboardInterrupt:

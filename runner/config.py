@@ -24,6 +24,9 @@ CONF = REPOSITORY / "conf"
 OF_CLASSES = ("loss", "sampler")  # groups that networks without classes do not have
 GROUPS = ("dataset", "model", "loss", "optimizer", "batch_sampler", "sampler", "hardware")
 
+USUAL_MODELS = {"text": "lstm", "regression": "regression", "pairs": "bert", "sequences": "sasrec"}
+"""The model of a family of data sets where none is named; for rows it is that of conf/config.yaml."""
+
 _TABLE_HINT = "a table is many runs: render one by `make reproduce TABLE=NAME` (names are in conf/table)"
 
 
@@ -155,7 +158,7 @@ def compose(overrides: Iterable[str]) -> RunConfig:
     """Return the RunConfig that ``python -m runner OVERRIDES`` would run. Raises ConfigError (one line)."""
     import hydra
 
-    overrides = list(overrides)
+    overrides = with_usual_model(overrides)
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         try:
             prepare_plugins(overrides)
@@ -220,6 +223,35 @@ def prepare_plugins(overrides: Iterable[str]) -> None:
     load_plugins([])  # installed plugins are loaded even if none is named
     for (group, name), cls in FROM_OUTSIDE.items():
         ConfigStore.instance().store(group=group, name=name, node=_as_option(group, name, cls))
+
+
+def with_usual_model(overrides: Iterable[str]) -> list[str]:
+    """Return the words of a command line, with the usual model for the data set that they name if they name no model.
+
+    A preset may set the model, so none is added beside one. Words that cannot be read are left for others to explain.
+    """
+    words = list(overrides)
+    values = dict(word.split("=", 1) for word in words if "=" in word)
+    names = values.get("dataset", "").split(",")
+    if "model" in values or values.get("preset", "none") != "none":
+        return words
+    models = {USUAL_MODELS.get(_family(name)) for name in names}
+    model = models.pop() if len(models) == 1 else None
+    return words if model is None else [*words, f"model={model}"]
+
+
+def _family(dataset: str) -> str:
+    """Return the family of a file of conf/dataset; empty if there is none or its kind is unknown."""
+    import yaml
+
+    from runner.data import KINDS
+    from runner.data.card import load_card
+
+    file = CONF / "dataset" / f"{dataset}.yaml"
+    if not dataset.isidentifier() or not file.is_file():
+        return ""
+    kind = yaml.safe_load(file.read_text())["kind"]
+    return load_card(dataset).family if kind == "card" else getattr(KINDS.get(kind), "family", "")
 
 
 def check_text(word: str) -> None:

@@ -39,12 +39,14 @@ def inverse_propensity(label_counts_N: np.ndarray, num_rows: int, a: float, b: f
 def ranking_metrics(
     top_RK: np.ndarray, label_indptr: np.ndarray, labels: np.ndarray, inverse_propensity_N: np.ndarray
 ) -> dict[str, float]:
-    """Return ``p@k``, ``psp@k`` and ``ndcg@k`` for k in (1, 3, 5) up to K.
+    """Return ``p@k``, ``psp@k`` and ``ndcg@k`` for k in (1, 3, 5) up to K, and ``rp@k`` for those above 1.
 
     top_RK: the ids ranked for each row, best first. label_indptr, labels: row r's true classes are
     ``labels[label_indptr[r] : label_indptr[r + 1]]``. p@k has denominator k. nDCG's ideal ranking has
     min(k, number of true classes) hits first. psp@k is the sum of inverse propensities of hits, divided by the largest
     sum that any ranking could reach; both are summed over rows, as in the extreme-classification repository's scripts.
+    rp@k is R-precision at k, the mean of hits / min(k, number of true classes) (Chalkidis et al. 2019); with one true
+    class a row it is the share of rows whose class is among the first k, and rp@1 would be p@1.
     """
     hit_RK = _hits(top_RK, label_indptr, labels)
     counts_R = np.diff(label_indptr)
@@ -59,6 +61,8 @@ def ranking_metrics(
     out: dict[str, float] = {}
     for k in (k for k in RANKS if k <= top_RK.shape[1]):
         out[f"p@{k}"] = float(hit_RK[:, :k].mean())
+        if k > 1:
+            out[f"rp@{k}"] = float((hit_RK[:, :k].sum(1) / np.clip(counts_R, 1, k)).mean())
         best = weight[order][rank < k].sum()
         out[f"psp@{k}"] = float(gain_RK[:, :k].sum() / best) if best else 0.0
         dcg = (hit_RK[:, :k] * discount[:k]).sum(1)

@@ -54,13 +54,13 @@ class HardwareConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """Say when, and on how many test rows, metrics are measured during training.
+    """Say when, and on how many rows, metrics are measured during training.
 
     The final evaluation always takes every row.
 
     ``every_epochs``: fraction of an epoch between two evaluations, at most 1; every epoch ends with an evaluation.
-    ``rows``: size of the subset of test rows used during training, which is the same for every seed. A validation set
-    is always measured whole.
+    ``rows``: for classification, how many of the rows held out for validation are measured during training or, if none
+    are held out, of the test rows; they are the same for every seed. Other tasks measure their validation set whole.
     """
 
     every_epochs: float = 0.25

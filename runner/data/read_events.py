@@ -38,12 +38,16 @@ _NO_NUMBER = {"nan", "inf", "infinity"}  # lower case and without sign
 
 @dataclass(frozen=True, kw_only=True)
 class LogColumns:
-    """Say which columns of a table are used: names if it has a header, otherwise numbers from 0."""
+    """Say which columns of a table are used: names if it has a header, otherwise numbers from 0.
+
+    ``set_by`` tells how a user names a column; messages say so.
+    """
 
     user: str | int
     item: str | int
     time: str | int
     rating: str | int | None = None
+    set_by: str = "dataset.{}=COLUMN"
 
     def used(self) -> dict[str, str | int]:
         """Return the columns by what they hold; the rating only if there is one."""
@@ -201,7 +205,7 @@ def _layout(path: Path, columns: LogColumns, separator: str | None, header: bool
                 shown = ", ".join(" ".join(name.split())[:40] for name in names[:_SHOWN_COLUMNS])
                 raise DataError(
                     f"{path}: line {number}: {what} named {name!r}; the header has {shown} (comma,"
-                    f" semicolon or tab separate columns); name the column by dataset.{role}=COLUMN"
+                    f" semicolon or tab separate columns); name the column by {columns.set_by.format(role)}"
                 )
         place = {what: names.index(str(name)) for what, name in used.items()}
     else:

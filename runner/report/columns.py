@@ -65,9 +65,10 @@ class Panel:
 
 
 def yardstick_of(runs: Sequence[PlannedRun]) -> Yardstick:
-    """Return the measures of a grid's runs: those a finished run states, or those of the planned task."""
+    """Return the measures of a grid's runs: those a finished run states, and those that the task has besides."""
     finished = next((record_of(run) for run in runs if record_of(run).finished), None)
-    return finished.yardstick if finished else Yardstick.planned(runs[0].config)
+    planned = Yardstick.planned(runs[0].config)
+    return finished.yardstick.with_more(planned.measures) if finished else planned
 
 
 def panels_of(spec: TableSpec, runs: Sequence[PlannedRun]) -> tuple[Panel, ...]:
@@ -119,9 +120,9 @@ def _column(column: ColumnSpec, spec: TableSpec, yardstick: Yardstick) -> Column
             name=column.name, label=above, unit="%", decimals=1, needs_baseline=True,
             measure=lambda record, to: 100 * (record.metric(metric) / to.baseline.metric(metric) - 1),
         )  # fmt: skip
-    return Column(
-        name=column.name, label=label, unit=measure.unit, decimals=measure.decimals,
-        measure=lambda record, _: record.scaled(metric),
+    return Column(  # a run of an earlier version may lack a measure that was added since
+        name=column.name, label=label, unit=measure.unit, decimals=measure.decimals, failure=NOT_MEASURED,
+        measure=lambda record, _: record.scaled(metric) if metric in record.summary["metrics"] else None,
     )  # fmt: skip
 
 
@@ -253,6 +254,10 @@ _LISTED = (
     Column(
         name="microseconds_per_iteration", label="Microseconds an iteration", unit="", decimals=2, of_time=True,
         measure=lambda record, _: 1e6 * _seconds_per_iteration(record),
+    ),
+    Column(
+        name="build_seconds", label="Seconds to build", unit="s", decimals=3, of_time=True,
+        measure=_seconds_to_build, failure=NOT_MEASURED,
     ),
     Column(
         name="build_milliseconds", label="Milliseconds to build", unit="", decimals=2, of_time=True,

@@ -1,7 +1,7 @@
 """A yardstick holds what a run's summary states about its metrics: measures, watched split and unit of work."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from runner.contracts import Measure
@@ -38,6 +38,12 @@ class Yardstick:
         found = cls.read(task_class(config).about_measures(config))
         assert found is not None
         return found
+
+    def with_more(self, measures: Iterable[Measure]) -> Self:
+        """Return a yardstick that also has those of ``measures`` whose keys it lacks; they are no headline."""
+        known = {measure.key for measure in self.measures}
+        more = [replace(measure, headline=False) for measure in measures if measure.key not in known]
+        return replace(self, measures=(*self.measures, *more))
 
     @property
     def headline(self) -> Measure:

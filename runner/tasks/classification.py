@@ -26,7 +26,7 @@ _SPLIT = 1  # tells the draw of the validation rows from that of a probe's rows
 
 
 class Classification(Task):
-    """Train on sparse rows and measure P@k, PSP@k and nDCG@k over all classes.
+    """Train on sparse rows and measure P@k, RP@k, PSP@k and nDCG@k over all classes.
 
     A share of the training rows may be held out for validation (``dataset.valid_share``): every choice is then made on
     these rows, and test rows are measured once, at the end. Without one, some test rows are measured during training.
@@ -40,8 +40,9 @@ class Classification(Task):
             key=f"{key}@{k}", label=f"{label}@{k}", unit="%", scale=100, decimals=2, higher_is_better=True,
             headline=(key, k) == ("p", 1),
         )
-        for key, label in (("p", "P"), ("psp", "PSP"), ("ndcg", "nDCG"))
+        for key, label in (("p", "P"), ("rp", "RP"), ("psp", "PSP"), ("ndcg", "nDCG"))
         for k in RANKS
+        if (key, k) != ("rp", 1)  # the same as P@1
     )  # fmt: skip
 
     def __init__(self, config: RunConfig, data: XmcDataset) -> None:

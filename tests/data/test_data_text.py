@@ -457,7 +457,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 def test_a_model_of_rows_refuses_text_before_anything_is_made(tmp_path: Path) -> None:
-    done = run("-m", "runner", "dataset=ptb", f"results_dir={tmp_path / 'results'}")
+    done = run("-m", "runner", "dataset=ptb", "model=mlp", f"results_dir={tmp_path / 'results'}")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("error: dataset=ptb holds text, but model=mlp reads rows; models that read text: ")

@@ -19,6 +19,8 @@ def test_by_hand() -> None:
     assert ours["p@1"] == pytest.approx(1 / 2)
     assert ours["p@3"] == pytest.approx((1 / 3 + 1 / 3) / 2)
     assert ours["p@5"] == pytest.approx((2 / 5 + 1 / 5) / 2)
+    assert ours["rp@3"] == pytest.approx((1 / 2 + 1) / 2)
+    assert ours["rp@5"] == pytest.approx((2 / 2 + 1) / 2)
     second, fourth = 1 / np.log2(3), 1 / np.log2(5)
     assert ours["ndcg@1"] == pytest.approx(1 / 2)
     assert ours["ndcg@3"] == pytest.approx((1 / (1 + second) + second) / 2)
@@ -55,6 +57,8 @@ def test_precision_and_propensity_by_brute_force(seed: int) -> None:
         hits = [[c for c in top[row, :k].tolist() if c in labels[row]] for row in range(40)]
         best = [sorted((weight[c] for c in mine), reverse=True)[:k] for mine in labels]
         assert ours[f"p@{k}"] == pytest.approx(np.mean([len(found) / k for found in hits]))
+        r_precision = [len(found) / min(k, len(mine)) for found, mine in zip(hits, labels, strict=True)]
+        assert ours.get(f"rp@{k}", ours["p@1"]) == pytest.approx(np.mean(r_precision))
         gained = sum(weight[c] for found in hits for c in found)
         assert ours[f"psp@{k}"] == pytest.approx(gained / sum(map(sum, best)))
 

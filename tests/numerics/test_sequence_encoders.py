@@ -5,6 +5,7 @@ vector, D hidden size, N items.
 """
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ class PaddedAttention(nn.Module):
         lengths = torch.from_numpy(length_S)
         place_ST = lengths[:, None] - 1 - torch.arange(longest)
         is_padding_ST = place_ST < 0
-        out = padded + self.positions[place_ST.clamp(min=0)]
+        out = math.sqrt(E) * padded + self.positions[place_ST.clamp(min=0)]
         future_TT = torch.ones(longest, longest, dtype=torch.bool).triu(1)
         for part in self.layers:
             normed = part["before"](out)  # type: ignore[index]

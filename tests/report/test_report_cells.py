@@ -179,7 +179,7 @@ def test_seconds_of_a_mixture_are_a_status(
     attempted(write_run(pick(runs, "full"), [0.1] * 4, seconds=80), {})
     attempted(write_run(pick(runs, "lsh_label"), [0.1] * 4, seconds=16), {}, change)
     frame = cells(spec, runs)
-    for column in ("epoch_speedup_vs_full", "seconds_per_epoch", "refresh_seconds_per_epoch", "build_milliseconds",
+    for column in ("epoch_speedup_vs_full", "seconds_per_epoch", "refresh_seconds_per_epoch", "build_seconds",
                    "units_per_second"):  # fmt: skip
         mixed = cell(frame, "lsh_label", column)
         assert (pd.isna(mixed["ours"]), mixed["status"].partition(":")[0]) == (True, "mixture"), column

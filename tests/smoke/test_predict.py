@@ -1,0 +1,132 @@
+"""Rankings of new rows and new users are those that the run itself was measured by."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from runner import predict
+from runner.config import compose
+from runner.data.batches import take
+from runner.training.run import load_trained, run
+from runner.training.run_folder import RunFolder
+
+Ranked = Callable[..., tuple[int, list[list[str]], str]]
+
+
+@pytest.fixture(scope="module")
+def trained_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(compose([
+        "dataset=synthetic_xc", "dataset.num_classes=60", "dataset.num_features=200", "dataset.num_train=96",
+        "dataset.num_test=20", "sampler=uniform", "sampler.num_samples=10", "model.hidden=8", "batch_size=32",
+        "epochs=1", "hardware.threads=1", f"results_dir={tmp_path_factory.mktemp('rows')}",
+    ]))  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(compose([
+        "dataset=synthetic_log", "dataset.num_users=60", "dataset.num_items=40", "epochs=1", "model.length=5",
+        "hardware.threads=1", f"results_dir={tmp_path_factory.mktemp('log')}",
+    ]))  # fmt: skip
+
+
+@pytest.fixture
+def ranked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ranked:
+    def call(*words: object) -> tuple[int, list[list[str]], str]:
+        monkeypatch.setattr(sys, "argv", ["predict", *map(str, words)])
+        status = predict.main()
+        out, err = capsys.readouterr()
+        return status, [line.split("\t") for line in out.splitlines()], err
+
+    return call
+
+
+def as_xc_text(data: object, rows: int) -> str:
+    lines = [f"{rows} 200 60"]
+    for row in range(rows):
+        part = slice(data.indptr[row], data.indptr[row + 1])  # type: ignore[attr-defined]
+        pairs = zip(data.indices[part], data.values[part], strict=True)  # type: ignore[attr-defined]
+        lines.append(" " + " ".join(f"{feature}:{value!r}" for feature, value in pairs))
+    return "\n".join(lines).replace("np.float32(", "").replace(")", "") + "\n"
+
+
+def test_rows_without_labels_are_ranked_as_in_the_evaluation(
+    trained_rows: Path, ranked: Ranked, tmp_path: Path
+) -> None:
+    folder = RunFolder(trained_rows)
+    config = compose(["dataset=synthetic_xc", "dataset.num_classes=60", "dataset.num_features=200",
+                      "dataset.num_train=96", "dataset.num_test=20", "sampler=uniform", "sampler.num_samples=10",
+                      "model.hidden=8", "batch_size=32", "epochs=1", "hardware.threads=1",
+                      f"results_dir={trained_rows.parent.parent}"])  # fmt: skip
+    network, task, _ = load_trained(config, folder)
+    hidden_BD = network.encoder.encode(take(task.data.test, np.arange(20)))
+    top_BK = network.head.top(hidden_BD, 3)
+    file = tmp_path / "new.txt"
+    file.write_text(as_xc_text(task.data.test, 20))
+    status, lines, _ = ranked(trained_rows, file, "-k", 3)
+    assert status == 0
+    assert lines[0] == ["row", "rank", "class", "score"]
+    assert [[int(line[0]), int(line[1]), int(line[2])] for line in lines[1:]] == [
+        [row + 1, rank + 1, top_BK[row, rank]] for row in range(20) for rank in range(3)
+    ]
+    logits_BN = np.empty((20, 60), dtype=np.float32)
+    network.head.layer.block_logits(hidden_BD, 0, 60, logits_BN)
+    scores = np.array([float(line[3]) for line in lines[1:]]).reshape(20, 3)
+    np.testing.assert_allclose(scores, np.take_along_axis(logits_BN, top_BK, axis=1), rtol=1e-4, atol=1e-5)
+
+
+def test_users_get_the_items_that_they_have_not_taken(trained_log: Path, ranked: Ranked, tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("who,item,time\nanna,i03,5\nanna,i07,1\nbob,i01,2\ncarl,unheard,1\nbob,unheard,3\n")
+    out = tmp_path / "ranked.tsv"
+    status, lines, err = ranked(trained_log, log, "--user", "who", "-k", 40, "--out", out)
+    assert (status, lines) == (0, [])
+    assert "2 events of items that the run never saw are left out" in err
+    assert "1 users have no event that counts" in err
+    found = [line.split("\t") for line in out.read_text().splitlines()]
+    assert found[0] == ["user", "rank", "item", "score"]
+    of_anna = [line for line in found[1:] if line[0] == "anna"]
+    assert {line[0] for line in found[1:]} == {"anna", "bob"}
+    assert [int(line[1]) for line in of_anna] == list(range(1, 39)), "40 items but the two that she took"
+    assert not {"i03", "i07"} & {line[2] for line in of_anna}
+    scores = [float(line[3]) for line in of_anna]
+    assert scores == sorted(scores, reverse=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.csv", "ranked.tsv"]
+
+
+def test_the_order_of_events_is_that_of_time(trained_log: Path, ranked: Ranked, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.csv", tmp_path / "b.csv"
+    first.write_text("user,item,time\nx,i03,1\nx,i07,2\nx,i05,3\n")
+    second.write_text("user,item,time\nx,i05,3\nx,i03,1\nx,i07,2\n")
+    assert ranked(trained_log, first)[1] == ranked(trained_log, second)[1]
+
+
+@pytest.mark.parametrize(
+    ("which", "text", "words", "message"),
+    [
+        ("rows", "a,b\n", (), "line 1: header `rows features labels` missing"),
+        ("rows", "1 900 60\n1 899:1.0\n", (), "feature 899 is beyond the 200 features that the run was trained with"),
+        ("rows", "1 200 60\n1 3:1.0\n", ("-k", "0"), "-k must be at least 1"),
+        ("rows", "1 200 60\n1 3:1.0\n", ("--out", "no/such/file"), "--out: there is no folder no/such; make it first"),
+        ("log", "who,item,time\na,i03,1\n", (), "name the column by --user COLUMN"),
+        ("log", "user,item,time\na,unheard,1\n", (), "no event is of an item that the run knows"),
+    ],
+)
+def test_mistakes_are_one_line(
+    which: str, text: str, words: tuple[str, ...], message: str, request: pytest.FixtureRequest, ranked: Ranked,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    file = tmp_path / "new.txt"
+    file.write_text(text)
+    status, _, err = ranked(request.getfixturevalue(f"trained_{which}"), file, *words)
+    assert status == 2
+    assert message in err
+    assert err.strip().splitlines()[-1].startswith("error: ")
+
+
+def test_a_missing_file_is_told_before_anything_is_loaded(ranked: Ranked, tmp_path: Path) -> None:
+    status, _, err = ranked(tmp_path, tmp_path / "missing.txt")
+    assert (status, err) == (2, f"error: {tmp_path / 'missing.txt'}: no such file\n")
