@@ -33,7 +33,10 @@ TITLES = {
     "loss": "What is minimised. Not every loss goes with every sampler; an error lists those that do.",
     "model": "The encoder. It reads one family of data sets, and may select a data set and other settings.",
     "optimizer": "",
-    "batch_sampler": "Which training examples a step takes.",
+    "batch_sampler": (
+        "Which training examples a step takes. `lgd`, `lgd_strata` and `norm_oracle` are for `model=regression`, `logistic`"
+        " and (not `lgd_strata`) `bert`."
+    ),
     "dataset": "[Data](data.md) describes the families and the formats of own files.",
     "hardware": "",
     "preset": "A preset may set any other key. Values on the command line take the place of a preset's.",
