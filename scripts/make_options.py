@@ -34,8 +34,8 @@ TITLES = {
     "model": "The encoder. It reads one family of data sets, and may select a data set and other settings.",
     "optimizer": "",
     "batch_sampler": (
-        "Which training examples a step takes. `lgd`, `lgd_strata` and `norm_oracle` are for `model=regression`, `logistic`"
-        " and (not `lgd_strata`) `bert`."
+        "Which training examples a step takes. `lgd`, `lgd_strata` and `norm_oracle` are for `model=regression`,"
+        " `logistic` and (not `lgd_strata`) `bert`."
     ),
     "dataset": "[Data](data.md) describes the families and the formats of own files.",
     "hardware": "",
