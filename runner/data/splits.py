@@ -11,7 +11,6 @@ Legend: R rows of the table.
 
 import numpy as np
 
-from runner import rng
 from runner.errors import DataError, require
 
 
@@ -39,6 +38,8 @@ def hold_out(num_rows: int, valid_share: float, *part: int) -> tuple[np.ndarray,
 
     ``part``: numbers that tell this draw from others among as many rows. Raises DataError if one side would be empty.
     """
+    from runner import rng  # imported here because it compiles or loads machine code
+
     num_valid = round(valid_share * num_rows)
     if not 0 < num_valid < num_rows:
         raise DataError(
