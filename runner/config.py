@@ -137,7 +137,7 @@ def check_model_reads_dataset(config: RunConfig) -> None:
         require(
             task_class(config).validates(config) or getattr(config.training, key) is None,
             f"training.{key} needs a validation set, but dataset={config.dataset.name} has none;"
-            f" set training.{key}=null",
+            f" set training.{key}=null, or hold some rows out: dataset.valid_share=0.1",
         )
     task_class(config).check_config(config)
 
@@ -245,13 +245,17 @@ def _family(dataset: str) -> str:
     import yaml
 
     from runner.data import KINDS
-    from runner.data.card import load_card
+    from runner.data.card import card_names, load_card
 
     file = CONF / "dataset" / f"{dataset}.yaml"
     if not dataset.isidentifier() or not file.is_file():
         return ""
-    kind = yaml.safe_load(file.read_text())["kind"]
-    return load_card(dataset).family if kind == "card" else getattr(KINDS.get(kind), "family", "")
+    written = yaml.safe_load(file.read_text())
+    written = written if isinstance(written, dict) else {}
+    kind, name = str(written.get("kind")), str(written.get("name"))
+    if kind == "card":  # a file of your own may give a card another name
+        return load_card(name).family if name in card_names() else ""
+    return getattr(KINDS.get(kind), "family", "")
 
 
 def check_text(word: str) -> None:

@@ -11,8 +11,8 @@ never saw are left out of the log, and users of whom nothing is left get no line
 runner.generate.
 
 The result is a table of tabs, with one line for each row or user and rank: row (its number in the file, from 1) or
-user, rank, class or item, the name of the class if the data set has names, and the score, which is the logit. It goes
-to --out, which appears when it is complete, or to standard output.
+user, rank, class or item, the name of the class if the data set has names, and the score, which is the logit (its
+magnitude, if the loss was of magnitudes). It goes to --out, which appears when it is complete, or to standard output.
 
 The weights are the best ones of a finished run, or those of the last checkpoint of an unfinished run. The run must have
 kept its weights (keep_weights=true if they are large).
@@ -130,6 +130,7 @@ def _of_rows(network: Any, task: Any, arguments: argparse.Namespace) -> Iterator
 
     blocks, data = _read_rows(arguments.file, arguments.layout, task.num_features), task.data
     names = data.label_names()
+    weights_ND = network.head.layer.class_vectors()  # once: they are computed if the layer is normalised
     yield ("row", "rank", "class", *(("name",) if names else ()), "score")
     k = min(arguments.k, data.num_classes)
     number = 0
@@ -146,7 +147,9 @@ def _of_rows(network: Any, task: Any, arguments: argparse.Namespace) -> Iterator
             )
             hidden_BD = network.encoder.encode(batch)
             top_BK = network.head.top(hidden_BD, k)
-            score_BK = scores_of(network.head.layer, hidden_BD, top_BK)
+            score_BK = scores_of(network.head.layer, weights_ND, hidden_BD, top_BK)
+            if network.head.loss.by_magnitude:
+                score_BK = np.abs(score_BK)
             for top_K, score_K in zip(top_BK.tolist(), score_BK.tolist(), strict=True):
                 number += 1
                 for rank, (class_id, score) in enumerate(zip(top_K, score_K, strict=True), start=1):
@@ -171,10 +174,12 @@ def _read_rows(path: Path, layout: str, num_features: int) -> "list[Block]":
     return blocks
 
 
-def scores_of(layer: "OutputLayer", hidden_BD: np.ndarray, class_BK: np.ndarray) -> np.ndarray:
-    """Return the logits of some classes of each row, (B, K) float32."""
-    query_BD, weights_ND = layer.query_vectors(hidden_BD), layer.class_vectors()
-    logit_BK = np.einsum("bd,bkd->bk", query_BD, weights_ND[class_BK])
+def scores_of(layer: "OutputLayer", weights_ND: np.ndarray, hidden_BD: np.ndarray, class_BK: np.ndarray) -> np.ndarray:
+    """Return the logits of some classes of each row, (B, K) float32.
+
+    ``weights_ND``: what the layer's ``class_vectors`` returned.
+    """
+    logit_BK = np.einsum("bd,bkd->bk", layer.query_vectors(hidden_BD), weights_ND[class_BK])
     bias_N = layer.table.bias_view
     return np.asarray(logit_BK + bias_N[class_BK], dtype=np.float32)
 
