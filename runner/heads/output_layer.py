@@ -50,9 +50,12 @@ class OutputLayer:
         """Return (B, D) vectors whose products with ``class_vectors`` are the logits without biases."""
         return hidden_BD if self.scale is None else Directions(hidden_BD, self.scale).scaled_BD
 
-    def class_vectors(self) -> np.ndarray:
-        """Return the class vectors that logits are products with, (N, D); a copy if they are normalised."""
-        weights = self.table.weights
+    def class_vectors(self, rows_U: np.ndarray | None = None) -> np.ndarray:
+        """Return the class vectors that logits are products with, (N, D), or those of some rows (U, D).
+
+        They are a copy if rows are given or vectors are normalised.
+        """
+        weights = self.table.weights if rows_U is None else self.table.weights[rows_U]
         if self.scale is None:
             return weights
         norm_N1 = np.sqrt(np.einsum("nd,nd->n", weights, weights))[:, None]

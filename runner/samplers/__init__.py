@@ -7,8 +7,9 @@ from runner.samplers.log_uniform import LogUniformConfig
 from runner.samplers.lsh import LshEmbeddingConfig, LshLabelConfig
 from runner.samplers.lsh_bucket import LshBucketConfig
 from runner.samplers.lsh_topk import LshTopKConfig
-from runner.samplers.midx import MidxLearnPqConfig, MidxLearnRqConfig, MidxPqConfig, MidxRqConfig
+from runner.samplers.midx import MidxPqConfig, MidxRqConfig
 from runner.samplers.midx_exact import MidxExactConfig
+from runner.samplers.midx_learn import MidxLearnPqConfig, MidxLearnRqConfig
 from runner.samplers.rff import RffConfig
 from runner.samplers.sce import SceConfig
 from runner.samplers.scored import ExactConfig, QuadraticConfig

@@ -48,7 +48,7 @@ from runner.kernels.math import fast_exp
 from runner.kernels.products import ROWS, round_up
 from runner.kernels.rows import FAST
 from runner.samplers.base import Sampler, SamplerConfig
-from runner.structures.quantizers import Learning, Quantizer, check_usable
+from runner.structures.quantizers import Quantizer, check_usable
 
 if TYPE_CHECKING:
     from runner.heads.output_layer import OutputLayer
@@ -245,16 +245,14 @@ class MidxConfig(IndexConfig):
         super().__post_init__()
         require(0 <= self.exponent <= 4, "sampler.exponent must lie in [0, 4]")
 
-    @property
-    def learning(self) -> Learning | None:
-        """Return how codebooks are trained after k-means; None: not at all."""
-        return None
+    def weights(self, training: TrainingFacts) -> np.ndarray | None:
+        """Return the classes' weights v within a cell, (N,) float64; None if they are equal."""
+        if self.within == "uniform":
+            return None
+        return np.maximum(training.label_counts_N, 1).astype(np.float64) ** self.exponent
 
     def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
-        weight_N = None
-        if self.within == "popularity":
-            weight_N = np.maximum(training.label_counts_N, 1).astype(np.float64) ** self.exponent
-        return Midx(self, layer, self.period(training), seed, weight_N)
+        return Midx(self, layer, self.period(training), seed, self.weights(training))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,45 +286,6 @@ class MidxRqConfig(MidxConfig):
         return self.beam
 
 
-@dataclass(frozen=True, kw_only=True)
-class MidxLearnConfig(MidxConfig):
-    """Configure MIDX-Learn: each refresh trains the codebooks of k-means on the hidden states of the step's batch.
-
-    The first index is from k-means alone, because there are no hidden states yet. For the settings see ``Learning``.
-    """
-
-    contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "hard": {**FEW_CODEWORDS, "learn_classes": 60, "learn_steps": 3},
-        "soft": {**FEW_CODEWORDS, "learn_assignment": "soft", "learn_steps": 3, "within": "popularity"},
-    }
-    learn_assignment: Literal["hard", "soft"] = "hard"
-    learn_classes: int = 4096
-    learn_steps: int = 100
-    learn_lr: float = 0.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.learn_classes >= 1, "sampler.learn_classes must be at least 1")
-        require(self.learn_steps >= 1, "sampler.learn_steps must be at least 1")
-        require(self.learn_lr > 0, "sampler.learn_lr must be above 0")
-
-    @property
-    def learning(self) -> Learning:
-        return Learning(
-            assignment=self.learn_assignment, classes=self.learn_classes, steps=self.learn_steps, lr=self.learn_lr
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class MidxLearnPqConfig(MidxLearnConfig, MidxPqConfig):
-    """Configure MIDX-Learn with product quantisation."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MidxLearnRqConfig(MidxLearnConfig, MidxRqConfig):
-    """Configure MIDX-Learn with residual quantisation."""
-
-
 # ---------------------------------------------------------------- the samplers
 
 
@@ -340,14 +299,12 @@ class MultiIndex(Sampler):
         period: int,
         seed: int,
         weight_N: np.ndarray | None = None,
-        learning: Learning | None = None,
     ) -> None:
         self.config = config
         self.layer = layer
         self.period = period
         self.seed = seed
         self.quantizer = config.build_quantizer()
-        self.learning = learning
         self._weight_N = weight_N
         self._log_weight_N = None if weight_N is None else np.log(weight_N)
         self._popular_N = np.zeros(0, dtype=np.float64)
@@ -355,7 +312,7 @@ class MultiIndex(Sampler):
         self.next_refresh = period
         self.distortion = 0.0
         self.codebooks_2CD: np.ndarray | None = None
-        self.rebuild(0, None)
+        self.rebuild(0)
 
     # ------------------------------------------------------------ following the weights
 
@@ -364,33 +321,24 @@ class MultiIndex(Sampler):
         if step < self.next_refresh:
             return False
         self.layer.table.read(None, step + 1)
-        self.rebuild(step, query.hidden_BD)
+        self.rebuild(step)
         self.refreshes += 1
         self.next_refresh = step + self.period
         return True
 
-    def learn(self, query: Query, step: int) -> bool:
-        if self.learning is None:
-            return False
-        self.rebuild(step, query.hidden_BD)
-        return True
-
-    def rebuild(self, step: int, hidden_BD: np.ndarray | None) -> None:
+    def rebuild(self, step: int) -> None:
         """Make new codebooks from the present ones, and new codes. Raise Diverged if weights are not finite."""
         weights = self.layer.class_vectors()
         norm_N = squared_norms(weights)
         check_usable(norm_N, f" after step {step}")
-        generator = rng.generator(self.seed, rng.QUANTIZE, step)
-        codebooks = self.quantizer.fit(weights, generator, self.codebooks_2CD)
-        if self.learning is not None and hidden_BD is not None:
-            bias_N = self.layer.table.bias_view
-            codebooks = self.learning.train(
-                self.quantizer, codebooks, weights, self.layer.query_vectors(hidden_BD), generator,
-                bias_N=bias_N if len(bias_N) else None, log_weight_N=self._log_weight_N,
-            )  # fmt: skip
+        codebooks = self.new_codebooks(weights, step)
         codes_2N, error_N = self.quantizer.assign(weights, codebooks)
         self.distortion = float(error_N.sum(dtype=np.float64) / max(norm_N.sum(dtype=np.float64), 1e-30))
         self._set(codebooks, codes_2N)
+
+    def new_codebooks(self, weights_ND: np.ndarray, step: int) -> np.ndarray:
+        """Return the codebooks (2, C, D) to go on with: those that k-means makes from the present ones."""
+        return self.quantizer.fit(weights_ND, rng.generator(self.seed, rng.QUANTIZE, step), self.codebooks_2CD)
 
     def _set(self, codebooks_2CD: np.ndarray, codes_2N: np.ndarray) -> None:
         """Store codebooks and codes, and derive everything else from them."""
@@ -453,11 +401,6 @@ class Midx(MultiIndex):
     """Draw by Theorem 2, or with popularity in the last factor."""
 
     config: MidxConfig
-
-    def __init__(
-        self, config: MidxConfig, layer: "OutputLayer", period: int, seed: int, weight_N: np.ndarray | None
-    ) -> None:
-        super().__init__(config, layer, period, seed, weight_N, config.learning)
 
     def _draw(self, scores_BK: np.ndarray, rows: int, num_samples: int, step: int) -> tuple[np.ndarray, ...]:
         """Return ids (B, M) int32, their log expected counts (B, M) float32 and log Z (B,) float64."""

@@ -17,19 +17,15 @@ author={Chen, Yongjian and Guan, Tao and Wang, Cheng}, journal={Sensors}, year={
 """
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from runner.errors import Diverged, require
 from runner.kernels.codewords import nearest_pairs, panels_of, squared_norms
-from runner.optimizers import AdamConfig, dense_adam
 
 _LARGEST = 1e30  # larger squared norms overflow when they are summed
-_QUERIES = 256  # hidden states that codebooks learn from; more take longer and change little
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,99 +137,3 @@ def _k_means(
         # Nearly equal points may form fewer clusters than there are codewords; unused codewords do no harm.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(points_SD).cluster_centers_
-
-
-# ---------------------------------------------------------------- learnt codebooks
-
-
-@dataclass(frozen=True, kw_only=True)
-class Learning:
-    """Train the codewords as parameters (MIDX-Learn) that reduce, by ``steps`` of Adam at ``lr``,
-
-        mean over classes of |w - w_hat|^2  +  mean over queries of KL(p || q_hat).
-
-    p is the softmax of the true logits (biases included). q_hat is the softmax of the logits h . w_hat (plus the log
-    popularity of the class, if the sampler draws by it). Both are over ``classes`` classes, drawn anew at each step.
-
-    assignment: how w_hat is made. ``soft`` is the paper's way: codewords averaged by the softmax of their inner
-    products with the vector (with its residual, for the second codebook under rq). It learns a q_hat that no sampler
-    draws from, and its codewords can be worse than those of k-means once each class has one pair. ``hard`` takes the
-    nearest pair, as the sampler will, so that q_hat is the sampler's own distribution.
-    """
-
-    assignment: Literal["hard", "soft"]
-    classes: int
-    steps: int
-    lr: float
-
-    def train(
-        self,
-        quantizer: Quantizer,
-        codebooks_2CD: np.ndarray,
-        values_ND: np.ndarray,
-        hidden_BD: np.ndarray,
-        generator: np.random.Generator,
-        *,
-        bias_N: np.ndarray | None = None,
-        log_weight_N: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """Return codebooks (2, C, D) float32 trained from the given ones. Raise Diverged on overflow.
-
-        ``hidden_BD``: the queries. ``bias_N``: biases of the true logits; None: 0. ``log_weight_N``: log popularity of
-        the classes; None: 0.
-        """
-        import torch
-
-        place = np.zeros_like(codebooks_2CD)
-        for book, part in enumerate(quantizer.parts(values_ND.shape[1])):
-            place[book, :, part] = 1
-        config, moments = AdamConfig(lr=self.lr), dict[str, Any]()
-        codebooks = codebooks_2CD.copy()
-        hidden = torch.from_numpy(hidden_BD[:_QUERIES])
-        with _one_torch_thread():
-            for step in range(1, self.steps + 1):
-                size = min(self.classes, len(values_ND))
-                rows = np.sort(generator.choice(len(values_ND), size, replace=False, shuffle=False))
-                values = torch.from_numpy(values_ND[rows])
-                bias, log_weight = (
-                    torch.zeros(size) if of_N is None else torch.from_numpy(of_N[rows].astype(np.float32))
-                    for of_N in (bias_N, log_weight_N)
-                )
-                parameter = torch.from_numpy(codebooks).requires_grad_()
-                if self.assignment == "soft":
-                    approximation = _soft(values, *parameter)
-                else:
-                    codes_2S, _ = quantizer.assign(values_ND[rows], codebooks)
-                    first, second = torch.from_numpy(codes_2S.astype(np.int64))
-                    approximation = parameter[0][first] + parameter[1][second]
-                reconstruction = (values - approximation).square().sum(dim=1).mean()
-                log_p = torch.log_softmax(hidden @ values.T + bias, dim=1)
-                log_q = torch.log_softmax(hidden @ approximation.T + log_weight, dim=1)
-                divergence = (log_p.exp() * (log_p - log_q)).sum(dim=1).mean()
-                (grad,) = torch.autograd.grad(reconstruction + divergence, parameter)
-                dense_adam(config, moments, codebooks, grad.numpy() * place, step)
-                if not (np.abs(codebooks) < _LARGEST**0.5).all():  # false for NaN too
-                    raise Diverged("learning the codebooks diverged; try a smaller sampler.learn_lr")
-        return codebooks
-
-
-def _soft(values_SD: Any, first_CD: Any, second_CD: Any) -> Any:
-    """Average each codebook's codewords by the softmax of inner products, with the value and then the residual; sum.
-
-    Under pq, in the second codebook's half of the coordinates the residual is the value itself.
-    """
-    average = (values_SD @ first_CD.T).softmax(dim=1) @ first_CD
-    return average + ((values_SD - average) @ second_CD.T).softmax(dim=1) @ second_CD
-
-
-@contextmanager
-def _one_torch_thread() -> Iterator[None]:
-    """Run torch on one thread, because bits of its sums (over a codeword's classes above all) depend on threads."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

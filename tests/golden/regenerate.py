@@ -61,7 +61,7 @@ _MIDX = [
 ]  # fmt: skip
 _LEARN = [
     *_MIDX, "sampler.within=uniform", "sampler.learn_assignment=hard", "sampler.learn_classes=100",
-    "sampler.learn_steps=5", "sampler.learn_lr=0.01",
+    "sampler.learn_steps=2", "sampler.learn_lr=0.01",
 ]  # fmt: skip
 # There is one curve for every sampler; test_loss_curves.py fails if one is missing.
 SAMPLERS: dict[str, list[str]] = {

@@ -34,7 +34,8 @@ KINDS: dict[str, tuple[str, dict[str, Any], str]] = {
     "shared_blackout": ("unigram", {"num_samples": 300}, "blackout"),
     "lsh_per_row": ("lsh_label", _LSH, "active_set"),
     "lsh_shared": ("lsh_embedding", {**_LSH, "shared": True, "max_retrieved": 5}, "sampled_softmax"),
-    "midx": ("midx_learn_rq", {"codewords": 9, "learn_steps": 3, "refresh_every_steps": 2}, "sampled_softmax"),
+    "midx": ("midx_rq", {"codewords": 9, "refresh_every_steps": 2}, "sampled_softmax"),
+    "midx_learn": ("midx_learn_rq", {"codewords": 9, "learn_steps": 3, "refresh_every_steps": 2}, "sampled_softmax"),
     "midx_exact": ("midx_exact", {"codewords": 9, "refresh_every_steps": 2}, "nce"),
     "lsh_dwta": ("lsh_embedding", {**_LSH, "hash": "dwta", "K": 3, "max_retrieved": 30}, "sampled_softmax"),
     "exact": ("exact", {"num_samples": 50}, "sampled_softmax"),
@@ -74,7 +75,8 @@ def results(kind: str, layer: OutputLayer, query: Query, threads: int) -> dict[s
         if hasattr(proposal, "ids_N"):
             kept[f"ids {step}"], kept[f"counts {step}"] = proposal.ids_N, proposal.log_expected_count_N
         refreshes += sampler.refresh(query, step, scores.touched_U)
-    assert refreshes == (2 if name.startswith(("lsh", "rff", "midx")) else 0)
+    learns = name.startswith("midx_learn")
+    assert refreshes == (STEPS if learns else 2 if name.startswith(("lsh", "rff", "midx")) else 0)
     if name.startswith("lsh"):
         kept["members"] = sampler.tables.members  # type: ignore[attr-defined]
     layer.table.read(None, STEPS + 1)

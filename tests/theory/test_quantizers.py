@@ -1,7 +1,6 @@
 """Quantisers of class vectors: what k-means leaves, and what learning from queries gains."""
 
 import itertools
-from typing import Any
 
 import numba
 import numpy as np
@@ -11,19 +10,12 @@ from quantized import (
     Layers,
     Queries,
     build,
-    divergence,
     grouped_layer,
-    log_q,
-    log_softmax,
-    logits_of,
     quantizer,
     vectors,
 )
 
-from runner.contracts import Query
 from runner.errors import ConfigError, Diverged
-from runner.heads.output_layer import OutputLayer
-from runner.structures.quantizers import Learning
 
 # ---------------------------------------------------------------- k-means
 
@@ -138,102 +130,3 @@ def test_same_codebooks_with_one_thread_and_two(make_layer: Layers, make_query: 
         states.append(sampler.state_dict())
     for name, value in states[0].items():
         np.testing.assert_array_equal(value, states[1][name], err_msg=name)
-
-
-# ---------------------------------------------------------------- learnt codebooks
-
-
-def trained_like(make_layer: Layers) -> tuple[OutputLayer, Query, Query]:
-    """Classes in groups, and hidden states near the vectors of Zipf-distributed targets: to learn from, to judge by."""
-    n, dim, rows = 3000, 16, 200
-    layer = grouped_layer(make_layer, n, dim, spread=0.8)
-    generator = np.random.default_rng(3)
-    share = 1 / np.arange(1, n + 1)
-    queries = []
-    for _ in range(2):
-        targets = generator.choice(n, rows, p=share / share.sum())
-        noise = generator.standard_normal((rows, dim)) * 0.3
-        hidden = np.maximum(3 * layer.table.weights[targets] + noise, 0).astype(np.float32)
-        indptr = np.arange(rows + 1, dtype=np.int64)
-        queries.append(Query(hidden_BD=hidden, target_indptr_B1=indptr, targets_P=targets.astype(np.int32)))
-    return layer, queries[0], queries[1]
-
-
-@pytest.mark.parametrize("kind", ["pq", "rq"])
-def test_learning_lowers_the_divergence_on_new_queries(kind: str, make_layer: Layers) -> None:
-    """Hard assignments: the sampler's KL(p || q) falls below that of k-means codebooks by a tenth at least."""
-    layer, seen, fresh = trained_like(make_layer)
-    log_p = log_softmax(logits_of(layer, fresh))
-    nobody = np.zeros(0, dtype=np.int32)
-    kl = {}
-    for name in (f"midx_{kind}", f"midx_learn_{kind}"):
-        sampler = build(name, layer, codewords=8, refresh_every_steps=1)
-        assert sampler.refresh(seen, 1, nobody)
-        kl[name] = divergence(log_p, log_q(sampler, fresh)).mean()
-    assert kl[f"midx_learn_{kind}"] < 0.9 * kl[f"midx_{kind}"], kl
-
-
-def test_learning_allows_for_popularity(make_layer: Layers) -> None:
-    """Where classes are drawn by popularity, codewords unlearn what popularity says; uniform learning would not."""
-    layer, seen, fresh = trained_like(make_layer)
-    weight = np.random.default_rng(2).permutation(1000 / np.arange(1, layer.num_classes + 1))
-    layer.table.bias[:, 0] = np.log(weight)
-    made = quantizer("rq", 8)
-    start = made.fit(layer.table.weights, np.random.default_rng(0))
-    kl = []
-    for log_weight in (None, np.log(weight)):
-        learning = Learning(assignment="hard", classes=10_000, steps=60, lr=0.01)
-        first, second = learning.train(
-            made, start, layer.table.weights, seen.hidden_BD, np.random.default_rng(0), bias_N=layer.table.bias_view,
-            log_weight_N=log_weight,
-        )  # fmt: skip
-        k1, k2 = made.assign(layer.table.weights, np.stack([first, second]))[0]
-        logits = fresh.hidden_BD.astype(np.float64) @ (first[k1] + second[k2]).T + np.log(weight)
-        kl.append(divergence(log_softmax(logits_of(layer, fresh)), log_softmax(logits)).mean())
-    assert kl[1] < 0.97 * kl[0], kl
-
-
-@pytest.mark.parametrize("assignment", ["hard", "soft"])
-@pytest.mark.parametrize("kind", ["pq", "rq"])
-def test_learning_lowers_its_own_objective(assignment: Any, kind: Any, make_layer: Layers) -> None:
-    """Reconstruction + KL over all classes, computed here in NumPy, falls with steps of Adam."""
-    layer, seen, _ = trained_like(make_layer)
-    weights, bias = layer.table.weights, layer.table.bias_view
-    made = quantizer(kind, 8)
-    start = made.fit(weights, np.random.default_rng(0))
-
-    def soft(scores: np.ndarray) -> np.ndarray:
-        return np.exp(log_softmax(scores))
-
-    def objective(codebooks: np.ndarray) -> float:
-        values, (first, second) = weights.astype(np.float64), codebooks.astype(np.float64)
-        if assignment == "soft":
-            near = soft(values @ first.T) @ first
-            approximate = near + soft((values - near) @ second.T) @ second
-        else:
-            k1, k2 = made.assign(weights, codebooks)[0]
-            approximate = first[k1] + second[k2]
-        hidden = seen.hidden_BD.astype(np.float64)
-        kl = divergence(log_softmax(hidden @ values.T + bias), log_softmax(hidden @ approximate.T)).mean()
-        return float(np.square(values - approximate).sum(1).mean() + kl)
-
-    values = [objective(start)]
-    for steps in (5, 25):
-        learning = Learning(assignment=assignment, classes=10_000, steps=steps, lr=0.01)
-        learnt = learning.train(made, start, weights, seen.hidden_BD, np.random.default_rng(0), bias_N=bias)
-        values.append(objective(learnt))
-        for codebook, part in zip(learnt, made.parts(16), strict=True):
-            outside = np.ones(16, dtype=bool)
-            outside[part] = False
-            assert (codebook[:, outside] == 0).all(), "codewords stay in their half"
-    assert values[0] > values[1] > values[2], values
-
-
-@pytest.mark.parametrize("assignment", ["hard", "soft"])
-def test_learning_that_overflows_says_which_key(assignment: Any, make_layer: Layers) -> None:
-    layer, seen, _ = trained_like(make_layer)
-    made = quantizer("rq", 4)
-    start = made.fit(layer.table.weights, np.random.default_rng(0))
-    learning = Learning(assignment=assignment, classes=100, steps=5, lr=1e30)
-    with pytest.raises(Diverged, match=r"sampler\.learn_lr"):
-        learning.train(made, start, layer.table.weights, seen.hidden_BD, np.random.default_rng(0))
