@@ -10,7 +10,8 @@ and reachable mass are over the other classes.
 - The effective sample size is (sum w)^2 / sum w^2 over the drawn candidates, w = exp(logit) / c. It is at most their
   number, and equals it if q = p. Accidental hits count; repeated candidates count each time.
 - The covered mass is the softmax probability of the distinct candidates and targets together. The reachable mass is
-  the softmax probability of the classes with c > 0.
+  the softmax probability of the classes with c > 0. The recall is the share of the ten most likely classes that are
+  among a draw's candidates, which tells how well hash tables and other indexes find the nearest neighbours.
 - The error of the loss's gradient is measured against full softmax's gradient (that of the logits' magnitudes, if
   those were trained), with regard to the hidden state and to the class vectors. The bias is |mean - exact| / |exact|;
   the deviation is the root of the summed variances / |exact|. The mean of R draws has a noise of its own, deviation /
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from runner.heads.output_layer import OutputLayer
     from runner.network import ClassNetwork
 
+_NEAREST = 10  # the most likely classes that recall counts
+
 Tick = Callable[[], object]  # called once for each draw and each row: a progress bar's ``update``
 
 
@@ -75,6 +78,7 @@ class Divergence:
     ess_B: np.ndarray
     covered_mass_B: np.ndarray
     reachable_mass_B: np.ndarray
+    recall_B: np.ndarray
     hidden: GradientError
     classes: GradientError
     fresh_hidden: GradientError | None
@@ -100,6 +104,7 @@ class Divergence:
             **mean_over_rows("ess", self.ess_B),
             **mean_over_rows("covered_mass", self.covered_mass_B),
             "reachable_mass": float(self.reachable_mass_B.mean()),
+            **mean_over_rows("recall", self.recall_B),
             "rows_out_of_reach": int(np.isinf(self.kl_B).sum()),
             **{
                 f"{what}_{name}": value
@@ -156,7 +161,7 @@ def measure_divergence(
 
     hidden, classes = gradient_errors(own, truth)
     fresh_hidden, fresh_classes = gradient_errors(others, truth) if len(others) > 1 else (None, None)
-    names = ("kl", "renyi2", "ess", "covered_mass", "reachable_mass")
+    names = ("kl", "renyi2", "ess", "covered_mass", "reachable_mass", "recall")
     of_row = {name: np.zeros(rows) for name in names}
     candidates_B = np.zeros(rows)
     truth_G, proposal_G = np.zeros(len(ends_G)), np.zeros(len(ends_G))
@@ -176,16 +181,18 @@ def measure_divergence(
         of_row["kl"][row] = np.maximum(0.0, (aim_N[possible] * log_ratio).sum())
         of_row["renyi2"][row] = np.maximum(0.0, _log_sum_exp(log_p_N[possible] + log_ratio))
         of_row["reachable_mass"][row] = aim_N[log_q_N > -np.inf].sum()
+        order = np.argsort(-log_p_N, kind="stable")
+        nearest = order[: min(_NEAREST, n)]
         for draw in own:
             candidates = draw.proposal.row(row)
             ids, log_count = candidates.ids_M, candidates.log_expected_count_M
             of_row["ess"][row] += _effective_sample_size(log_p_N[ids] - log_count) / draws
             of_row["covered_mass"][row] += p_N[np.union1d(ids, targets)].sum() / draws
+            of_row["recall"][row] += np.isin(nearest, ids).mean() / draws
             candidates_B[row] += len(ids) / draws
         fill_class_errors(classes, own, row, exact_N)
         if fresh_classes is not None:
             fill_class_errors(fresh_classes, others, row, exact_N)
-        order = np.argsort(-log_p_N, kind="stable")
         truth_G += np.cumsum(aim_N[order])[ends_G - 1] / rows
         proposal_G += np.cumsum(np.exp(log_q_N[order]))[ends_G - 1] / rows
         tick()
@@ -216,6 +223,7 @@ def _of_everything(truth: Truth, draws: int) -> Divergence:
         ess_B=nan,
         covered_mass_B=one,
         reachable_mass_B=one,
+        recall_B=one,
         hidden=exact,
         classes=exact,
         fresh_hidden=None,

@@ -13,6 +13,7 @@ _NOTES = (
     "`inf`: some class with p > 0 cannot be drawn; the reachable mass is the share of p that can be drawn.",
     "Effective sample size: (sum w)^2 / sum w^2 of the candidates' weights w = exp(logit) / expected count.",
     "Covered mass: softmax probability of the distinct candidates and targets together.",
+    "Recall of the nearest 10: share of the ten most likely classes that are among a draw's candidates.",
     "Gradients are those of the loss named; errors are relative to the norm of full softmax's gradient. Bias: the "
     "error of the mean of all draws, whose own noise is the noise floor. Without noise: the bias with that noise "
     "subtracted, over all rows at once (a value far below the floor may well be no bias at all). Deviation: the "
@@ -51,6 +52,7 @@ def proposal_table(entries: Sequence[Entry]) -> pd.DataFrame:
             "Effective sample size": _cell(entry.measures, "ess", 1),
             "Covered mass": _cell(entry.measures, "covered_mass", 3),
             "Reachable mass": _text(entry.measures["reachable_mass"], 3),
+            "Recall of the nearest 10": _cell(entry.measures, "recall", 3),
         }
         for entry in entries
     )

@@ -52,18 +52,12 @@ class ColumnSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TunedSetting:
-    """A swept setting, such as optimizer.lr, of which every method shows the value that validates best."""
-
-    setting: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class TableSpec:
     """One table or figure, rendered from the grid's run folders.
 
     Kind numbers has ``columns``, and ``with_costs`` adds a second table of epochs, seconds, candidates and memory. With
-    ``tuned``, numbers and curves show each method's runs with the value that validates best (``runner.report.tuning``).
+    ``tuned``, numbers and curves show each method's runs with the swept values that validate best
+    (``runner.report.tuning``).
     Kind curves has ``against``, which names what the horizontal axes count; ``metrics``, such as ``test/mse``, whose
     default is the watched headline; ``smooth``, the number of neighbouring evaluations whose median a line shows; and
     ``names``, which says where the lines are named. Kind diagnosis has ``diagnose``, the arguments of ``python -m
@@ -91,7 +85,7 @@ class TableSpec:
     published: Published | None = None
     columns: tuple[ColumnSpec, ...] = ()
     with_costs: bool = False
-    tuned: TunedSetting | None = None
+    tuned: bool = False
     against: tuple[Axis, ...] = ("seconds", "epoch")
     metrics: tuple[str, ...] = ()
     smooth: int = 1
@@ -109,10 +103,9 @@ class TableSpec:
             require(bool(sweep), "kind: frontier needs a grid with a sweep")
         elif self.kind == "effect":
             require(len({swept.key for swept in sweep}) == 1, "kind: effect needs a grid that sweeps one key")
-        elif self.tuned is not None:
+        elif self.tuned:
             require(self.kind in ("numbers", "curves"), "tuned: only for kind: numbers and kind: curves")
-            alone = len(sweep) == 1 and sweep[0].key == self.tuned.setting and not sweep[0].methods
-            require(alone, f"tuned: needs a grid that sweeps only {self.tuned.setting}, and for all methods")
+            require(bool(sweep), "tuned: needs a grid with a sweep")
         elif self.kind != "curves":
             require(not sweep, f"kind: {self.kind} shows one run of a method and seed: name a grid without a sweep")
         require(bool(self.columns) == (self.kind == "numbers"), "columns: kind: numbers needs them, no other kind does")
@@ -197,8 +190,6 @@ def load_table(name: str, folder: Path = TABLES) -> TableSpec:
     if grid not in grids:
         raise ConfigError(f"{place(file)}: grid: no '{grid}' in {folder.name}/grid{did_you_mean(grid, grids)}")
     values = {**raw, "name": name, "grid": load_grid(grid, folder)}
-    if isinstance(raw.get("tuned"), Mapping):
-        values["tuned"] = build(TunedSetting, raw["tuned"], f"{place(file)}: tuned.")
     if isinstance(raw.get("published"), Mapping):
         values["published"] = build(Published, raw["published"], f"{place(file)}: published.")
     values["columns"] = build_all(ColumnSpec, raw.get("columns", []), f"{place(file)}: columns")

@@ -121,9 +121,20 @@ def test_overrides_give_the_planned_run(tmp_path: Path) -> None:
         assert composed.results_dir == str(odd)
 
 
+@pytest.mark.parametrize("method", ["lsh_label", "lsh_embedding"])
+def test_the_preset_alone_is_the_papers_run(method: str, tmp_path: Path) -> None:
+    """``preset=lns dataset=amazon670k`` trains what profile paper of the tables plans, on each of the paper's sets."""
+    planned = [run for run in expand(lns(), "paper", tmp_path) if run.method == method]
+    assert len(planned) == 4
+    for run in planned:
+        words = ["preset=lns", f"dataset={run.dataset}", f"sampler={method}", f"results_dir={tmp_path}"]
+        assert compose(words).run_id == run.run_id
+    assert compose(["preset=lns", "dataset=wordnet_related"]).epochs == compose([]).epochs
+
+
 def test_methods_are_the_ones_named(tmp_path: Path) -> None:
     for run in expand(lns(), "small", tmp_path):
-        sampler = "log_uniform" if run.method == "nce" else run.method
+        sampler = "log_uniform" if run.method == "nce" else run.method.removesuffix("_printed")
         assert run.config.sampler.name == sampler
         assert (run.config.loss.name == "nce") == (run.method == "nce")
         assert (run.config.loss.name == "full") == (run.method == "full")

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from runner.errors import ConfigError
-from runner.report import layout, plots
+from runner.report import layout, plots, tuning
 from runner.report.cells import cells
 from runner.report.curves import running_median
 from runner.report.direct_labels import apart
@@ -18,9 +18,10 @@ from runner.report.grids import PlannedRun, expand
 from runner.report.plan import TO_RUN, plan
 from runner.report.render import render
 from runner.report.tables import load_table
-from runner.report.tuning import AT_EDGE, tune
+from runner.report.tuning import tune
 from runner.tasks import LinearRegression
 
+AT_EDGE = tuning.AT_EDGE.format(key="lr")
 GRID = """
 fixed: [model=regression, optimizer=sgd, batch_size=1, epochs=2, evaluation.every_epochs=1]
 baseline: uniform
@@ -39,7 +40,7 @@ TABLE = """
 title: Toy
 kind: numbers
 grid: toy
-tuned: {setting: optimizer.lr}
+tuned: true
 columns:
   - {name: learning_rate}
   - {name: microseconds_per_iteration}
@@ -53,7 +54,7 @@ FIGURE = """
 title: Toy
 kind: curves
 grid: toy
-tuned: {setting: optimizer.lr}
+tuned: true
 metrics: [train/mse, test/mse]
 against: [seconds, epoch]
 smooth: 3
@@ -117,9 +118,9 @@ def test_the_rate_of_best_mean_validation_is_shown_whatever_the_test_says(
             write_regression(of(runs, "uniform", rate, seed), [9.0, float(best[seed]), 8.0], test=test)
             write_regression(of(runs, "lgd", rate, seed), [9.0, 1 / rate], test=test)
     tuned = tune(spec, runs)
-    assert tuned.choices["diabetes", "uniform"].value == 0.1
+    assert tuned.choices["diabetes", "uniform"].point == (("optimizer.lr", 0.1),)
     assert tuned.choices["diabetes", "uniform"].remark == ""
-    assert (tuned.choices["diabetes", "lgd"].value, tuned.choices["diabetes", "lgd"].remark) == (1.0, AT_EDGE)
+    assert tuned.choices["diabetes", "lgd"] == tuning.Choice(point=(("optimizer.lr", 1.0),), remark=AT_EDGE)
     assert [(run.method, run.seed, run.config.optimizer.lr) for run in tuned.runs] == [
         ("uniform", 0, 0.1), ("uniform", 1, 0.1), ("lgd", 0, 1.0), ("lgd", 1, 1.0),
     ]  # fmt: skip
@@ -143,7 +144,7 @@ def test_a_rate_that_diverged_for_one_seed_is_no_choice_and_missing_runs_are_tol
             write_regression(of(runs, "lgd", rate, seed), [1.0], status="diverged")
     tuned = tune(spec, runs)
     uniform = tuned.choices["diabetes", "uniform"]
-    assert uniform.value == 0.1
+    assert uniform.point == (("optimizer.lr", 0.1),)
     assert uniform.remark == "1 of 3 values are not run yet, and one of them may be better"
     assert shown(cells(tuned.spec, tuned.runs, tuned.choices), "MSE")["lgd"] == "diverged"
 
@@ -160,7 +161,7 @@ def test_what_diverged_in_a_sweep_is_an_answer_and_not_planned_again(
     alone = GRID.replace("sweep: [{key: optimizer.lr, values: [0.01, 0.1, 1.0]}]\n", "").replace(
         "optimizer=sgd", "optimizer=sgd, optimizer.lr=1.0"
     )
-    single = load_table("toy", write_tables(grid=alone, toy=TABLE.replace("tuned: {setting: optimizer.lr}\n", "")))
+    single = load_table("toy", write_tables(grid=alone, toy=TABLE.replace("tuned: true\n", "")))
     again = [step for step in plan([single], "medium", results_dir) if step.run.method == "uniform"]
     assert [step.is_pending for step in again] == [True, True], "without a sweep, a divergence is a failure"
 
@@ -251,7 +252,7 @@ def test_curves_of_several_metrics_name_the_lines_beside_them(
     assert "lr=" not in svg, "each method has one rate, the best"
     picture, data, _, page = render([spec], "small", results_dir)
     assert (picture.suffix, data.suffix) == (".png", ".csv")
-    chosen = f"Chosen values on Diabetes: Uniform 0.01 ({AT_EDGE}), LGD 0.01 ({AT_EDGE})."
+    chosen = f"Chosen values on Diabetes: Uniform lr=0.01 ({AT_EDGE}), LGD lr=0.01 ({AT_EDGE})."
     assert chosen in page.read_text(), "of equal values the first"
 
 
@@ -273,8 +274,7 @@ def test_names_are_moved_apart_and_stay_within_the_axes() -> None:
 @pytest.mark.parametrize(
     ("wrong", "right", "hint"),
     [
-        ("tuned: {setting: optimizer.rate}", "tuned: {setting: optimizer.lr}", "sweeps only optimizer.rate"),
-        ("tuned: {seting: optimizer.lr}", "tuned: {setting: optimizer.lr}", "did you mean 'setting'"),
+        ("tuned: often", "tuned: true", "tuned: expected bool"),
         ("title: Toy\nsmooth: 3", "title: Toy", "smooth and names: only for kind: curves"),
         ("title: Toy\nagainst: [second]", "title: Toy", "against"),
     ],
@@ -300,9 +300,32 @@ def test_a_data_set_without_a_method_names_it_right(wrong: str, hint: str, write
     assert hint in str(error.value)
 
 
+def test_tuning_needs_a_sweep(write_tables: Write) -> None:
+    alone = GRID.replace("sweep: [{key: optimizer.lr, values: [0.01, 0.1, 1.0]}]\n", "")
+    with pytest.raises(ConfigError, match="tuned: needs a grid with a sweep"):
+        load_table("toy", write_tables(grid=alone, toy=TABLE))
+
+
+def test_a_method_is_tuned_over_all_its_settings(
+    write_tables: Write, write_regression: Write, results_dir: Path
+) -> None:
+    """LGD has a setting of its own beside the rate; the best pair is shown, and an edge is named by its key."""
+    rate = "{key: optimizer.lr, values: [0.01, 0.1, 1.0]}"
+    grid = GRID.replace(rate, rate + ", {key: batch_sampler.K, values: [3, 5, 7], methods: [lgd]}")
+    spec = load_table("toy", write_tables(grid=grid, toy=TABLE))
+    runs = [run for run in expand(spec.grid, "small", results_dir) if run.seed == 0]
+    for run in runs:
+        point = dict(run.point)
+        good = point["optimizer.lr"] == 0.1 and point.get("batch_sampler.K") in (None, 7)
+        write_regression(run, [9.0, 1.0 if good else 2.0])
+    choices = tune(spec, runs).choices
+    assert choices["diabetes", "uniform"].text == "lr=0.1"
+    assert choices["diabetes", "lgd"].text == f"lr=0.1 K=7 ({tuning.AT_EDGE.format(key='K')})"
+
+
 def test_without_validation_rows_nothing_is_tuned(write_tables: Write, grid_text: str, results_dir: Path) -> None:
     swept = grid_text.replace("datasets:", "sweep: [{key: optimizer.lr, values: [0.1, 1.0]}]\ndatasets:", 1)
-    table = "title: T\nkind: numbers\ngrid: toy\ntuned: {setting: optimizer.lr}\ncolumns: [{name: epochs}]\n"
+    table = "title: T\nkind: numbers\ngrid: toy\ntuned: true\ncolumns: [{name: epochs}]\n"
     spec = load_table("toy", write_tables(grid=swept, toy=table))
     with pytest.raises(ConfigError, match=r"table toy: tuned: these runs have no validation set"):
         tune(spec, expand(spec.grid, "small", results_dir))

@@ -142,7 +142,8 @@ def test_uniform_proposal(options: dict[str, Any], layer: OutputLayer, query: Qu
 def test_weights_and_coverage_of_drawn_candidates(layer: OutputLayer, query: Query) -> None:
     sampler = build("unigram", layer, num_samples=25, unique=False, shared=False)
     p_BN = softmax_of(layer, query)
-    ess_B, covered_B = np.zeros(ROWS), np.zeros(ROWS)
+    ess_B, covered_B, recall_B = np.zeros(ROWS), np.zeros(ROWS), np.zeros(ROWS)
+    nearest_B = [set(ids[:10].tolist()) for ids in np.argsort(-p_BN, axis=1)]
     for step in range(9, 13):
         proposal = sampler.sample(query, step)
         assert isinstance(proposal, Proposal)
@@ -151,9 +152,19 @@ def test_weights_and_coverage_of_drawn_candidates(layer: OutputLayer, query: Que
             ess_B[row] += weight.sum() ** 2 / (weight**2).sum() / 4
             targets = query.targets_P[query.target_indptr_B1[row] : query.target_indptr_B1[row + 1]]
             covered_B[row] += p_BN[row, list({*ids.tolist(), *targets.tolist()})].sum() / 4
+            recall_B[row] += len(nearest_B[row] & set(ids.tolist())) / 10 / 4
     measures = measures_of(sampler, layer, query)
     np.testing.assert_allclose(measures.ess_B, ess_B, rtol=1e-4)
     np.testing.assert_allclose(measures.covered_mass_B, covered_B, rtol=1e-5)
+    np.testing.assert_allclose(measures.recall_B, recall_B)
+    assert 0 < recall_B.mean() < 1
+
+
+@pytest.mark.parametrize(("found", "recall"), [(4, 0.4), (10, 1.0), (15, 1.0)])
+def test_recall_of_the_exact_nearest_classes(found: int, recall: float, layer: OutputLayer, query: Query) -> None:
+    measures = measures_of(build("topk", layer, num_nearest=found), layer, query, "active_set")
+    np.testing.assert_allclose(measures.recall_B, recall)
+    assert measures.record()["recall"] == pytest.approx(recall)
 
 
 def test_classes_out_of_reach_make_divergences_infinite_not_numbers(layer: OutputLayer, query: Query) -> None:
@@ -183,7 +194,7 @@ def test_full_softmax_has_no_error_and_no_proposal(layer: OutputLayer, query: Qu
     record = measures_of(build("full", layer), layer, query, "full").record()
     assert record["kl"] is None
     assert record["ess"] is None
-    assert record["covered_mass"] == 1
+    assert record["covered_mass"] == record["recall"] == 1
     assert record["candidates"] == N
     for what in ("hidden", "classes"):
         assert record[f"{what}_bias"] == record[f"{what}_std"] == record[f"{what}_bias_net"] == 0
