@@ -38,6 +38,7 @@ SAMPLERS: dict[str, list[str]] = {
     "lsh": ["sampler=lsh", *_EACH],
     "lsh_topk": ["sampler=lsh_topk"],
     "sphere": ["sampler=quadratic", *_EACH],
+    "quadratic_tree": ["sampler=quadratic_tree", *_EACH],
     "rff": ["sampler=rff", *_EACH],
     "rff_D50": ["sampler=rff", "sampler.D=50", *_EACH],
     "rff_D200": ["sampler=rff", "sampler.D=200", *_EACH],
@@ -47,7 +48,7 @@ SAMPLERS: dict[str, list[str]] = {
     "midx_rq": ["sampler=midx_rq", "sampler.codewords=64", *_EACH],
     "exact": ["sampler=exact", *_EACH],
 }
-# The default is the MIDX paper's figure. RF-softmax Table 2 has rff_D50 ... rff_D1000, exact and sphere.
+# The default is the MIDX paper's figure. RF-softmax Table 2 has rff_D50 ... rff_D1000, exact and both quadratic ones.
 DEFAULT_SAMPLERS = tuple(name for name in SAMPLERS if not name.startswith("rff_D"))
 
 # Name -> Hydra overrides, for whole steps of a language model. {draws}: draws of each token; {nearest_and_tail}:

@@ -237,6 +237,9 @@ def _layer_seconds(run: PlannedRun, num_classes: int, ranked_row: float, speed: 
     if sampler.name == "rff":
         tree_flops = 4.0 * sampler.D * candidates * math.log2(num_classes)
         return _READS * read_once + tree_flops / (_TREE_RATE * speed.products)
+    if sampler.name == "quadratic_tree":  # nodes are matrices, and a leaf is as many classes as coordinates
+        nodes = math.log2(max(2.0, num_classes / dim)) + 1
+        return _READS * read_once + 2.0 * nodes * dim**2 * candidates / (_TREE_RATE * speed.products)
     if sampler.name in ("topk", "exact", "quadratic", "midx_exact"):
         return 2.0 * ranked_row + _READS * read_once
     if getattr(sampler, "shared", False):

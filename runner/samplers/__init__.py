@@ -10,6 +10,7 @@ from runner.samplers.lsh_topk import LshTopKConfig
 from runner.samplers.midx import MidxPqConfig, MidxRqConfig
 from runner.samplers.midx_exact import MidxExactConfig
 from runner.samplers.midx_learn import MidxLearnPqConfig, MidxLearnRqConfig
+from runner.samplers.quadratic_tree import QuadraticTreeConfig
 from runner.samplers.rff import RffConfig
 from runner.samplers.sce import SceConfig
 from runner.samplers.scored import ExactConfig, QuadraticConfig
@@ -30,6 +31,7 @@ SAMPLERS: dict[str, type[SamplerConfig]] = {
     "lsh_topk": LshTopKConfig,
     "sce": SceConfig,
     "quadratic": QuadraticConfig,
+    "quadratic_tree": QuadraticTreeConfig,
     "rff": RffConfig,
     "midx_pq": MidxPqConfig,
     "midx_rq": MidxRqConfig,

@@ -35,7 +35,7 @@ import numpy as np
 from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import require
 from runner.samplers.base import Sampler, SamplerConfig
-from runner.structures.class_rows import ClassRows
+from runner.samplers.followed import FollowingSampler
 from runner.structures.features import ONE, RandomFourier
 from runner.structures.sum_tree import MOST_CLASSES, SumTree
 
@@ -100,21 +100,17 @@ class RffConfig(SamplerConfig):
         return Rff(self, layer, seed)
 
 
-class Rff(Sampler):
+class Rff(FollowingSampler):
     """Draw by a sum tree of the classes' features; where ``tree`` is false, the tree is one leaf."""
 
     def __init__(self, config: RffConfig, layer: "OutputLayer", seed: int) -> None:
+        super().__init__(layer, config.refresh_every_steps)
         self.config = config
-        self.layer = layer
         self.seed = seed
         n = layer.num_classes
         self.fourier = RandomFourier(dim=layer.dim, D=config.D, nu=config.nu, kind=config.features, seed=seed)
         self.tree = SumTree(n, self.fourier.num_features, _BLOCK if config.tree else n)
         self._floor = max(1, round(config.floor * ONE * config.D))
-        self.classes = ClassRows(layer.table)
-        self.refreshes = 0
-        self.refreshed_rows = 0
-        self.last_refresh = 0
         self.fourier.features(layer.table.weights, np.arange(n, dtype=np.int32), self.tree.features_NF)
         self.tree.rebuild()
 
@@ -157,54 +153,19 @@ class Rff(Sampler):
 
     # ------------------------------------------------------------ following the weights
 
-    def refresh(self, query: Query, step: int, touched_U: np.ndarray) -> bool:
-        """Update the features of the classes that moved, when a refresh is due."""
-        self.classes.note_touched(touched_U, step)
-        if step < self.last_refresh + self.config.refresh_every_steps:
-            return False
-        moved = self._moved(step)
-        self.last_refresh = step
-        if len(moved) == 0:
-            return False
-        self.classes.bring_up(moved, step)
-        self.tree.features_NF[moved] = self.fourier.features(self.classes.matrix, moved)
-        self.tree.update(moved)
-        self.refreshes += 1
-        self.refreshed_rows += len(moved)
-        return True
-
-    def _moved(self, step: int) -> np.ndarray:
-        """Return the classes touched since the last refresh, and those that came to rest since then.
-
-        Momentum keeps moving a class for many steps after it was touched, at beta1 = 0.9 nine times as far in all as
-        that step did. To follow it at every refresh would cost more than it is worth, so the class is read once more
-        when it has come to rest.
-        """
-        touched = self.classes.touched_step_R
-        moved = touched > self.last_refresh
-        settling = self.layer.table.settling_steps
-        if settling > 0:
-            moved |= (touched > max(0, self.last_refresh - settling)) & (touched <= step - settling)
-        return np.flatnonzero(moved).astype(np.int32)
+    def follow(self, moved_U: np.ndarray) -> None:
+        self.tree.features_NF[moved_U] = self.fourier.features(self.classes.matrix, moved_U)
+        self.tree.update(moved_U)
 
     @property
     def statistics(self) -> dict[str, float]:
-        return {
-            "refreshes": self.refreshes,
-            "refreshed_rows": self.refreshed_rows,
-            "table_mb": self.tree.nbytes / 2**20,
-        }
+        return {**super().statistics, "table_mb": self.tree.nbytes / 2**20}
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        schedule = [self.refreshes, self.refreshed_rows, self.last_refresh]
-        return {
-            "features": self.tree.features_NF,  # made of the vectors at the last refresh, which the layer has lost
-            **self.classes.state_dict(),
-            "schedule": np.array(schedule, dtype=np.int64),
-        }
+        # The features are made of the vectors at the last refresh, which the layer has lost.
+        return {**super().state_dict(), "features": self.tree.features_NF}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        super().load_state_dict(state)
         self.tree.features_NF[...] = state["features"]
-        self.classes.load_state_dict(state)
-        self.refreshes, self.refreshed_rows, self.last_refresh = state["schedule"].tolist()
         self.tree.rebuild()

@@ -9,9 +9,8 @@ Both cost O(n d) a row. Dense products score blocks of classes for the whole bat
 block to block: draw j moves into a block with probability (weight of the block) / (weight of all blocks so far). So one
 pass is enough, and no matrix of all logits is kept.
 
-The paper draws from the quadratic kernel by a tree, at O(d^2 log n) a draw. The tree would keep d^2 numbers a node,
-which is 32 GB at n = 500,000 and d = 128 with one class a leaf. Visiting a node costs as much as scoring d classes. For
-batches of rows with hundreds of draws each, the dense pass is faster.
+The paper draws from the quadratic kernel by a tree, at O(d^2 log n) a draw; ``quadratic_tree`` does. Visiting a node
+costs as much as scoring d / 2 classes, so for hundreds of draws of a row the dense pass is faster.
 
 @inproceedings{blanc2018adaptive, title={Adaptive Sampled Softmax with Kernel Based Sampling}, author={Blanc, Guy and
 Rendle, Steffen}, booktitle={ICML}, year={2018}}

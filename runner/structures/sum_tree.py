@@ -9,10 +9,6 @@ every class has a probability above 0, whatever the signs of the masses, and all
 
 Features are whole numbers, so sums are exact. The mass on the right is the parent's minus the left one's, a refreshed
 tree equals a rebuilt one, and neither threads nor vector instructions can change a bit.
-
-Nodes are numbered as in a heap: the children of v are 2 v and 2 v + 1, and the blocks are the nodes from ``num_blocks``
-on. For any number of blocks this is a full binary tree without empty places. From left to right, its blocks are those
-of the deepest level, then those of the level above.
 """
 
 import numpy as np
@@ -21,6 +17,7 @@ from numba import njit, prange
 from runner import rng
 from runner.kernels.groups import CHUNKS
 from runner.kernels.memory import prefetch_row
+from runner.structures.block_tree import BlockTree, first_class
 
 MOST_CLASSES = (2**31 - 1) // 127  # sums are int32
 
@@ -39,18 +36,12 @@ def _add(row_F, sum_F):
         sum_F[k] += row_F[k]
 
 
-@njit(cache=True, inline="always")
-def _first_class(node, deepest, num_blocks, block_size):
-    """Return the first class of a block; ``deepest``: the first node of the deepest level."""
-    return (node - deepest if node >= deepest else node - deepest + num_blocks) * block_size
-
-
 @njit(cache=True, parallel=True)
 def _sum_blocks(features_NF, counts_V, nodes, deepest, num_blocks, block_size, sums_VF):
     for part in prange(CHUNKS):
         for i in range(part * nodes.shape[0] // CHUNKS, (part + 1) * nodes.shape[0] // CHUNKS):
             node = nodes[i]
-            first = _first_class(node, deepest, num_blocks, block_size)
+            first = first_class(node, deepest, num_blocks, block_size)
             sums_VF[node, :] = 0
             for c in range(first, first + counts_V[node]):
                 _add(features_NF[c], sums_VF[node])
@@ -190,7 +181,7 @@ def _descend(
                 now, size = following, after
 
 
-class SumTree:
+class SumTree(BlockTree):
     """Hold the int8 feature vectors ``features_NF`` and the tree of their sums.
 
     The owner fills ``features_NF`` and then calls ``update`` or ``rebuild``.
@@ -198,21 +189,9 @@ class SumTree:
 
     def __init__(self, num_classes: int, num_features: int, block_size: int) -> None:
         assert num_classes <= MOST_CLASSES
-        self.block_size = block_size
-        self.num_blocks = num_blocks = -(-num_classes // block_size)
-        self._height = (2 * num_blocks - 1).bit_length() - 1
+        super().__init__(num_classes, block_size)
         self.features_NF = np.zeros((num_classes, num_features), dtype=np.int8)
-        self.sums_VF = np.zeros((2 * num_blocks, num_features), dtype=np.int32)
-        self.counts_V = np.zeros(2 * num_blocks, dtype=np.int32)
-        block = np.arange(num_blocks)
-        self.counts_V[self._node(block)] = np.minimum(block_size, num_classes - block * block_size)
-        for level in range(self._height - 1, -1, -1):
-            inner = np.arange(1 << level, min(2 << level, num_blocks))
-            self.counts_V[inner] = self.counts_V[2 * inner] + self.counts_V[2 * inner + 1]
-
-    def _node(self, block: np.ndarray) -> np.ndarray:
-        node = block + (1 << self._height)
-        return np.where(node < 2 * self.num_blocks, node, node - self.num_blocks)
+        self.sums_VF = np.zeros((2 * self.num_blocks, num_features), dtype=np.int32)
 
     def rebuild(self) -> None:
         """Sum up the features of all classes."""
@@ -220,17 +199,12 @@ class SumTree:
 
     def update(self, rows_U: np.ndarray) -> None:
         """Recompute the sums that contain the features of these classes: blocks first, then upwards level by level."""
-        level = self._height
-        changed = np.unique(self._node(rows_U // self.block_size))
+        blocks, *inner = self.above(rows_U)
         _sum_blocks(
-            self.features_NF, self.counts_V, changed, 1 << level, self.num_blocks, self.block_size, self.sums_VF
+            self.features_NF, self.counts_V, blocks, self.deepest, self.num_blocks, self.block_size, self.sums_VF
         )
-        while level > 0:
-            deep = changed >= 1 << level
-            parents = np.unique(changed[deep] >> 1)
-            _sum_children(parents, self.sums_VF)
-            changed = np.union1d(parents, changed[~deep])
-            level -= 1
+        for nodes in inner:
+            _sum_children(nodes, self.sums_VF)
 
     def draw(
         self, queries_BF: np.ndarray, num_draws: int, floor: int, seed: int, step: int

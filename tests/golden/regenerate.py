@@ -1,4 +1,7 @@
-"""Compute and write tests/golden/loss_curves.json and metrics.json: ``python tests/golden/regenerate.py``."""
+"""Compute and write tests/golden/loss_curves.json and metrics.json: ``python tests/golden/regenerate.py [CASE ...]``.
+
+With names of cases, only these are computed, and the others stay as they are.
+"""
 
 import json
 import os
@@ -89,6 +92,9 @@ SAMPLERS: dict[str, list[str]] = {
     "lsh_embedding": [
         "sampler=lsh_embedding", *SOFTMAX, "sampler.hash=dwta", "sampler.bin_size=4", "sampler.K=3", "sampler.L=8",
         *_LNS,
+    ],
+    "quadratic_tree": [
+        "sampler=quadratic_tree", *_DRAWS, "sampler.alpha=100", "sampler.refresh_every_steps=3",
     ],
     "rff": [
         "sampler=rff", *_DRAWS, "sampler.D=64", "sampler.nu=4.0", "sampler.features=plain", "sampler.tree=true",
@@ -195,8 +201,10 @@ if __name__ == "__main__":
         folder = Path(name)
         os.environ["DATASETS_DIR"] = str(folder)
         write_text(folder)
-        curves = {case: [round(loss, 6) for loss in curve(case, folder)] for case in CASES}
-        measured = {case: metrics(case, folder) for case in RUNS}
-    CURVES.write_text(json.dumps(curves, indent=1) + "\n")
-    METRICS.write_text(json.dumps(measured, indent=1) + "\n")
+        chosen = sys.argv[1:] or [*CASES, *RUNS]
+        curves = {case: [round(loss, 6) for loss in curve(case, folder)] for case in CASES if case in chosen}
+        measured = {case: metrics(case, folder) for case in RUNS if case in chosen}
+    for path, cases, made in ((CURVES, CASES, curves), (METRICS, RUNS, measured)):
+        kept = json.loads(path.read_text())
+        path.write_text(json.dumps({case: made.get(case, kept.get(case)) for case in cases}, indent=1) + "\n")
     print(f"wrote {CURVES} and {METRICS}")

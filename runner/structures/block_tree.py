@@ -1,0 +1,52 @@
+"""Number the nodes of a binary tree whose leaves are blocks of classes.
+
+Nodes are numbered as in a heap: the children of v are 2 v and 2 v + 1, and the blocks are the nodes from ``num_blocks``
+on. For any number of blocks this is a full binary tree without empty places. From left to right, its blocks are those
+of the deepest level, then those of the level above.
+
+Legend: V nodes, U distinct classes.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, inline="always")
+def first_class(node, deepest, num_blocks, block_size):
+    """Return the first class of a block; ``deepest``: the first node of the deepest level."""
+    return (node - deepest if node >= deepest else node - deepest + num_blocks) * block_size
+
+
+class BlockTree:
+    """Hold how many classes lie below each node, ``counts_V`` int32."""
+
+    def __init__(self, num_classes: int, block_size: int) -> None:
+        self.num_classes = num_classes
+        self.block_size = block_size
+        self.num_blocks = num_blocks = -(-num_classes // block_size)
+        height = (2 * num_blocks - 1).bit_length() - 1
+        self.deepest = 1 << height
+        self.counts_V = np.zeros(2 * num_blocks, dtype=np.int32)
+        block = np.arange(num_blocks)
+        self.counts_V[self._node(block)] = np.minimum(block_size, num_classes - block * block_size)
+        for level in range(height - 1, -1, -1):
+            inner = np.arange(1 << level, min(2 << level, num_blocks))
+            self.counts_V[inner] = self.counts_V[2 * inner] + self.counts_V[2 * inner + 1]
+
+    def _node(self, block: np.ndarray) -> np.ndarray:
+        node = block + self.deepest
+        return np.where(node < 2 * self.num_blocks, node, node - self.num_blocks)
+
+    def above(self, rows_U: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield the nodes above these classes: their blocks first, then the inner nodes, level by level upwards."""
+        level = self.deepest
+        changed = np.unique(self._node(rows_U // self.block_size))
+        yield changed
+        while level > 1:
+            deep = changed >= level
+            parents = np.unique(changed[deep] >> 1)
+            yield parents
+            changed = np.union1d(parents, changed[~deep])
+            level >>= 1
