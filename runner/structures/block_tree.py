@@ -1,16 +1,18 @@
-"""Number the nodes of a binary tree whose leaves are blocks of classes.
+"""Number the nodes of a binary tree whose leaves are blocks of classes, and keep a sum of vectors at every node.
 
 Nodes are numbered as in a heap: the children of v are 2 v and 2 v + 1, and the blocks are the nodes from ``num_blocks``
 on. For any number of blocks this is a full binary tree without empty places. From left to right, its blocks are those
 of the deepest level, then those of the level above.
 
-Legend: V nodes, U distinct classes.
+Legend: V nodes, U distinct classes, F numbers of a sum.
 """
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
 
 import numpy as np
-from numba import njit
+from numba import njit, prange
+
+from runner.kernels.groups import CHUNKS
 
 
 @njit(cache=True, inline="always")
@@ -19,8 +21,29 @@ def first_class(node, deepest, num_blocks, block_size):
     return (node - deepest if node >= deepest else node - deepest + num_blocks) * block_size
 
 
-class BlockTree:
-    """Hold how many classes lie below each node, ``counts_V`` int32."""
+@njit(cache=True)
+def add(row_F, sum_F):
+    """Add one row to a sum, in place."""
+    for k in range(sum_F.shape[0]):
+        sum_F[k] += row_F[k]
+
+
+@njit(cache=True, parallel=True)
+def _sum_children(nodes, sums_VF):
+    for part in prange(CHUNKS):
+        for i in range(part * nodes.shape[0] // CHUNKS, (part + 1) * nodes.shape[0] // CHUNKS):
+            node = nodes[i]
+            sums_VF[node, :] = sums_VF[2 * node]
+            add(sums_VF[2 * node + 1], sums_VF[node])
+
+
+class BlockTree(ABC):
+    """Hold how many classes lie below each node, ``counts_V`` int32, and the sums over them, ``sums_VF``.
+
+    A sum is always made anew from what is below it, so a tree that was updated equals one that was rebuilt.
+    """
+
+    sums_VF: np.ndarray
 
     def __init__(self, num_classes: int, block_size: int) -> None:
         self.num_classes = num_classes
@@ -39,14 +62,22 @@ class BlockTree:
         node = block + self.deepest
         return np.where(node < 2 * self.num_blocks, node, node - self.num_blocks)
 
-    def above(self, rows_U: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield the nodes above these classes: their blocks first, then the inner nodes, level by level upwards."""
+    @abstractmethod
+    def sum_blocks(self, nodes: np.ndarray) -> None:
+        """Compute the sums of these blocks from their classes."""
+
+    def rebuild(self) -> None:
+        """Compute all sums."""
+        self.update(np.arange(self.num_classes))
+
+    def update(self, rows_U: np.ndarray) -> None:
+        """Recompute the sums that contain these classes: blocks first, then upwards level by level."""
         level = self.deepest
         changed = np.unique(self._node(rows_U // self.block_size))
-        yield changed
+        self.sum_blocks(changed)
         while level > 1:
             deep = changed >= level
             parents = np.unique(changed[deep] >> 1)
-            yield parents
+            _sum_children(parents, self.sums_VF)
             changed = np.union1d(parents, changed[~deep])
             level >>= 1

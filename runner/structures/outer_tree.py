@@ -41,12 +41,6 @@ def _add_products(vector_D, sum_F):
         place += vector_D.shape[0] - i
 
 
-@njit(cache=True)
-def _add(row_F, sum_F):
-    for k in range(sum_F.shape[0]):
-        sum_F[k] += row_F[k]
-
-
 @njit(cache=True, parallel=True)
 def _sum_blocks(vectors_ND, counts_V, nodes, deepest, num_blocks, block_size, sums_VF):
     for part in prange(CHUNKS):
@@ -56,15 +50,6 @@ def _sum_blocks(vectors_ND, counts_V, nodes, deepest, num_blocks, block_size, su
             sums_VF[node, :] = 0
             for c in range(first, first + counts_V[node]):
                 _add_products(vectors_ND[c], sums_VF[node])
-
-
-@njit(cache=True, parallel=True)
-def _sum_children(nodes, sums_VF):
-    for part in prange(CHUNKS):
-        for i in range(part * nodes.shape[0] // CHUNKS, (part + 1) * nodes.shape[0] // CHUNKS):
-            node = nodes[i]
-            sums_VF[node, :] = sums_VF[2 * node]
-            _add(sums_VF[2 * node + 1], sums_VF[node])
 
 
 @njit(cache=True, fastmath=FAST)
@@ -172,18 +157,8 @@ class OuterTree(BlockTree):
         self.vectors_ND = np.zeros((num_classes, dim), dtype=np.float32)
         self.sums_VF = np.zeros((2 * self.num_blocks, dim * (dim + 1) // 2), dtype=np.float32)
 
-    def rebuild(self) -> None:
-        """Sum up the products of all classes."""
-        self.update(np.arange(self.num_classes))
-
-    def update(self, rows_U: np.ndarray) -> None:
-        """Recompute the sums that contain these classes."""
-        blocks, *inner = self.above(rows_U)
-        _sum_blocks(
-            self.vectors_ND, self.counts_V, blocks, self.deepest, self.num_blocks, self.block_size, self.sums_VF
-        )
-        for nodes in inner:
-            _sum_children(nodes, self.sums_VF)
+    def sum_blocks(self, nodes: np.ndarray) -> None:
+        _sum_blocks(self.vectors_ND, self.counts_V, nodes, self.deepest, self.num_blocks, self.block_size, self.sums_VF)
 
     def draw(self, hidden_BD: np.ndarray, num_draws: int, seed: int, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw ``num_draws`` classes for each query; return them and their probabilities.

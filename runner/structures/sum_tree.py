@@ -17,7 +17,7 @@ from numba import njit, prange
 from runner import rng
 from runner.kernels.groups import CHUNKS
 from runner.kernels.memory import prefetch_row
-from runner.structures.block_tree import BlockTree, first_class
+from runner.structures.block_tree import BlockTree, add, first_class
 
 MOST_CLASSES = (2**31 - 1) // 127  # sums are int32
 
@@ -30,12 +30,6 @@ def _dot(row_F, query_F):
     return total
 
 
-@njit(cache=True)
-def _add(row_F, sum_F):
-    for k in range(sum_F.shape[0]):
-        sum_F[k] += row_F[k]
-
-
 @njit(cache=True, parallel=True)
 def _sum_blocks(features_NF, counts_V, nodes, deepest, num_blocks, block_size, sums_VF):
     for part in prange(CHUNKS):
@@ -44,16 +38,7 @@ def _sum_blocks(features_NF, counts_V, nodes, deepest, num_blocks, block_size, s
             first = first_class(node, deepest, num_blocks, block_size)
             sums_VF[node, :] = 0
             for c in range(first, first + counts_V[node]):
-                _add(features_NF[c], sums_VF[node])
-
-
-@njit(cache=True, parallel=True)
-def _sum_children(nodes, sums_VF):
-    for part in prange(CHUNKS):
-        for i in range(part * nodes.shape[0] // CHUNKS, (part + 1) * nodes.shape[0] // CHUNKS):
-            node = nodes[i]
-            sums_VF[node, :] = sums_VF[2 * node]
-            _add(sums_VF[2 * node + 1], sums_VF[node])
+                add(features_NF[c], sums_VF[node])
 
 
 @njit(cache=True, parallel=True)
@@ -193,18 +178,10 @@ class SumTree(BlockTree):
         self.features_NF = np.zeros((num_classes, num_features), dtype=np.int8)
         self.sums_VF = np.zeros((2 * self.num_blocks, num_features), dtype=np.int32)
 
-    def rebuild(self) -> None:
-        """Sum up the features of all classes."""
-        self.update(np.arange(len(self.features_NF)))
-
-    def update(self, rows_U: np.ndarray) -> None:
-        """Recompute the sums that contain the features of these classes: blocks first, then upwards level by level."""
-        blocks, *inner = self.above(rows_U)
+    def sum_blocks(self, nodes: np.ndarray) -> None:
         _sum_blocks(
-            self.features_NF, self.counts_V, blocks, self.deepest, self.num_blocks, self.block_size, self.sums_VF
+            self.features_NF, self.counts_V, nodes, self.deepest, self.num_blocks, self.block_size, self.sums_VF
         )
-        for nodes in inner:
-            _sum_children(nodes, self.sums_VF)
 
     def draw(
         self, queries_BF: np.ndarray, num_draws: int, floor: int, seed: int, step: int
