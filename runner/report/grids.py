@@ -218,17 +218,19 @@ def load_grid(name: str, folder: Path) -> Grid:
     return build(Grid, raw, where)
 
 
-def _read_with_extended(name: str, folder: Path) -> tuple[dict[str, Any], Grid | None]:
-    """Return a grid's keys, without ``extends`` and without inherited methods, and the grid that it extends."""
+def _read_with_extended(name: str, folder: Path, above: tuple[str, ...] = ()) -> tuple[dict[str, Any], Grid | None]:
+    """Return a grid's keys, without ``extends`` and without inherited methods, and the grid that it extends.
+
+    ``above``: the grids that extend this one. Raises ConfigError for an unknown grid and for one that extends itself.
+    """
     file = folder / "grid" / f"{name}.yaml"
     raw = read(file)
     base = raw.pop("extends", None)
     if base is None:
         return raw, None
-    names = [other for other in grid_names(folder) if other != name]
-    require(base in names, f"{place(file)}: extends: no grid '{base}'{did_you_mean(str(base), names)}")
-    before = read(folder / "grid" / f"{base}.yaml")
-    require("extends" not in before, f"{place(file)}: extends: '{base}' itself extends a grid; name one that does not")
+    names = [other for other in grid_names(folder) if other not in (name, *above)]
+    require(base in names, f"{place(file)}: extends: no '{base}' to extend{did_you_mean(str(base), names)}")
+    before, _ = _read_with_extended(base, folder, (name, *above))
     inherited = {key: value for key, value in before.items() if key != "methods"}
     profiles = raw.pop("profiles", None)
     if profiles is not None:

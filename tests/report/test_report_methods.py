@@ -8,7 +8,7 @@ import pytest
 
 from runner.errors import ConfigError
 from runner.report.figure_style import looks_of, looks_of_rows
-from runner.report.grids import PROFILES, Grid, expand, grid_names, load_grid
+from runner.report.grids import Grid, expand, grid_names, load_grid
 from runner.report.methods import known_methods, load_catalogue
 from runner.report.tables import load_table, table_names
 from runner.report.yaml_files import TABLES
@@ -162,7 +162,7 @@ def test_a_data_set_that_an_extending_profile_leaves_out_is_not_run(load: Load) 
     ("base", "fragments:", "fragment:", "base.yaml: unknown key 'methods[1].fragment'; did you mean 'fragments'"),
     ("base", "{method: full, published: exact}", "full", "base.yaml: methods[0]: 'full' alone is a row of the grid"),
     ("extending", "[uniform,", "[unifrom,", "extending.yaml: methods[0]: unknown 'unifrom'; did you mean 'uniform'"),
-    ("extending", "extends: base", "extends: bass", "extending.yaml: extends: no grid 'bass'; did you mean 'base'"),
+    ("extending", "extends: base", "extends: bass", "extends: no 'bass' to extend; did you mean 'base'"),
     ("catalogue", "#7F7F7F", "grey", "methods.yaml: methods.uniform.colour: expected #RRGGBB, got 'grey'"),
     ("catalogue", "fragments:", "parts:", "methods.yaml: keys: unknown 'parts'"),
 ])  # fmt: skip
@@ -175,9 +175,18 @@ def test_a_mistake_is_one_line(where: str, wrong: str, right: str, message: str,
     assert "\n" not in str(error.value)
 
 
-def test_a_grid_that_extends_is_not_extended_itself(load: Load, tmp_path: Path) -> None:
-    load("base")
-    (tmp_path / "grid" / "third.yaml").write_text("extends: extending\n")
-    with pytest.raises(ConfigError, match="'extending' itself extends a grid"):
+def test_grids_extend_grids_that_extend_others(load: Load, tmp_path: Path) -> None:
+    middle = load("extending")
+    (tmp_path / "grid" / "third.yaml").write_text("extends: extending\nsweep: []\n")
+    third = load_grid("third", tmp_path)
+    assert [method.name for method in third.methods] == [method.name for method in middle.methods]
+    assert third.profile("small") == middle.profile("small")
+
+
+@pytest.mark.parametrize("circle", ["third", "fourth"])
+def test_no_grid_extends_itself(circle: str, load: Load, tmp_path: Path) -> None:
+    load("extending")
+    (tmp_path / "grid" / "third.yaml").write_text(f"extends: {circle}\n")
+    (tmp_path / "grid" / "fourth.yaml").write_text("extends: third\n")
+    with pytest.raises(ConfigError, match=r"extends: no '(third|fourth)' to extend"):
         load_grid("third", tmp_path)
-    assert set(PROFILES) == {"small", "medium", "paper"}
