@@ -36,8 +36,9 @@ from runner import REPOSITORY
 from runner.config import to_run_config
 from runner.conversion import as_path
 from runner.errors import ConfigError, DamagedRun, RunLocked, RunnerError
+from runner.machine.disk import sync, writing
 from runner.settings import RunConfig
-from runner.training.files import sync, write_atomically
+from runner.training.files import write_atomically
 from runner.training.run_records import (
     CLEARING,
     FINISHED,
@@ -47,7 +48,7 @@ from runner.training.run_records import (
     read_settings,
     read_summary,
 )
-from runner.training.stored_arrays import MANIFEST, StoredArrays, discard, load_arrays, save_arrays
+from runner.training.stored_arrays import MANIFEST, StoredArrays, complete, discard, load_arrays, save_arrays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,9 @@ class RunFolder:
 
         Raises RunLocked if another process holds the lock.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        if not self.path.exists():
+            self.path.mkdir(parents=True, exist_ok=True)
+            sync(self.path.parent)
         with open(self.path / _LOCK, "w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -98,8 +101,9 @@ class RunFolder:
                 raise
 
     def _sweep(self) -> None:
-        """Delete temporary files and folders, and finish a ``clear`` that was killed."""
+        """Delete temporary files and folders, and finish a replacement or a ``clear`` that was killed."""
         for place in (self.path, self._checkpoints, self._best):
+            complete(place)
             for left in [left for pattern in _TEMPORARY for left in place.glob(pattern)]:
                 if left.is_dir():
                     shutil.rmtree(left)
@@ -136,10 +140,13 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
         for folder in (self._checkpoints, self._best, self._weights, *self.path.glob("diagnostics*")):
             discard(folder)
+        sync(self.path)  # nothing may come back after the mark is gone
         self._clearing.unlink()
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Replace summary.json."""
+        """Replace summary.json. It counts on the observations before it, which are flushed to the disk first."""
+        if self.metrics_path.exists():
+            sync(self.metrics_path)
         write_atomically(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
 
     def write_provenance(self, provenance: Mapping[str, Any], *, resumed: bool) -> None:
@@ -153,7 +160,7 @@ class RunFolder:
 
     def observe(self, record: Mapping[str, Any]) -> None:
         """Append one observation to metrics.jsonl."""
-        with open(self.metrics_path, "a") as file:
+        with writing(self.metrics_path), open(self.metrics_path, "a") as file:
             file.write(json.dumps(record) + "\n")
 
     def observations(self) -> list[dict[str, Any]]:
@@ -176,6 +183,7 @@ class RunFolder:
             observed = self.metrics_path.read_bytes()
         state = {"metrics_bytes": len(observed), "metrics_crc32": zlib.crc32(observed), "progress": progress}
         self._save_only(self._checkpoints, step, arrays, state)
+        sync(self.path)  # it has entries of the first checkpoint and of the observations
 
     def load_checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
         """Return arrays and progress of the newest whole checkpoint, or None; delete observations made after it.
@@ -196,7 +204,8 @@ class RunFolder:
         for error in damaged:
             discard(error.path.parent)
         if self.metrics_path.exists():
-            os.truncate(self.metrics_path, size)
+            with writing(self.metrics_path):
+                os.truncate(self.metrics_path, size)
         return found.arrays, found.state["progress"]
 
     def save_weights(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
@@ -238,10 +247,6 @@ class RunFolder:
             raise damaged[0] if damaged else DamagedRun(self._best / _name_of(step), "it is missing")
         return found.arrays
 
-    def drop_best(self) -> None:
-        """Delete the weights of the best validation."""
-        discard(self._best)
-
     @property
     def run_id(self) -> str:
         """The run's id: the folder may have been moved, so its summary knows better than its name."""
@@ -261,9 +266,14 @@ class RunFolder:
         """Tell whether there is a checkpoint."""
         return any(self._checkpoints.glob("step-*"))
 
-    def drop_checkpoint(self) -> None:
-        """Delete all checkpoints."""
-        discard(self._checkpoints)
+    def drop_what_resumes(self) -> None:
+        """Delete checkpoints and the weights of the best validation of a finished run, which stays finished if an error
+        of the disk prevents that: the next start tries again."""
+        try:
+            for folder in (self._checkpoints, self._best):
+                discard(folder)
+        except OSError as error:
+            print(f"{error.filename} is not needed any more, but cannot be deleted: {error.strerror}", file=sys.stderr)
 
     def _save_only(self, place: Path, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
         """Write ``step-<n>/`` into a folder, then delete all others of that folder."""
