@@ -136,7 +136,7 @@ def disturb(
         stop = Stop(
             signal=draw.choice(SIGNALS),
             seconds=draw.uniform(0, seconds) if draw.random() < 0.5 else None,
-            operation=draw.randrange(400),
+            operation=draw.randrange(200),
         )
         code = attempt(kind, place, own, stop)
         if code in ((-stop.signal,) if stop.signal == signal.SIGKILL else (130, -stop.signal)):

@@ -82,7 +82,7 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
 
 def _leave(folder: RunFolder, summary: dict[str, Any]) -> None:
     """Write how the run ended. If the disk does not take that, the status of its beginning stays."""
-    with suppress(OSError):  # what ended the run tells more
+    with suppress(OSError, RunnerError):  # what ended the run tells more
         folder.write_summary(summary)
 
 

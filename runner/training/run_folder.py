@@ -23,11 +23,11 @@ import sys
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import yaml
@@ -37,6 +37,7 @@ from runner.config import to_run_config
 from runner.conversion import as_path
 from runner.errors import ConfigError, DamagedRun, RunLocked, RunnerError
 from runner.machine.disk import sync, writing
+from runner.registry import check_trusted
 from runner.settings import RunConfig
 from runner.training.files import write_atomically
 from runner.training.run_records import (
@@ -75,6 +76,7 @@ class RunFolder:
         self._weights = path / "weights"
         self._best = path / "best"
         self._clearing = path / CLEARING
+        self._lock: IO[str] | None = None  # held while the run is in progress
 
     # ------------------------------------------------------------ life of a run
 
@@ -93,12 +95,24 @@ class RunFolder:
             except BlockingIOError:
                 raise RunLocked(f"another process is running {self.path}; wait for it or stop it") from None
             self._sweep()
+            self._lock = lock
             try:
                 yield
             except ConfigError:  # a wrong setting leaves no folder
                 if [entry.name for entry in self.path.iterdir()] == [_LOCK]:
                     shutil.rmtree(self.path, ignore_errors=True)
                 raise
+            finally:
+                self._lock = None
+
+    def _require_own(self) -> None:
+        """Raise RunnerError if the folder is not the one that was locked: somebody deleted, moved or replaced it."""
+        if self._lock is None:
+            return
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(self._lock.fileno()), os.stat(self.path / _LOCK)):
+                return
+        raise RunnerError(f"{self.path} was deleted or moved during the run; the same command starts the run again")
 
     def _sweep(self) -> None:
         """Delete temporary files and folders, and finish a replacement or a ``clear`` that was killed."""
@@ -145,6 +159,7 @@ class RunFolder:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Replace summary.json. It counts on the observations before it, which are flushed to the disk first."""
+        self._require_own()
         if self.metrics_path.exists():
             sync(self.metrics_path)
         write_atomically(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
@@ -160,6 +175,7 @@ class RunFolder:
 
     def observe(self, record: Mapping[str, Any]) -> None:
         """Append one observation to metrics.jsonl."""
+        self._require_own()
         with writing(self.metrics_path), open(self.metrics_path, "a") as file:
             file.write(json.dumps(record) + "\n")
 
@@ -175,6 +191,7 @@ class RunFolder:
         One generation is kept: a checkpoint has its name only when it is whole and on the disk, so a second one would
         serve only against a failing disk, at twice the space.
         """
+        self._require_own()
         if (self._checkpoints / _name_of(step)).exists():
             return
         observed = b""
@@ -210,6 +227,7 @@ class RunFolder:
 
     def save_weights(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Write the final weights; those of an earlier attempt to finish are replaced."""
+        self._require_own()
         save_arrays(self._weights, run_id=self.path.name, step=step, arrays=arrays, state={})
 
     def load_weights(self) -> KeptWeights | None:
@@ -228,6 +246,7 @@ class RunFolder:
 
     def save_best(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Replace the weights of the best validation so far."""
+        self._require_own()
         self._save_only(self._best, step, arrays, {})
 
     def load_best(self, step: int) -> dict[str, np.ndarray]:
@@ -336,11 +355,16 @@ def run_with_weights(path: Path) -> RunFolder:
 
 
 def config_of(folder: RunFolder) -> RunConfig:
-    """Return the configuration of a run, read from its folder. Raises DamagedRun, or ConfigError for an older one."""
+    """Return the configuration of a run, read from its folder.
+
+    Raises DamagedRun, ConfigError for an older run, and RunnerError if it names plugins that the user does not trust.
+    """
     path = folder.path / "config.yaml"
     settings = read_settings(folder.path, folder.run_id)
     if settings is None:
         raise DamagedRun(path, "it is missing")
+    if isinstance(plugins := settings.get("plugins"), list):
+        check_trusted(path, map(str, plugins))
     try:
         return to_run_config(settings)
     except ConfigError as error:
