@@ -23,9 +23,25 @@ setup: $(STAMP) ## create .venv with the package versions that were tested
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --upgrade pip
-	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(PY) scripts/lock.py entries pip setuptools > $(VENV)/first.txt
+	$(PY) -m pip install --quiet --no-deps --require-hashes --requirement $(VENV)/first.txt
+	$(PY) scripts/lock.py cpu-builds > $(VENV)/cpu.txt
+	@$(PY) -m pip install --quiet --no-deps --require-hashes --requirement $(VENV)/cpu.txt 2> $(VENV)/cpu.log \
+		|| echo "torch for the CPU alone is not offered where pip looks, or not for this Python; the usual build is taken"
+	$(call INSTALL,dev)
+	$(PY) -W ignore -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# The packages of an extra: versions and hashes are those of constraints.txt. Only Linux on x86-64 is tested, so elsewhere
+# HASHES is no: versions are the same, but files are not verified, unless HASHES=yes is given.
+HASHES ?= $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),yes,no)
+UNVERIFIED := HASHES=no: versions are those of constraints.txt, but the files are not verified; HASHES=yes verifies them
+define INSTALL
+	@if [ "$(HASHES)" = no ]; then echo "$(UNVERIFIED)" >&2; fi
+	$(PY) scripts/lock.py requirements $(1) > $(VENV)/requirements.txt
+	$(PY) scripts/lock.py constraints --hashes $(HASHES) > $(VENV)/constraints.txt
+	$(PY) -m pip install --quiet --no-build-isolation --constraint $(VENV)/constraints.txt --requirement $(VENV)/requirements.txt
+endef
 
 # A worker takes a series of neighbouring tests, so that two workers seldom compile the same kernels at the same time.
 PYTEST := $(PY) -m pytest --numprocesses auto --dist worksteal
@@ -65,7 +81,7 @@ bench: $(STAMP) ## measure the training steps of all methods, side by side (CLAS
 
 DOCS := $(VENV)/.docs
 $(DOCS): $(STAMP)
-	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(call INSTALL,docs)
 	@touch $@
 
 docs: $(DOCS) ## build the pages of docs/ as a site in site/
@@ -75,6 +91,18 @@ lint: $(STAMP) ## run ruff and mypy
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+AUDIT := $(VENV)/.audit
+$(AUDIT): $(STAMP)
+	$(call INSTALL,audit)
+	@touch $@
+
+.PHONY: audit lock
+audit: $(AUDIT) ## look for known vulnerabilities of the locked packages
+	$(PY) scripts/lock.py audit
+
+lock: ## write constraints.txt anew for the versions that it has (needs uv; UPGRADE=1 takes the newest)
+	$(PYTHON) scripts/lock.py write $(if $(UPGRADE),--upgrade)
 
 clean: ## remove .venv and caches; keep runs and prepared data
 	rm -rf $(VENV) site .numba_cache .pytest_cache .mypy_cache .ruff_cache

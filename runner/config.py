@@ -17,6 +17,7 @@ from typing import Any
 from runner import REPOSITORY
 from runner.conversion import as_path, convert, did_you_mean, shown
 from runner.errors import ConfigError, RunnerError, require
+from runner.machine.disk import explained
 from runner.registry import FROM_OUTSIDE, load_plugins
 from runner.settings import EVERY_EXAMPLE_ONCE, HardwareConfig, RunConfig
 
@@ -378,4 +379,6 @@ def explain(error: BaseException) -> str:
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     if isinstance(error, MemoryError):
         return f"the memory does not suffice ({first}); choose a smaller model, batch or number of candidates"
-    return first if isinstance(error, OSError) else f"{type(error).__name__}: {first}"
+    if isinstance(error, OSError):
+        return explained(error) or first
+    return f"{type(error).__name__}: {first}"

@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import sys
 import traceback
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from runner.tasks import Task
 
 ENTRY_POINTS = "runner.plugins"
+TRUSTED = "TRUSTED_PLUGINS"
 FROM_OUTSIDE: dict[tuple[str, str], type] = {}
 """The config class of everything registered, by its group of conf/ and its name."""
 _installed_are_loaded = False
@@ -154,6 +156,28 @@ def load_plugins(plugins: Iterable[str]) -> None:
         _installed_are_loaded = True
     for plugin in plugins:
         _telling(f"plugin '{plugin}'", lambda plugin=plugin: _import(plugin))  # type: ignore[misc]
+
+
+def check_trusted(origin: Path, plugins: Iterable[str]) -> None:
+    """Raise RunnerError if a file names plugins that the user did not: importing a plugin runs its code.
+
+    Those are trusted that are loaded already, and those that the environment variable TRUSTED_PLUGINS names.
+    """
+    trusted = os.environ.get(TRUSTED, "").split(",")
+    asked = [plugin for plugin in plugins if plugin not in trusted and not _is_loaded(plugin)]
+    if asked:
+        raise RunnerError(
+            f"{origin} names plugins, which are code that would run: {', '.join(asked)}; if you trust them, set"
+            f" {TRUSTED}={','.join(asked)}"
+        )
+
+
+def _is_loaded(plugin: str) -> bool:
+    module = sys.modules.get(module_name(plugin))
+    if module is None or not plugin.endswith(".py"):
+        return module is not None
+    file = getattr(module, "__file__", None)
+    return file is not None and os.path.realpath(file) == os.path.realpath(plugin)
 
 
 def digest_of(plugins: Iterable[str]) -> str:

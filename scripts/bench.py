@@ -118,6 +118,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Run the command; return the exit code."""
     arguments = parser().parse_args(argv)
+    from runner.config import explain
     from runner.errors import RunnerError
 
     load = os.getloadavg()[0]
@@ -126,7 +127,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         print(measure(arguments))
     except (RunnerError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {explain(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted; the report keeps every number of classes that was measured to the end", file=sys.stderr)

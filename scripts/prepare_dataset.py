@@ -7,6 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
+from runner.config import explain
 from runner.data.card import Card, card_names, load_card
 from runner.data.places import prepared_dir
 from runner.data.prepare import prepare_card
@@ -39,7 +40,7 @@ def main() -> int:
             print("interrupted: the same command continues", file=sys.stderr)
             return 130
         except (RunnerError, OSError) as error:
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {explain(error)}", file=sys.stderr)
             failed = True
             continue
         print(f"{name}: {manifest.variant}, {manifest.in_words()} in {prepared_dir(name)}")
@@ -47,7 +48,7 @@ def main() -> int:
         try:
             print_list()
         except RunnerError as error:
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {explain(error)}", file=sys.stderr)
             return 1
     return int(failed)
 

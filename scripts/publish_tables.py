@@ -11,6 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
+from runner.config import explain
 from runner.conversion import as_path
 from runner.errors import RunnerError
 from runner.report.grids import PROFILES
@@ -32,7 +33,7 @@ def main() -> int:
         for path in publish(names, table_names(folder), arguments.profile, results_dir):
             print(path)
     except (RunnerError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {explain(error)}", file=sys.stderr)
         return 2
     return 0
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
+from runner.config import explain
 from runner.conversion import as_path
 from runner.errors import RunnerError
 from runner.report.grids import PROFILES
@@ -38,7 +39,7 @@ def main() -> int:
             print(path)
         return 0
     except (RunnerError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {explain(error)}", file=sys.stderr)
         return 2
 
 

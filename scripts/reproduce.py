@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
-from runner.config import CONF
+from runner.config import CONF, explain
 from runner.conversion import as_path
 from runner.errors import RunnerError
 from runner.report.grids import PROFILES
@@ -57,7 +57,7 @@ def main() -> int:
             code = max([code, *(measure(spec, arguments) for spec in measured)])
         return code
     except (RunnerError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {explain(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return _INTERRUPTED

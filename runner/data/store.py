@@ -57,6 +57,7 @@ from runner.data.verify import (
     verified,
 )
 from runner.errors import ConfigError, DataError, DataNotPrepared
+from runner.machine.disk import sync, writing
 
 Dataset = XmcDataset | TextDataset | RegressionDataset | PairsDataset | SequencesDataset
 
@@ -82,16 +83,18 @@ class ColumnWriter:
         """Write the array's entries after those written before."""
         data = np.ascontiguousarray(array, dtype=self.dtype)
         self.digest.update(data.data)
-        self.file.write(data.data)
+        with writing(self.path):
+            self.file.write(data.data)
         self.length += len(data)
 
     def finish(self) -> str:
         """Complete the file and return the sha256 of its entries. Raises DataError if its header cannot be written."""
-        self.file.seek(0)
-        self._write_header()
-        if self.file.tell() != self.header_size:  # NumPy pads the header so that a longer shape still fits
-            raise DataError(f"{self.path}: cannot write the array header in place")
-        self.file.close()
+        with writing(self.path):
+            self.file.seek(0)
+            self._write_header()
+            if self.file.tell() != self.header_size:  # NumPy pads the header so that a longer shape still fits
+                raise DataError(f"{self.path}: cannot write the array header in place")
+            self.file.close()
         return self.digest.hexdigest()
 
 
@@ -182,10 +185,14 @@ class RowsWriter:
 def fill_folder(final: Path, fill: Callable[[Path], Manifest], *, force: bool = False) -> Manifest:
     """Run `fill` on a temporary folder and move that folder to `final`; return the manifest.
 
-    A finished `final` is reused unless `force` is set. An error of `fill` is raised again, and nothing is left behind.
+    A finished `final` is reused unless `force` is set. An error of `fill` is raised again, and nothing is left behind;
+    an OSError names the folder or a file in it.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(final):
+    old = final.parent / f".{final.name}.old.tmp"
+    with writing(final, keeps_names=True), _locked(final):
+        if old.exists() and not final.exists():  # a forced preparation was killed between its two renames
+            old.rename(final)
         for stale in final.parent.glob(f".{final.name}.*.tmp"):  # left by a killed preparation
             shutil.rmtree(stale)
         if not force and (done := read_manifest(final)) is not None:
@@ -194,24 +201,31 @@ def fill_folder(final: Path, fill: Callable[[Path], Manifest], *, force: bool = 
         temporary.mkdir()
         try:
             manifest = fill(temporary)
-            for path in temporary.iterdir():
-                _sync(path)
+            for path in sorted(temporary.iterdir()):
+                sync(path)
             (temporary / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1) + "\n")
             remember(temporary)
-            _sync(temporary / MANIFEST)
-            _sync(temporary)
-            if final.exists():
-                old = final.parent / f".{final.name}.old.tmp"
-                final.rename(old)
-                temporary.rename(final)
-                shutil.rmtree(old)
-            else:
-                temporary.rename(final)
-            _sync(final.parent)
+            sync(temporary / MANIFEST)
+            sync(temporary)
+            _take_name(temporary, final, old)
+            sync(final.parent)
+            shutil.rmtree(old, ignore_errors=True)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         return manifest
+
+
+def _take_name(temporary: Path, final: Path, old: Path) -> None:
+    """Give the temporary folder its final name; a folder that had it is called ``old`` then."""
+    if final.exists():
+        final.rename(old)
+    try:
+        temporary.rename(final)
+    except OSError:
+        if old.exists():
+            old.rename(final)
+        raise
 
 
 def read_manifest(folder: Path) -> Manifest | None:
@@ -420,12 +434,3 @@ def _locked(final: Path) -> Iterator[None]:
             print(f"waiting for another process that is preparing {final}", file=sys.stderr)
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _sync(path: Path) -> None:
-    """Flush a file or folder to the disk. Otherwise a power cut could keep the manifest and lose the data."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

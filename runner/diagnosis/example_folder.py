@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 from runner.diagnosis.example_tables import as_frame, courses_of, to_markdown
-from runner.diagnosis.folder import read_entries, replaced
+from runner.diagnosis.folder import read_entries
 from runner.diagnosis.record import ExampleDiagnosis, ExampleEntry
 from runner.report.figure_style import save
+from runner.training.stored_arrays import replacement
 
 _ENTRIES = "example_samplers"
 
@@ -19,7 +20,7 @@ def read(folder: Path) -> ExampleDiagnosis | None:
 
 def write(diagnosis: ExampleDiagnosis, folder: Path) -> None:
     """Replace the contents of ``folder`` by diagnostics.md, .csv, .json and the figure."""
-    with replaced(folder) as partial:
+    with replacement(folder) as partial:
         (partial / "diagnostics.md").write_text(to_markdown(diagnosis))
         (partial / "diagnostics.csv").write_text(as_frame(diagnosis.entries).to_csv(index=False))
         everything = {**diagnosis.made, _ENTRIES: [vars(entry) for entry in diagnosis.entries]}

@@ -1,11 +1,7 @@
 """Write a diagnosis to ``diagnostics/`` of a run folder as Markdown, CSV, JSON and figures, and read it back."""
 
 import json
-import os
-import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +10,7 @@ from runner.diagnosis.record import Diagnosis, Entry, ExampleEntry
 from runner.diagnosis.tables import as_frame, to_markdown
 from runner.errors import DamagedRun
 from runner.training.files import read_json
+from runner.training.stored_arrays import replacement
 
 RecordedEntry = TypeVar("RecordedEntry", Entry, ExampleEntry)
 
@@ -48,26 +45,9 @@ def read_entries(
 
 def write(diagnosis: Diagnosis, folder: Path) -> None:
     """Replace the contents of ``folder`` by diagnostics.md, .csv, .json and the figures."""
-    with replaced(folder) as partial:
+    with replacement(folder) as partial:
         (partial / "diagnostics.md").write_text(to_markdown(diagnosis))
         (partial / "diagnostics.csv").write_text(as_frame(diagnosis.entries).to_csv(index=False))
         everything = {**diagnosis.made, "samplers": [vars(entry) for entry in diagnosis.entries]}
         (partial / "diagnostics.json").write_text(json.dumps(everything, indent=1, allow_nan=False) + "\n")
         figures.draw(diagnosis, partial)
-
-
-@contextmanager
-def replaced(folder: Path) -> Iterator[Path]:
-    """Give an empty folder to fill, which then replaces ``folder``.
-
-    A kill while the files are made leaves none of the new ones in ``folder``.
-    """
-    partial = folder.parent / f".{folder.name}-partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    try:
-        yield partial
-        shutil.rmtree(folder, ignore_errors=True)
-        os.rename(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

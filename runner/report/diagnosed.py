@@ -14,6 +14,7 @@ from runner.diagnose import read_arguments
 from runner.diagnosis import example_folder, figures, tables
 from runner.diagnosis.folder import read
 from runner.diagnosis.record import Diagnosis, ExampleDiagnosis
+from runner.registry import TRUSTED
 from runner.report.figure_style import STYLE, save
 from runner.report.grids import PlannedRun, expand
 from runner.report.layout import html_table, html_text, markdown_table, picture_html
@@ -68,7 +69,7 @@ def diagnose_runs(specs: Sequence[TableSpec], profile: str, results_dir: Path) -
             child = subprocess.run(
                 [sys.executable, "-m", "runner.diagnose", *_arguments(spec, place)],
                 cwd=REPOSITORY,
-                env={**os.environ, "PYTHONPATH": python_path()},
+                env={**os.environ, "PYTHONPATH": python_path(), TRUSTED: ",".join(run.config.plugins)},
                 stdout=subprocess.DEVNULL,
                 check=False,
             )

@@ -28,28 +28,30 @@ NO_DATA = "skipped: data not prepared"
 
 
 @functools.cache
-def _damage_of(path: Path, stamps: tuple[tuple[int, int], ...]) -> str:
-    """Return what is wrong with a run folder, and print it; once for each state of its files."""
+def _damage_of(path: Path, stamps: tuple[tuple[int, int], ...], tells: bool) -> str:
+    """Return what is wrong with a run folder, and print it if ``tells``; once for each state of its files."""
     try:
         check_run(path, path.name)
     except (DamagedRun, OSError) as error:
         why = f"{error.path.name}: {error.why}" if isinstance(error, DamagedRun) else str(error)
-        print(f"left out: {error}", file=sys.stderr)
+        if tells:
+            print(f"left out: {error}", file=sys.stderr)
         return why
     return ""
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A record gives access to one run folder."""
+    """A record gives access to one run folder. ``tells``: damage is named on standard error when it is found."""
 
     path: Path
+    tells: bool = True
 
     @functools.cached_property
     def damage(self) -> str:
         """What is wrong with the folder; empty if nothing is. No file of a damaged folder is read."""
         stamps = [(file.stat().st_mtime_ns, file.stat().st_size) for file in self._files if file.exists()]
-        return _damage_of(self.path, tuple(stamps))
+        return _damage_of(self.path, tuple(stamps), self.tells)
 
     @property
     def _files(self) -> list[Path]:

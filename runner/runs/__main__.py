@@ -67,8 +67,9 @@ def _answer(arguments: argparse.Namespace) -> str:
         statuses = arguments.status or WITHOUT_RESULT
         items = doomed(results_dir, arguments.runs, arguments.where, statuses, weights=arguments.weights)
         return prune(items, yes=arguments.yes)
+    where = getattr(arguments, "where", [])
     records = selected(
-        folders(results_dir), [arguments.run] if arguments.command == "show" else [], getattr(arguments, "where", [])
+        folders(results_dir, tells=bool(where)), [arguments.run] if arguments.command == "show" else [], where
     )
     if not records:
         raise RunnerError(f"{results_dir / 'runs'}: no runs")
@@ -77,7 +78,7 @@ def _answer(arguments: argparse.Namespace) -> str:
         return f"{markdown_table(table(records))}\n{len(records)} runs, {total}"
     (record,) = records
     if record.status == DAMAGED:
-        raise RunnerError(f"{record.path}: its files cannot be read; python -m runner.runs prune {record.short_id}")
+        raise RunnerError(f"{record.path} is damaged: {record.damage}; python -m runner.runs prune {record.short_id}")
     return details(record)
 
 

@@ -10,9 +10,12 @@ from runner.report.records import DAMAGED, RunRecord
 from runner.report.sweep import finished_status
 
 
-def folders(results_dir: Path) -> list[RunRecord]:
-    """Return a record for each run folder, whatever it holds, in the order of run ids."""
-    return [RunRecord(path) for path in sorted((results_dir / "runs").glob("*")) if path.is_dir()]
+def folders(results_dir: Path, *, tells: bool = True) -> list[RunRecord]:
+    """Return a record for each run folder, whatever it holds, in the order of run ids.
+
+    ``tells``: damaged ones are named on standard error, because the caller leaves them out.
+    """
+    return [RunRecord(path, tells) for path in sorted((results_dir / "runs").glob("*")) if path.is_dir()]
 
 
 def selected(records: Sequence[RunRecord], names: Sequence[str], where: Sequence[str]) -> list[RunRecord]:
@@ -51,7 +54,7 @@ def table(records: Sequence[RunRecord]) -> pd.DataFrame:
             {
                 "run": record.run_id,
                 "started": started(record) if known != DAMAGED else "",
-                "status": finished_status([record]) if finished else known,
+                "status": finished_status([record]) if finished else ": ".join(filter(None, [known, record.damage])),
                 "headline": record.headline if finished else "",
                 "seconds": f"{record.summary['train_seconds']:,.1f}" if finished else "",
                 "size": size_text(size(record.path)),

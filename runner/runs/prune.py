@@ -32,7 +32,7 @@ def doomed(
     (KEY=VALUE) leaves those with the settings. ``weights``: only the kept weights of the runs, finished ones included.
     Raises RunnerError for a name that is no run of this results folder.
     """
-    records = folders(results_dir)
+    records = folders(results_dir, tells=bool(where))  # settings of damaged runs cannot be read
     found = selected(records, names, where)
     for name in names:
         place = Path(name).expanduser().absolute()
@@ -44,7 +44,8 @@ def doomed(
         path = record.path / "weights" if weights else record.path
         wanted = path.is_dir() if weights else bool(names) or known in statuses
         if wanted:
-            out.append(Doomed(record=record, path=path, why=known, bytes=size(path)))
+            why = ": ".join(filter(None, [known, record.damage]))
+            out.append(Doomed(record=record, path=path, why=why, bytes=size(path)))
     return out
 
 

@@ -3,37 +3,35 @@
 import json
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from runner.errors import DamagedRun
-
-
-def sync(path: Path) -> None:
-    """Flush a file, or the entries of a folder, to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+from runner.machine.disk import sync, writing
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a file so that a reader sees the old text or the new one, never a part; a failure leaves the old one."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-    sync(path.parent)
+    """Replace a file so that a reader sees the old text or the new one, never a part; a failure leaves the old one.
+
+    Raises OSError, which names the file, if the disk is full or fails.
+    """
+    with writing(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                os.chmod(name, 0o644)
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, path)
+        except BaseException:
+            with suppress(OSError):  # of a disk that became read-only: the first error tells more
+                os.unlink(name)
+            raise
+        sync(path.parent)
 
 
 def _read_text(path: Path) -> str | None:

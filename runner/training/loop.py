@@ -6,11 +6,13 @@ A ``Task`` (``runner.tasks``) does what differs between kinds of data.
 """
 
 import math
+import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -23,6 +25,7 @@ from runner.errors import DamagedRun, Diverged
 from runner.heads.classes import ClassesHead
 from runner.machine import memory
 from runner.machine.clock import BUILD, StageClock
+from runner.machine.disk import writing
 from runner.network import Network
 from runner.settings import EvaluationConfig, RunConfig
 from runner.tasks import Task
@@ -88,7 +91,8 @@ class Training:
         )
         print(f"{config.run_id}: {task.description}; preparing kernels", file=sys.stderr)
         begin = time.perf_counter()
-        warm_up(config)
+        with writing(Path(os.environ["NUMBA_CACHE_DIR"]), keeps_names=True):  # Numba writes what it compiles
+            warm_up(config)
         self.warm_up_seconds = time.perf_counter() - begin
 
         self.per_epoch = task.training.steps_per_epoch
@@ -326,8 +330,7 @@ class Training:
                 "dataset": self.task.about_data(),
             }
         )
-        self.folder.drop_checkpoint()
-        self.folder.drop_best()
+        self.folder.drop_what_resumes()
         print(f"{self.task.closing(metrics)}; {progress.train_seconds:.1f} s of training", file=sys.stderr)
 
     def _latest_diagnostics(self) -> dict[str, Any]:

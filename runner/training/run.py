@@ -1,6 +1,7 @@
 """Run a configuration into its run folder, and load the network of a run from its folder."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
         folder.check(config.run_id)
         if folder.is_finished():
             _check_same_data(config, folder)
+            folder.drop_what_resumes()  # a kill may have come between the result and this
             print(f"already finished, not repeated (force=true re-runs): {config.run_id}", file=sys.stderr)
             return folder.path
         summary: dict[str, Any] = {"status": "running", "run_id": config.run_id, "config": config.as_dict()}
@@ -64,18 +66,24 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
         except (ConfigError, DamagedRun):
             raise  # neither a mistake on the command line nor damage is a result, so the folder is not changed
         except KeyboardInterrupt:
-            folder.write_summary({**summary, "status": "interrupted"})
+            _leave(folder, {**summary, "status": "interrupted"})
             raise
         except Diverged as error:
-            folder.write_summary({**summary, "status": "diverged", "error": str(error)})
+            _leave(folder, {**summary, "status": "diverged", "error": str(error)})
             raise
         except DataNotPrepared as error:
-            folder.write_summary({**summary, "status": "skipped: data not prepared", "error": str(error)})
+            _leave(folder, {**summary, "status": "skipped: data not prepared", "error": str(error)})
             raise
         except Exception as error:
-            folder.write_summary({**summary, "status": "failed", "error": f"{type(error).__name__}: {error}"})
+            _leave(folder, {**summary, "status": "failed", "error": f"{type(error).__name__}: {error}"})
             raise
     return folder.path
+
+
+def _leave(folder: RunFolder, summary: dict[str, Any]) -> None:
+    """Write how the run ended. If the disk does not take that, the status of its beginning stays."""
+    with suppress(OSError, RunnerError):  # what ended the run tells more
+        folder.write_summary(summary)
 
 
 def _check_task(config: RunConfig, task: Task) -> None:

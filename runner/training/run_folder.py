@@ -23,11 +23,11 @@ import sys
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import yaml
@@ -36,8 +36,10 @@ from runner import REPOSITORY
 from runner.config import to_run_config
 from runner.conversion import as_path
 from runner.errors import ConfigError, DamagedRun, RunLocked, RunnerError
+from runner.machine.disk import sync, writing
+from runner.registry import check_trusted
 from runner.settings import RunConfig
-from runner.training.files import sync, write_atomically
+from runner.training.files import write_atomically
 from runner.training.run_records import (
     CLEARING,
     FINISHED,
@@ -47,7 +49,7 @@ from runner.training.run_records import (
     read_settings,
     read_summary,
 )
-from runner.training.stored_arrays import MANIFEST, StoredArrays, discard, load_arrays, save_arrays
+from runner.training.stored_arrays import MANIFEST, StoredArrays, complete, discard, load_arrays, save_arrays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +76,7 @@ class RunFolder:
         self._weights = path / "weights"
         self._best = path / "best"
         self._clearing = path / CLEARING
+        self._lock: IO[str] | None = None  # held while the run is in progress
 
     # ------------------------------------------------------------ life of a run
 
@@ -83,23 +86,38 @@ class RunFolder:
 
         Raises RunLocked if another process holds the lock.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        if not self.path.exists():
+            self.path.mkdir(parents=True, exist_ok=True)
+            sync(self.path.parent)
         with open(self.path / _LOCK, "w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RunLocked(f"another process is running {self.path}; wait for it or stop it") from None
             self._sweep()
+            self._lock = lock
             try:
                 yield
             except ConfigError:  # a wrong setting leaves no folder
                 if [entry.name for entry in self.path.iterdir()] == [_LOCK]:
                     shutil.rmtree(self.path, ignore_errors=True)
                 raise
+            finally:
+                self._lock = None
+
+    def _require_own(self) -> None:
+        """Raise RunnerError if the folder is not the one that was locked: somebody deleted, moved or replaced it."""
+        if self._lock is None:
+            return
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(self._lock.fileno()), os.stat(self.path / _LOCK)):
+                return
+        raise RunnerError(f"{self.path} was deleted or moved during the run; the same command starts the run again")
 
     def _sweep(self) -> None:
-        """Delete temporary files and folders, and finish a ``clear`` that was killed."""
+        """Delete temporary files and folders, and finish a replacement or a ``clear`` that was killed."""
         for place in (self.path, self._checkpoints, self._best):
+            complete(place)
             for left in [left for pattern in _TEMPORARY for left in place.glob(pattern)]:
                 if left.is_dir():
                     shutil.rmtree(left)
@@ -136,10 +154,14 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
         for folder in (self._checkpoints, self._best, self._weights, *self.path.glob("diagnostics*")):
             discard(folder)
+        sync(self.path)  # nothing may come back after the mark is gone
         self._clearing.unlink()
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Replace summary.json."""
+        """Replace summary.json. It counts on the observations before it, which are flushed to the disk first."""
+        self._require_own()
+        if self.metrics_path.exists():
+            sync(self.metrics_path)
         write_atomically(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
 
     def write_provenance(self, provenance: Mapping[str, Any], *, resumed: bool) -> None:
@@ -153,7 +175,8 @@ class RunFolder:
 
     def observe(self, record: Mapping[str, Any]) -> None:
         """Append one observation to metrics.jsonl."""
-        with open(self.metrics_path, "a") as file:
+        self._require_own()
+        with writing(self.metrics_path), open(self.metrics_path, "a") as file:
             file.write(json.dumps(record) + "\n")
 
     def observations(self) -> list[dict[str, Any]]:
@@ -168,6 +191,7 @@ class RunFolder:
         One generation is kept: a checkpoint has its name only when it is whole and on the disk, so a second one would
         serve only against a failing disk, at twice the space.
         """
+        self._require_own()
         if (self._checkpoints / _name_of(step)).exists():
             return
         observed = b""
@@ -176,6 +200,7 @@ class RunFolder:
             observed = self.metrics_path.read_bytes()
         state = {"metrics_bytes": len(observed), "metrics_crc32": zlib.crc32(observed), "progress": progress}
         self._save_only(self._checkpoints, step, arrays, state)
+        sync(self.path)  # it has entries of the first checkpoint and of the observations
 
     def load_checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
         """Return arrays and progress of the newest whole checkpoint, or None; delete observations made after it.
@@ -196,11 +221,13 @@ class RunFolder:
         for error in damaged:
             discard(error.path.parent)
         if self.metrics_path.exists():
-            os.truncate(self.metrics_path, size)
+            with writing(self.metrics_path):
+                os.truncate(self.metrics_path, size)
         return found.arrays, found.state["progress"]
 
     def save_weights(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Write the final weights; those of an earlier attempt to finish are replaced."""
+        self._require_own()
         save_arrays(self._weights, run_id=self.path.name, step=step, arrays=arrays, state={})
 
     def load_weights(self) -> KeptWeights | None:
@@ -219,6 +246,7 @@ class RunFolder:
 
     def save_best(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Replace the weights of the best validation so far."""
+        self._require_own()
         self._save_only(self._best, step, arrays, {})
 
     def load_best(self, step: int) -> dict[str, np.ndarray]:
@@ -237,10 +265,6 @@ class RunFolder:
         if found is None or not step <= found.step <= at_most:
             raise damaged[0] if damaged else DamagedRun(self._best / _name_of(step), "it is missing")
         return found.arrays
-
-    def drop_best(self) -> None:
-        """Delete the weights of the best validation."""
-        discard(self._best)
 
     @property
     def run_id(self) -> str:
@@ -261,9 +285,14 @@ class RunFolder:
         """Tell whether there is a checkpoint."""
         return any(self._checkpoints.glob("step-*"))
 
-    def drop_checkpoint(self) -> None:
-        """Delete all checkpoints."""
-        discard(self._checkpoints)
+    def drop_what_resumes(self) -> None:
+        """Delete checkpoints and the weights of the best validation of a finished run, which stays finished if an error
+        of the disk prevents that: the next start tries again."""
+        try:
+            for folder in (self._checkpoints, self._best):
+                discard(folder)
+        except OSError as error:
+            print(f"{error.filename} is not needed any more, but cannot be deleted: {error.strerror}", file=sys.stderr)
 
     def _save_only(self, place: Path, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
         """Write ``step-<n>/`` into a folder, then delete all others of that folder."""
@@ -326,11 +355,16 @@ def run_with_weights(path: Path) -> RunFolder:
 
 
 def config_of(folder: RunFolder) -> RunConfig:
-    """Return the configuration of a run, read from its folder. Raises DamagedRun, or ConfigError for an older one."""
+    """Return the configuration of a run, read from its folder.
+
+    Raises DamagedRun, ConfigError for an older run, and RunnerError if it names plugins that the user does not trust.
+    """
     path = folder.path / "config.yaml"
     settings = read_settings(folder.path, folder.run_id)
     if settings is None:
         raise DamagedRun(path, "it is missing")
+    if isinstance(plugins := settings.get("plugins"), list):
+        check_trusted(path, map(str, plugins))
     try:
         return to_run_config(settings)
     except ConfigError as error:

@@ -22,7 +22,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from runner.errors import DamagedRun
-from runner.training.files import read_json, sync
+from runner.machine.disk import sync, writing
+from runner.training.files import read_json
 
 MANIFEST = "state.json"
 _LENGTH = slice(8, 10)  # where an npy file of version 1.0 says how long the header is that follows
@@ -40,32 +41,80 @@ class StoredArrays:
 def save_arrays(
     target: Path, *, run_id: str, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]
 ) -> None:
-    """Write a folder, replacing one that is there; it has its name only when all of it is on the disk."""
-    partial = target.parent / f".{target.name}-partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    entries = {}
-    for name, array in arrays.items():
-        with open(partial / f"{name}.npy", "wb") as file:
-            entries[name] = _write_array(file, array)
-    for written in partial.iterdir():
-        sync(written)
-    body = {"run_id": run_id, "step": step, "arrays": entries, "state": dict(state)}
-    (partial / MANIFEST).write_text(json.dumps({**body, "checksum": _checksum_of(body)}))
-    sync(partial / MANIFEST)
-    sync(partial)
-    discard(target)
-    os.rename(partial, target)
-    sync(target.parent)
+    """Write a folder, replacing one that is there; it has its name only when all of it is on the disk.
+
+    Raises OSError, which names the file, if the disk is full or fails; what was there before is left.
+    """
+    with replacement(target) as partial:
+        entries = {}
+        for name, array in arrays.items():
+            path = partial / f"{name}.npy"
+            with writing(target / path.name), open(path, "wb") as file:
+                entries[name] = _write_array(file, array)
+        body = {"run_id": run_id, "step": step, "arrays": entries, "state": dict(state)}
+        (partial / MANIFEST).write_text(json.dumps({**body, "checksum": _checksum_of(body)}))
+
+
+@contextmanager
+def replacement(target: Path) -> Iterator[Path]:
+    """Give an empty folder to fill, which takes the place of ``target`` once all its files are on the disk.
+
+    An error leaves what was there before. A kill between the two renames leaves no ``target``; ``complete`` mends that.
+    """
+    partial, old = _partial_of(target), _deleted_of(target)
+    with writing(target):
+        for left in (partial, old):
+            shutil.rmtree(left, ignore_errors=True)
+        partial.mkdir(parents=True)
+        try:
+            yield partial
+            for written in sorted(partial.iterdir()):
+                sync(written)
+            sync(partial)
+            if target.exists():
+                sync(target.parent)  # or a power cut could leave neither
+                _lose_name(target)
+            try:
+                os.rename(partial, target)
+            except BaseException:
+                if old.exists():
+                    os.rename(old, target)
+                raise
+            sync(target.parent)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)  # it takes space that may be wanted
+            raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def complete(place: Path) -> None:
+    """Finish replacements of stored arrays in a folder that were killed between their two renames."""
+    for old in place.glob(".*-deleted"):
+        target = place / old.name.removeprefix(".").removesuffix("-deleted")
+        if not target.exists() and (_partial_of(target) / MANIFEST).exists():
+            with writing(target):
+                os.rename(_partial_of(target), target)
 
 
 def discard(folder: Path) -> None:
     """Delete a folder, which loses its name first: a kill half-way leaves nothing that looks like a whole one."""
-    doomed = folder.parent / f".{folder.name}-deleted"
-    shutil.rmtree(doomed, ignore_errors=True)
+    with writing(folder):
+        _lose_name(folder)
+    shutil.rmtree(_deleted_of(folder), ignore_errors=True)
+
+
+def _lose_name(folder: Path) -> None:
+    shutil.rmtree(_deleted_of(folder), ignore_errors=True)
     if folder.exists():
-        os.rename(folder, doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        os.rename(folder, _deleted_of(folder))
+
+
+def _partial_of(folder: Path) -> Path:
+    return folder.parent / f".{folder.name}-partial"
+
+
+def _deleted_of(folder: Path) -> Path:
+    return folder.parent / f".{folder.name}-deleted"
 
 
 def load_arrays(folder: Path, *, run_id: str) -> StoredArrays:

@@ -16,16 +16,18 @@ import yaml
 
 from runner import REPOSITORY, registry
 from runner.config import CONF, compose, explain, to_run_config
-from runner.errors import ConfigError
+from runner.errors import ConfigError, RunnerError
 from runner.losses import LOSSES, SampledSoftmaxLoss
 from runner.machine import compilation
 from runner.models import MODELS, LinearConfig
 from runner.optimizers import OPTIMIZERS
-from runner.registry import FROM_OUTSIDE, register_loss, register_model, register_sampler, register_task
+from runner.registry import FROM_OUTSIDE, check_trusted, register_loss, register_model, register_sampler, register_task
 from runner.samplers import SAMPLERS, SamplerConfig
 from runner.samplers.static import UniformConfig
 from runner.settings import RunConfig
 from runner.tasks import TASKS, Classification
+from runner.training import run_folder
+from runner.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("registrations_stay_here")
 POISSON = REPOSITORY / "examples" / "poisson_sampler.py"
@@ -175,10 +177,13 @@ def test_the_example_trains_is_killed_and_resumes(tmp_path: Path) -> None:
     config = to_run_config(yaml.safe_load((Path(out[-1]) / "config.yaml").read_text()))
     assert config.run_id == whole["run_id"]
     diagnose = [sys.executable, "-m", "runner.diagnose", out[-1], "--rows", "8", "--draws", "2"]
-    done = subprocess.run(
-        diagnose, cwd="/", capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "DATASETS_DIR": str(tmp_path / "data")},
-    )  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "DATASETS_DIR": str(tmp_path / "data")}
+    done = subprocess.run(diagnose, cwd="/", capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "names plugins, which are code that would run" in done.stderr
+    environment["TRUSTED_PLUGINS"] = str(tmp_path / "poisson_sampler.py")
+    done = subprocess.run(diagnose, cwd="/", capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert "poisson" in done.stdout
 
@@ -335,6 +340,27 @@ def test_a_mistake_is_one_line(override: str, says: str) -> None:
     line = explain(caught.value)
     assert "\n" not in line
     assert says in line
+
+
+def test_a_run_folder_runs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever made the folder can make its settings fit its id, so that the plugins that it names would be imported."""
+    plugin = tmp_path / "plugin_of_others.py"
+    plugin.write_text("import sys\nsys.modules['it_ran'] = sys\n")
+    monkeypatch.setattr(RunFolder, "run_id", "a-b-c")
+    monkeypatch.setattr(run_folder, "read_settings", lambda path, run_id: {"plugins": [str(plugin)]})
+    says = rf"config\.yaml names plugins, which are code .* TRUSTED_PLUGINS={plugin}$"
+    with pytest.raises(RunnerError, match=says):
+        run_folder.config_of(RunFolder(tmp_path))
+    assert "it_ran" not in sys.modules
+    monkeypatch.setenv("TRUSTED_PLUGINS", f"another,{plugin}")
+    with pytest.raises(ConfigError):  # these settings are otherwise empty
+        run_folder.config_of(RunFolder(tmp_path))
+    assert sys.modules.pop("it_ran", None) is sys
+    monkeypatch.delenv("TRUSTED_PLUGINS")
+    check_trusted(tmp_path, [str(plugin), "plugin_of_others"])  # loaded already
+    with pytest.raises(RunnerError, match="antigravity"):
+        check_trusted(tmp_path, ["antigravity"])
+    sys.modules.pop("plugin_of_others")
 
 
 def test_a_file_called_like_another_module(tmp_path: Path) -> None:

@@ -144,3 +144,26 @@ def test_what_a_killed_preparation_left_goes_although_the_data_are_prepared(
         folder.mkdir()
     fill_folder(manifest.parent, lambda folder: pytest.fail("the data are prepared"))
     assert not any(folder.exists() for folder in litter)
+
+
+def test_a_kill_between_the_two_renames_of_a_replacement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A validation that is repeated after a resume writes its weights again; the checkpoint needs some to be there."""
+    folder, real = RunFolder(tmp_path), os.rename
+    folder.save_best(3, {"a": np.zeros(2)})
+
+    def killed(source: Path, target: Path) -> None:
+        if source.name.endswith("-partial"):
+            raise Killed
+        real(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", killed)
+        patch.setattr(shutil, "rmtree", lambda *arguments, **options: None)  # the process is gone
+        with pytest.raises(Killed):
+            folder.save_best(3, {"a": np.ones(2)})
+    # What an error mends in the process, a kill leaves as it is.
+    if (tmp_path / "best" / "step-000000003").exists():
+        real(tmp_path / "best" / "step-000000003", tmp_path / "best" / ".step-000000003-deleted")
+    with folder.locked():
+        assert folder.load_best(3)["a"].tolist() == [1, 1]
+    assert [path.name for path in (tmp_path / "best").iterdir()] == ["step-000000003"]

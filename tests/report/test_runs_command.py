@@ -41,16 +41,12 @@ def runs(results_dir: Path, write_run: Write) -> dict[str, Path]:
 
 @pytest.fixture
 def command(results_dir: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Call ``python -m runner.runs WORDS`` in this process; return what it prints, errors included.
-
-    Lines that name damaged runs, as every command prints them, are not returned.
-    """
+    """Call ``python -m runner.runs WORDS`` in this process; return what it prints, errors included."""
 
     def call(*words: str, code: int = 0) -> str:
         assert main([*words, "--results-dir", str(results_dir)]) == code
         printed = capsys.readouterr()
-        errors = printed.err.splitlines(keepends=True)
-        return printed.out + "".join(line for line in errors if not line.startswith("left out: "))
+        return printed.out + printed.err
 
     return call
 
@@ -62,12 +58,14 @@ def left(runs: dict[str, Path]) -> set[str]:
 def test_every_folder_is_listed(runs: dict[str, Path], command: Command) -> None:
     lines = command("list").splitlines()
     cells = {line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:7]] for line in lines[2:-1]}
-    assert {name: cells[path.name][1] for name, path in runs.items()} == {name: name for name in runs}
+    found = {name: cells[path.name][1] for name, path in runs.items()}
+    assert found == {name: name for name in runs} | {"damaged": "damaged: summary.json: it is not JSON"}
     assert cells[runs["finished"].name] == ["2026-01-02 03:04", "finished", "test P@1 40.00 %", "40.0", "2.0 MB"]
-    assert lines[-1] == "5 runs, 8.0 MB"
+    assert lines[-1] == "5 runs, 8.0 MB", "the damaged run is named in the list alone"
     only = command("list", "--where", "sampler=uniform")
     assert runs["finished"].name in only
     assert "1 runs" in only
+    assert only.count(f"left out: {runs['damaged'] / 'summary.json'} is damaged: it is not JSON") == 1
 
 
 def test_a_run_is_shown_with_what_differs_from_the_defaults(runs: dict[str, Path], command: Command) -> None:
@@ -79,7 +77,9 @@ def test_a_run_is_shown_with_what_differs_from_the_defaults(runs: dict[str, Path
     assert ["test P@1", "40.00 %"] in rows
     assert ["update", "5.00", "14%"] in rows
     assert "\ncommit                  0123456789abcdef\n" in shown
-    assert "files cannot be read" in command("show", runs["damaged"].name, code=2)
+    assert "is damaged: summary.json: it is not JSON; python -m runner.runs prune" in command(
+        "show", runs["damaged"].name, code=2
+    )
     assert "no run called 'nothing'" in command("show", "nothing", code=2)
 
 
@@ -111,7 +111,7 @@ def test_a_path_elsewhere_does_not_delete_the_run_of_the_same_name(
 
 def test_weights_are_deleted_and_results_kept(runs: dict[str, Path], command: Command) -> None:
     said = command("prune", "--weights", "--where", "sampler=uniform", "--yes")
-    assert said.splitlines()[-1] == "2.0 MB freed"
+    assert [line for line in said.splitlines() if not line.startswith("left out: ")][-1] == "2.0 MB freed"
     assert (runs["finished"] / "summary.json").exists()
     assert not (runs["finished"] / "weights").exists()
     assert (runs["diverged"] / "weights").exists()
