@@ -189,3 +189,11 @@ def test_config_mistakes() -> None:
         TextFilesConfig(path="/nowhere/at/all").build()
     with pytest.raises(ConfigError, match=r"dataset\.most_types must be null .* or at least 3"):
         TextFilesConfig(most_types=2)
+
+
+@pytest.mark.parametrize("content", [b"\x80", b"name: 2001-99-99\n", b"name: \xff\xfe\n"])
+def test_cards_that_are_no_text(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "card.yaml").write_bytes(content)
+    with pytest.raises(DataError, match=r"card\.yaml: not YAML: ") as caught:
+        read_card(tmp_path / "card.yaml")
+    assert "\n" not in str(caught.value)
