@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from runner.data import KINDS, CardConfig, TextFilesConfig, XmcFilesConfig
-from runner.data.card import card_names, load_card, load_rows_card
+from runner.data.card import card_names, load_card, load_rows_card, read_card
 from runner.data.download import hash_file
 from runner.data.places import CARDS_ROOT
 from runner.errors import ConfigError, DataError
