@@ -374,7 +374,7 @@ def read_card(path: Path) -> Card:
 
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also bytes that are no UTF-8, and impossible dates
         raise DataError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     family = raw.pop("family", "rows") if isinstance(raw, dict) else "rows"  # cards of rows may leave it out
     if not isinstance(family, str) or family not in CARDS:

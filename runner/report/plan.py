@@ -25,6 +25,7 @@ from runner.errors import RunLocked
 from runner.machine.compilation import marker_of
 from runner.models.language import LstmConfig, TransformerConfig
 from runner.report.grids import PlannedRun, expand, point_text
+from runner.report.planned_memory import expected_memory
 from runner.report.records import (
     DAMAGED,
     DIVERGED,
@@ -45,6 +46,7 @@ from runner.samplers.full import FullConfig
 from runner.training.run_folder import RunFolder
 
 CHANGED = ", by code with uncommitted changes"
+_ENDED = (FINISHED, OLDER, DIVERGED, DAMAGED)
 TO_RUN, RESUME, AGAIN = "to run", "resume", "failed, run again"
 
 
@@ -53,6 +55,7 @@ class Step:
     """A step is one run of the plan.
 
     ``seconds`` is its estimated time, None if unknown; ``measured`` tells that the estimate is from earlier runs.
+    ``memory`` is its expected peak memory as text, ``?`` if unknown.
     """
 
     run: PlannedRun
@@ -60,6 +63,7 @@ class Step:
     status: str
     seconds: float | None
     measured: bool
+    memory: str = "?"
 
     @property
     def is_pending(self) -> bool:
@@ -86,7 +90,8 @@ def steps_of(titled: Iterable[tuple[str, PlannedRun]], records: Sequence[RunReco
         if seconds is not None and (kind := marker_of(run.config)) not in compiled and not kind.exists():
             seconds += _COMPILE_SECONDS * speed.slowness
             compiled.add(kind)
-        steps.append(Step(run=run, title=title, status=_status(run), seconds=seconds, measured=measured))
+        memory = expected_memory(run, [record for record in earlier if _is_alike(record, run)])
+        steps.append(Step(run=run, title=title, status=_status(run), seconds=seconds, measured=measured, memory=memory))
     return steps
 
 
@@ -105,7 +110,7 @@ def _is_answer(run: PlannedRun, status: str) -> bool:
 
 
 def plan_table(steps: Sequence[Step]) -> pd.DataFrame:
-    """Return the plan as a table of text: run id, data set, method, seed, status, estimated seconds."""
+    """Return the plan as a table of text: run id, data set, method, seed, status, estimated seconds and memory."""
     return pd.DataFrame(
         [
             {
@@ -114,7 +119,8 @@ def plan_table(steps: Sequence[Step]) -> pd.DataFrame:
                 "method": " ".join(filter(None, [step.run.method, point_text(step.run.point)])),
                 "seed": str(step.run.seed),
                 "status": step.status + (CHANGED if record_of(step.run).has_changes else ""),
-                "seconds": "–" if step.status in (FINISHED, OLDER, DIVERGED, DAMAGED) else _seconds_text(step),
+                "seconds": "–" if step.status in _ENDED else _seconds_text(step),
+                "memory": "–" if step.status in _ENDED else step.memory,
             }
             for step in steps
         ]
@@ -150,7 +156,7 @@ def plan_total(steps: Sequence[Step], at_once: int = 1) -> str:
         if not all(step.measured for step in pending):
             parts.append(
                 "~ marks a rough guess from the size of the data and this machine's speed just now; "
-                "other times are from earlier runs on it"
+                "other times and sizes are from earlier runs on it"
             )
     if without_data:
         parts.append(f"the runs without data would take about {_length(without_data, at_once)}")

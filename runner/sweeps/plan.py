@@ -46,9 +46,11 @@ class Job:
         assert self.step is not None
         if not self.step.is_pending:
             return self.step.status
+        memory = f"memory {self.step.memory}"
         if self.step.seconds is None:
-            return f"{self.step.status}, for how long is not known"
-        return f"{self.step.status}, {'about' if self.step.measured else '~'} {duration(self.step.seconds)}"
+            return f"{self.step.status}, for how long is not known, {memory}"
+        about = "about" if self.step.measured else "~"
+        return f"{self.step.status}, {about} {duration(self.step.seconds)}, {memory}"
 
 
 def plan_jobs(combinations: Sequence[Sequence[str]], compose: Callable[[Sequence[str]], RunConfig]) -> list[Job]:

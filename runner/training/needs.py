@@ -3,6 +3,7 @@
 Legend: N classes, D hidden size, F features, B rows of a batch (of a text, its tokens), M candidates.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from runner.errors import require
@@ -13,7 +14,7 @@ from runner.settings import RunConfig
 
 def check_memory(config: RunConfig, data: Any) -> None:
     """Raise ConfigError, with the numbers, if the run on this data set needs more memory than is free."""
-    needs = needed_bytes(config, data)
+    needs = needed_bytes(config, Sizes.of(config, data))
     needed, free = sum(needs.values()), available_bytes()
     if needed > free:
         largest = max(needs, key=needs.__getitem__)
@@ -24,21 +25,44 @@ def check_memory(config: RunConfig, data: Any) -> None:
         )
 
 
-def needed_bytes(config: RunConfig, data: Any) -> dict[str, int]:
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Hold the sizes of a data set that decide a run's memory.
+
+    ``features``: of sparse rows, else 0. ``rows``: tokens of a text, users of a log, else rows; only to train on.
+    """
+
+    classes: int
+    features: int
+    rows: int
+
+    @classmethod
+    def of(cls, config: RunConfig, data: Any) -> "Sizes":
+        """Return the sizes of an opened data set."""
+        if config.model.reads == "text":
+            rows = len(data.train_T)
+        elif config.model.reads == "sequences":
+            rows = data.num_users
+        else:
+            rows = getattr(getattr(data, "train", None), "num_rows", config.batch_size)
+        return cls(classes=getattr(data, "num_classes", 0), features=getattr(data, "num_features", 0), rows=int(rows))
+
+
+def needed_bytes(config: RunConfig, sizes: Sizes) -> dict[str, int]:
     """Return a lower bound of the memory that the large parts of a run take, by what they are.
 
-    ``data``: the opened data set. Weights and their moments are counted, and the candidates of a step.
+    Weights and their moments are counted, and the candidates of a step.
     """
     if config.sampler is None:  # no classes: what there is, is as large as the data
         return {}
-    model, classes = config.model, data.num_classes
+    model, classes = config.model, sizes.classes
     numbers = 3 if isinstance(config.optimizer, AdamConfig) else 2 if isinstance(config.optimizer, AdaGradConfig) else 1
     needs = {
         f"the vectors of {classes:,} classes (model size {model.dim}, {numbers} numbers a weight)":
             classes * (model.dim * 4 * numbers + 16),
     }  # fmt: skip
     if model.reads == "rows":
-        needs[f"the input rows of {data.num_features:,} features (model size {model.dim})"] = data.num_features * (
+        needs[f"the input rows of {sizes.features:,} features (model size {model.dim})"] = sizes.features * (
             model.dim * 4 * numbers + 4
         )
     elif model.reads in ("text", "sequences") and not model.tied:
@@ -46,16 +70,16 @@ def needed_bytes(config: RunConfig, data: Any) -> dict[str, int]:
         needs[f"the input rows of {classes:,} classes (model.embedding={width})"] = classes * (width * 4 * numbers + 4)
     layers = getattr(model, "layers", 0)  # each has at least three square matrices
     needs[f"the layers of model={model.name} (model size {model.dim})"] = 3 * layers * model.dim**2 * 4 * numbers
-    needs.update(_candidates(config, data))
+    needs.update(_candidates(config, sizes))
     return needs
 
 
-def _candidates(config: RunConfig, data: Any) -> dict[str, int]:
+def _candidates(config: RunConfig, sizes: Sizes) -> dict[str, int]:
     """Return what the candidates of a step take: an id, and for each row that has it a logit and a count."""
-    sampler, rows = config.sampler, _rows_of_a_step(config, data)
+    sampler, rows = config.sampler, _rows_of_a_step(config, sizes)
     drawn = getattr(sampler, "num_samples", None) or 0
     if getattr(sampler, "shared", False):
-        scored = min(drawn, data.num_classes) if getattr(sampler, "unique", False) else drawn
+        scored = min(drawn, sizes.classes) if getattr(sampler, "unique", False) else drawn
         size = 4 * drawn + 4 * rows * scored
     else:
         size = 8 * rows * drawn
@@ -66,12 +90,10 @@ def _candidates(config: RunConfig, data: Any) -> dict[str, int]:
     }
 
 
-def _rows_of_a_step(config: RunConfig, data: Any) -> int:
-    if config.model.reads == "text":
-        return int(min(config.batch_size * config.windows.length, len(data.train_T)))
-    if config.model.reads == "sequences":
-        return int(min(config.batch_size, data.num_users))  # a row may have many events, or one
-    return int(min(config.batch_size, getattr(data.train, "num_rows", config.batch_size)))
+def _rows_of_a_step(config: RunConfig, sizes: Sizes) -> int:
+    """Return the rows of a step; a row of a log may have many events, or one."""
+    length = config.windows.length if config.model.reads == "text" else 1
+    return min(config.batch_size * length, sizes.rows)
 
 
 def _size(count: float) -> str:

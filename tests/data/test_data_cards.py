@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from runner.data import KINDS, CardConfig, TextFilesConfig, XmcFilesConfig
-from runner.data.card import card_names, load_card, load_rows_card
+from runner.data.card import card_names, load_card, load_rows_card, read_card
 from runner.data.download import hash_file
 from runner.data.places import CARDS_ROOT
 from runner.errors import ConfigError, DataError
@@ -189,3 +189,11 @@ def test_config_mistakes() -> None:
         TextFilesConfig(path="/nowhere/at/all").build()
     with pytest.raises(ConfigError, match=r"dataset\.most_types must be null .* or at least 3"):
         TextFilesConfig(most_types=2)
+
+
+@pytest.mark.parametrize("content", [b"\x80", b"name: 2001-99-99\n", b"name: \xff\xfe\n"])
+def test_cards_that_are_no_text(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "card.yaml").write_bytes(content)
+    with pytest.raises(DataError, match=r"card\.yaml: not YAML: ") as caught:
+        read_card(tmp_path / "card.yaml")
+    assert "\n" not in str(caught.value)
