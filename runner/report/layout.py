@@ -213,18 +213,44 @@ def markdown_table(frame: pd.DataFrame) -> str:
 
 def to_markdown(doc: Document) -> str:
     """Return the whole document as Markdown."""
-    parts = [f"# {doc.title}", "  \n".join(doc.made)]
+    parts = _markdown_parts(doc, "#")
+    if len(doc.runs):
+        parts += ["## Runs", *_about_runs(doc), markdown_table(doc.runs)]
+    return "\n\n".join(parts) + "\n"
+
+
+def to_markdown_fragment(doc: Document) -> str:
+    """Return the whole document as a section of a Markdown page, with its runs folded up."""
+    parts = _markdown_parts(doc, "###")
+    if len(doc.runs):
+        parts.append(folded("Runs behind these numbers", "\n\n".join([*_about_runs(doc), markdown_table(doc.runs)])))
+    return "\n\n".join(parts)
+
+
+def _markdown_parts(doc: Document, heading: str) -> list[str]:
+    parts = [f"{heading} {doc.title}", "  \n".join(doc.made)]
     for block in doc.blocks:
-        parts.append(f"## {block.title}" + (f"\n\n{block.caption}" if block.caption else ""))
+        parts.append(f"{heading}# {block.title}" + (f"\n\n{block.caption}" if block.caption else ""))
         parts.append(markdown_table(block.frame))
         parts.extend(f"*{note}*" for note in block.footnotes)
     if doc.notes:
         parts.append("\n".join(f"- {note}" for note in doc.notes))
-    if len(doc.runs):
-        in_cells = any("Runs" in block.frame for block in doc.blocks)
-        about = ["`Runs` above are the ends of these run ids."] if in_cells else []
-        parts += ["## Runs", *about, markdown_table(doc.runs)]
-    return "\n\n".join(parts) + "\n"
+    return parts
+
+
+def _about_runs(doc: Document) -> list[str]:
+    in_cells = any("Runs" in block.frame for block in doc.blocks)
+    return ["`Runs` above are the ends of these run ids."] if in_cells else []
+
+
+def folded(summary: str, markdown: str) -> str:
+    """Return Markdown that a reader unfolds by a click on its summary."""
+    return f"<details><summary>{summary}</summary>\n\n{markdown}\n\n</details>"
+
+
+def picture_markdown(picture: Path, title: str) -> str:
+    """Show a picture that lies in the folder of the page."""
+    return f"![{title}]({picture.name})"
 
 
 # ---------------------------------------------------------------- LaTeX
