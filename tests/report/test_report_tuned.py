@@ -57,7 +57,6 @@ tuned: {setting: optimizer.lr}
 metrics: [train/mse, test/mse]
 against: [seconds, epoch]
 smooth: 3
-names: beside
 """
 Write = Callable[..., Path]
 
@@ -275,7 +274,7 @@ def test_names_are_moved_apart_and_stay_within_the_axes() -> None:
     [
         ("tuned: {setting: optimizer.rate}", "tuned: {setting: optimizer.lr}", "sweeps only optimizer.rate"),
         ("tuned: {seting: optimizer.lr}", "tuned: {setting: optimizer.lr}", "did you mean 'setting'"),
-        ("title: Toy\nsmooth: 3", "title: Toy", "smooth and names: only for kind: curves"),
+        ("title: Toy\nsmooth: 3", "title: Toy", "metrics and smooth: only for kind: curves"),
         ("title: Toy\nagainst: [second]", "title: Toy", "against"),
     ],
 )
