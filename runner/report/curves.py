@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OBSERVED: dict[Axis, str] = {"seconds": "train_seconds", "step": "step", "epoch": "epoch"}  # keys of observations
-_COSTS: dict[Axis, Scale] = {
+COST_SCALES: dict[Axis, Scale] = {
     "seconds": Scale(label="seconds of training", is_log=True),
     "step": Scale(label="iterations", low=0.0, is_whole=True),
     "epoch": Scale(label="epochs", low=0.0, is_whole=True),
@@ -24,8 +24,8 @@ _COSTS: dict[Axis, Scale] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Line:
-    """A line shows runs of one method that differ in nothing but the seed."""
+class Alike:
+    """Runs of one method that differ in nothing but the seed: they make one line."""
 
     label: str
     method: str
@@ -34,7 +34,7 @@ class _Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Curve:
+class Curve:
     """The mean over a line's seeds, as printed: at ``cost_E`` it is ``mean_E``, and deviates by ``deviation_E``.
 
     ``single_E``: what was measured, if there is one seed and the mean is smoothed.
@@ -42,7 +42,7 @@ class _Curve:
     Legend: E evaluations that all seeds have.
     """
 
-    line: _Line
+    line: Alike
     cost_E: np.ndarray
     mean_E: np.ndarray
     deviation_E: np.ndarray | None
@@ -65,14 +65,14 @@ def curves(spec: TableSpec, datasets: Sequence[Dataset], runs: Sequence[PlannedR
         for metric in spec.metrics or (yardstick.curve,):
             row = []
             for dataset in datasets:
-                found = [_mean(line, against, metric, spec.smooth) for line in runs_of[dataset.name]]
+                found = [mean_curve(line, against, metric, spec.smooth) for line in runs_of[dataset.name]]
                 found = [curve for curve in found if len(curve.cost_E)]
                 rising = yardstick.measure(metric).higher_is_better
                 row.append(
                     Panel(
                         title=dataset.label,
                         lines=tuple(curve.drawn(spec.grid.baseline) for curve in found),
-                        x=_COSTS[against],
+                        x=COST_SCALES[against],
                         y=values_scale(
                             yardstick.label_with_unit(metric),
                             [curve.mean_E for curve in found],
@@ -85,7 +85,7 @@ def curves(spec: TableSpec, datasets: Sequence[Dataset], runs: Sequence[PlannedR
     return figure_of(rows)
 
 
-def _lines(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> list[_Line]:
+def _lines(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> list[Alike]:
     """Return a line for each method; a swept method has a line for each setting, coloured from light to dark."""
     looks = looks_of_rows(grid.methods)
     lines = []
@@ -103,11 +103,11 @@ def _lines(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> list[_Li
             look = looks[method.name]
             if len(points) > 1:
                 look = look_of_value(place, len(points))
-            lines.append(_Line(label=label, method=method.name, records=mine, look=look))
+            lines.append(Alike(label=label, method=method.name, records=mine, look=look))
     return lines
 
 
-def _mean(line: _Line, against: Axis, metric: str, smooth: int) -> _Curve:
+def mean_curve(line: Alike, against: Axis, metric: str, smooth: int) -> Curve:
     """Return the mean over seeds, each of them smoothed, at the evaluations that all of them have.
 
     There are none against seconds if a run's seconds are no number.
@@ -124,7 +124,7 @@ def _mean(line: _Line, against: Axis, metric: str, smooth: int) -> _Curve:
     for one in values:
         one[:, 1] = running_median(one[:, 1], smooth)
     mean = values.mean(axis=0)
-    return _Curve(
+    return Curve(
         line=line,
         cost_E=mean[:, 0],
         mean_E=mean[:, 1],

@@ -66,8 +66,8 @@ def look_of_value(place: int, count: int) -> Look:
     return Look(to_hex(shade), _OF_VALUES[place % len(_OF_VALUES)], ("-", "--", "-.")[place % 3])
 
 
-def save(figure: "Figure", stem: Path) -> Path:
-    """Write STEM.svg and STEM.png; return the path of the PNG."""
+def save(figure: "Figure", stem: Path, *, with_pdf: bool = False) -> Path:
+    """Write STEM.svg and STEM.png, and STEM.pdf if asked for; return the path of the PNG."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     import matplotlib
 
@@ -75,6 +75,8 @@ def save(figure: "Figure", stem: Path) -> Path:
     with matplotlib.rc_context(STYLE):
         figure.savefig(f"{stem}.svg", bbox_inches="tight", metadata={"Date": None})
         figure.savefig(png, dpi=150, bbox_inches="tight")
+        if with_pdf:
+            figure.savefig(f"{stem}.pdf", bbox_inches="tight", metadata={"CreationDate": None})
     return png
 
 

@@ -1,15 +1,18 @@
 """This module draws the headline against training seconds and marks the settings that no other setting beats."""
 
+import logging
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from runner.report.figure_style import STYLE, Look, looks_of, new_figure, plain_log_ticks, plain_ticks
 from runner.report.grids import PlannedRun, point_text
 from runner.report.records import RunRecord, record_of
-from runner.report.sweep import differing_keys, families, flat
+from runner.report.sweep import differing_keys, families, setting_text, telling_keys
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,10 +78,10 @@ def settings_of_records(records: Sequence[RunRecord], keys: Sequence[str] = (), 
         differing = differing_keys(alike)
         groups: dict[str, list[RunRecord]] = {}
         for record in alike:
-            groups.setdefault(_text(record, differing), []).append(record)
-        shown = [key for key in differing if not keys or key in keys]
+            groups.setdefault(setting_text(record, differing), []).append(record)
+        shown = [key for key in differing if key in keys] if keys else telling_keys(alike, differing)
         settings += [
-            Setting(method=method, text=_text(found[0], shown), records=tuple(found), metric=metric)
+            Setting(method=method, text=setting_text(found[0], shown), records=tuple(found), metric=metric)
             for found in groups.values()
         ]
     return settings
@@ -87,11 +90,6 @@ def settings_of_records(records: Sequence[RunRecord], keys: Sequence[str] = (), 
 def _has_both(record: RunRecord) -> bool:
     """Tell whether the record has a quality, and seconds that can be compared."""
     return record.finished and not record.why_no_seconds
-
-
-def _text(record: RunRecord, keys: Sequence[str]) -> str:
-    setting = flat(record.config)
-    return " ".join(f"{key.rpartition('.')[2]}={setting[key]}" for key in keys if key in setting)
 
 
 def pareto(settings: Sequence[Setting]) -> list[Setting]:
@@ -106,6 +104,8 @@ def pareto(settings: Sequence[Setting]) -> list[Setting]:
 # ---------------------------------------------------------------- drawing
 
 _FONT = 8.0  # points
+_MOST_TEXTS = 16  # of a panel; of more settings, only those that none of the others beats have a text
+_LETTERS = 24  # of a line of a text
 _MOVES = 400  # of texts that overlap
 Box = tuple[float, float, float, float]  # least seconds, most seconds, least and most of the metric
 
@@ -120,7 +120,7 @@ def frontier(
 
     A point is a setting, the mean of its seeds, which are drawn faint behind it. A line joins a method's points in the
     order of seconds. The ringed points on the grey staircase are the Pareto frontier. Settings that lie close together
-    are enlarged in a second panel, which has their texts.
+    are enlarged in a second panel, which has their texts; of many settings, only the best have one.
     """
     import matplotlib
 
@@ -135,7 +135,8 @@ def frontier(
             _panel(row[0], settings, labels, looks)
             row[0].set_title(title)
             names = [(s, labels[s.method], looks[s.method].colour) for s in _one_of_each(settings)]
-            texts = [(s, s.text, "#000000") for s in settings if s.text]
+            swept = [s for s in settings if s.text]
+            texts = [(s, s.text, "#000000") for s in (swept if len(swept) <= _MOST_TEXTS else pareto(swept))]
             written.append((row[0], names + ([] if crowd else texts)))
             if crowd:
                 _panel(row[1], settings, labels, looks)
@@ -202,8 +203,10 @@ def _crowd(settings: Sequence[Setting]) -> Box | None:
     if len(swept) < 3:
         return None
     inner, outer = _box(swept), _box(settings)
-    wide = math.log(inner[1] / inner[0]) / max(1e-9, math.log(outer[1] / outer[0]))
-    high = (inner[3] - inner[2]) / max(1e-9, outer[3] - outer[2])
+    if inner[0] == inner[1] or inner[2] == inner[3]:
+        return None  # in one line, which no other scale would draw apart
+    wide = math.log(inner[1] / inner[0]) / math.log(outer[1] / outer[0])
+    high = (inner[3] - inner[2]) / (outer[3] - outer[2])
     return inner if wide * high < 0.2 else None
 
 
@@ -241,18 +244,23 @@ def _write(axis: "Axes", texts: Sequence[tuple[Setting, str, str]], settings: Se
     (left, right), (low, high) = axis.get_xlim(), axis.get_ylim()
     points = [s.middle for s in settings if left <= s.middle[0] <= right and low <= s.middle[1] <= high]
     bordered = [withStroke(linewidth=2, foreground="white")]
-    adjust_text(
-        [
-            axis.text(*s.middle, text, fontsize=_FONT, color=colour, zorder=4, path_effects=bordered)
-            for s, text, colour in texts
-        ],
-        x=[x for x, _ in points],
-        y=[y for _, y in points],
-        target_x=[s.middle[0] for s, _, _ in texts],
-        target_y=[s.middle[1] for s, _, _ in texts],
-        ax=axis,
-        expand=(1.3, 1.9),
-        force_static=(0.3, 0.6),
-        iter_lim=_MOVES,  # a limit of time would make the picture depend on the machine
-        arrowprops={"arrowstyle": "-", "color": "#999999", "linewidth": 0.6},
-    )
+    with warnings.catch_warnings():  # texts that find no room stay where they are
+        warnings.simplefilter("ignore", DeprecationWarning)
+        logging.getLogger("adjustText").setLevel(logging.ERROR)
+        adjust_text(
+            [
+                axis.text(
+                    *s.middle, fill(text, _LETTERS), fontsize=_FONT, color=colour, zorder=4, path_effects=bordered
+                )
+                for s, text, colour in texts
+            ],
+            x=[x for x, _ in points],
+            y=[y for _, y in points],
+            target_x=[s.middle[0] for s, _, _ in texts],
+            target_y=[s.middle[1] for s, _, _ in texts],
+            ax=axis,
+            expand=(1.3, 1.9),
+            force_static=(0.3, 0.6),
+            iter_lim=_MOVES,  # a limit of time would make the picture depend on the machine
+            arrowprops={"arrowstyle": "-", "color": "#999999", "linewidth": 0.6},
+        )

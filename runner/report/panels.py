@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MOST_LINES = 7
 MOST_ABREAST = 2  # panels of a row; more go below
+_LETTER = 0.07  # inches of width for a letter of a name
 _MARKERS = 12  # markers that a line has, about
 
 
@@ -46,13 +47,17 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """An axis: its label, whether it is logarithmic, its limits, and its ticks if they are not found by themselves."""
+    """An axis: its label, whether it is logarithmic, its limits, and its ticks if they are not found by themselves.
+
+    ``tick_texts``: what is written at the ticks, if it is not their numbers.
+    """
 
     label: str
     is_log: bool = False
     low: float | None = None
     high: float | None = None
     ticks: tuple[float, ...] = ()
+    tick_texts: tuple[str, ...] = ()
     is_whole: bool = False
 
 
@@ -88,9 +93,9 @@ def shared_out(items: Sequence[T], most: int) -> list[Sequence[T]]:
 
 
 def figure_of(
-    rows: Sequence[Sequence[Panel]], *, width: float = 5.8, height: float = 3.3, most: int = MOST_ABREAST
+    rows: Sequence[Sequence[Panel]], *, width: float = 4.4, height: float = 3.3, most: int = MOST_ABREAST
 ) -> "Figure":
-    """Draw rows of at most ``most`` panels; ``width`` and ``height`` are inches per panel with the names beside it."""
+    """Draw rows of at most ``most`` panels; ``width`` and ``height`` are inches per panel, without names beside it."""
     grid: list[list[Panel]] = []
     shared: list[list[Panel]] = []
     for row in rows:
@@ -98,6 +103,8 @@ def figure_of(
         shared += split
         grid += abreast(split, most)
     columns = max(map(len, grid))
+    beside = [line.label for row in rows for panel in row if not panel.has_key for line in panel.lines]
+    width += _LETTER * max(map(len, beside), default=0)
     figure, axes = new_figure(len(grid), columns, width=width, height=height)
     placed: dict[int, Axes] = {}
     for place, panels in enumerate(grid):
@@ -116,9 +123,9 @@ def figure_of(
         set_ticks(axis, panel)
         if panel.has_key:
             _write_key(axis)
-    beside = [(axis, [_end(axis, line) for line in panel.lines]) for axis, panel in drawn if not panel.has_key]
-    if beside:
-        name_lines(figure, beside)
+    ends = [(axis, [_end(axis, line) for line in panel.lines]) for axis, panel in drawn if not panel.has_key]
+    if ends:
+        name_lines(figure, ends)
     return figure
 
 
@@ -198,7 +205,7 @@ def set_ticks(axis: "Axes", panel: Panel) -> None:
     )
     for scale, ruler, place_ticks in scales:
         if scale.ticks:
-            place_ticks(scale.ticks, [plain_number(tick) for tick in scale.ticks])
+            place_ticks(scale.ticks, scale.tick_texts or [plain_number(tick) for tick in scale.ticks])
             ruler.set_minor_locator(NullLocator())
         elif scale.is_log:
             plain_log_ticks(ruler)
