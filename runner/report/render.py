@@ -11,6 +11,7 @@ from runner.report.cells import cells
 from runner.report.choose import choices
 from runner.report.figure_data import as_csv, figure_data
 from runner.report.grids import PROFILES, Grid, PlannedRun, expand
+from runner.report.latex import to_latex
 from runner.report.page import Choice, Report, Section, missing_lines
 from runner.report.papers import CellsOfTable, load_papers, verdicts
 from runner.report.publish import PAGE, outcomes, rendered_dir
@@ -109,7 +110,7 @@ def _render_one(tuned: Tuned, folder: Path, command: str) -> tuple[Section, pd.D
             frame = cells(spec, runs, tuned.choices)
             doc = layout.document(spec, frame, runs, command)
             frame = frame.drop(columns="panel")
-        texts = {"md": layout.to_markdown(doc), "tex": layout.to_latex(doc), "csv": as_csv(frame)}
+        texts = {"md": layout.to_markdown(doc), "tex": to_latex(doc), "csv": as_csv(frame)}
         files = [folder / f"{spec.name}.{suffix}" for suffix in texts]
         for path, text in zip(files, texts.values(), strict=True):
             write_atomically(path, text)
