@@ -14,7 +14,7 @@ from runner.report.layout import Block, Document
 FRAME = pd.DataFrame(
     {
         "Method": ["Full softmax", "LSH & <Label>", "NCE"],
-        "P@1 (%)": ["**61.23** ± 0.41", "failed", "1,026.00 ± 12.50"],
+        "P@1 (%)": ["**61.23 ± 0.41**", "failed", "1,026.00 ± 12.50"],
         "P@1 (%), published": ["37.5", "–", "x_1"],
         "P@1 (%), difference": ["+23.73", "–", "–"],
         "Seconds to 90 %": ["3.0", "Fail", "2.5 †"],
