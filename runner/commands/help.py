@@ -59,6 +59,7 @@ def _keys_of_groups(config: Mapping[str, Any]) -> list[str]:
         if not isinstance(chosen, Mapping):
             continue  # a model without classes takes sampler and loss away
         name = str(chosen.get("name"))
+        name = str(chosen.get("kind")) if name in ("None", "???") else name
         says = written_meanings(group, name)
         outside = FROM_OUTSIDE.get((group, str(chosen.get("kind", name))))
         lines = [f"The keys of {group}={name}:"]

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -74,6 +74,7 @@ class RunFolder:
         self._weights = path / "weights"
         self._best = path / "best"
         self._clearing = path / CLEARING
+        self.mirror: Callable[[Mapping[str, Any]], None] | None = None  # is given every observation, too
 
     # ------------------------------------------------------------ life of a run
 
@@ -155,6 +156,8 @@ class RunFolder:
         """Append one observation to metrics.jsonl."""
         with open(self.metrics_path, "a") as file:
             file.write(json.dumps(record) + "\n")
+        if self.mirror is not None:
+            self.mirror(record)
 
     def observations(self) -> list[dict[str, Any]]:
         """Return all observations of metrics.jsonl in their order. Raises DamagedRun."""
