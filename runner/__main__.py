@@ -5,14 +5,26 @@ Hydra composes the configuration; ``runner.config`` checks it and converts it to
 
 import os
 import sys
+from typing import Any
 
 import hydra
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from runner.config import explain
 from runner.sweeps.job import carry_out
 
 os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors, and this module prints them as one line
+
+
+def meanings(*, _root_: DictConfig) -> str:
+    """Return what groups and keys mean, for the template of --help in conf/config.yaml."""
+    from runner.commands.help import meanings
+
+    config: Any = OmegaConf.to_container(_root_, resolve=False)
+    return meanings(config)
+
+
+OmegaConf.register_new_resolver("meanings", meanings, replace=True)
 
 
 @hydra.main(version_base="1.3", config_path="../conf", config_name="config")
@@ -32,6 +44,9 @@ if __name__ == "__main__":
             main()
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:  # the reader of --help, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
     except Exception as error:
         print(f"error: {explain(error)}", file=sys.stderr)
         sys.exit(2)

@@ -24,17 +24,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.config import CONF, explain, prepare_plugins
+from runner.commands.frame import carry_out, parser_of
+from runner.config import CONF, prepare_plugins
 from runner.diagnosis.request import Request
-from runner.errors import RunnerError
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     names = sorted(path.stem for path in (CONF / "sampler").glob("*.yaml"))
-    front = argparse.ArgumentParser(
-        prog="python -m runner.diagnose", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    front = parser_of("python -m runner.diagnose", __doc__)
     front.add_argument("run_folder", type=Path, metavar="RUN_FOLDER", help="folder of a run")
     front.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, e.g. sampler.num_samples=100")
     front.add_argument(
@@ -74,18 +72,16 @@ def measure(folder: Path, request: Request, command: str) -> tuple[str, Path]:
 
 
 def main() -> int:
-    try:
-        folder, request = read_arguments()
-        prepare_plugins(request.overrides)
-        text, place = measure(folder, request, " ".join(["python -m runner.diagnose", *sys.argv[1:]]))
-        print(text)
-        print(place, flush=True)
-    except KeyboardInterrupt:
-        return 130
-    except (RunnerError, OSError) as error:
-        print(f"error: {explain(error)}", file=sys.stderr)
-        return 2
-    return 0
+    """Measure and print; return the exit status (2 for a user's mistake, 130 after Ctrl-C)."""
+    return carry_out(_diagnose)
+
+
+def _diagnose() -> None:
+    folder, request = read_arguments()
+    prepare_plugins(request.overrides)
+    text, place = measure(folder, request, " ".join(["python -m runner.diagnose", *sys.argv[1:]]))
+    print(text)
+    print(place, flush=True)
 
 
 if __name__ == "__main__":

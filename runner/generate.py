@@ -20,12 +20,13 @@ Legend: B texts drawn at the same time, T tokens so far, D hidden size.
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runner.config import explain
+from runner.commands.frame import carry_out, parser_of
 from runner.errors import RunnerError, require
 
 if TYPE_CHECKING:
@@ -40,9 +41,7 @@ if TYPE_CHECKING:
 
 def main() -> int:
     """Print the generated texts; return the exit status (2 for a user's mistake, 130 after Ctrl-C)."""
-    parser = argparse.ArgumentParser(
-        prog="python -m runner.generate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("python -m runner.generate", __doc__)
     parser.add_argument("run_folder", type=Path, metavar="RUN_FOLDER", help="folder of a finished or interrupted run")
     parser.add_argument("--prompt", default="", help="words to continue, spelt as in the training text")
     parser.add_argument("--words", type=int, default=100, help="number of words to draw; default: 100")
@@ -50,17 +49,15 @@ def main() -> int:
     parser.add_argument("--by", choices=("exact", "gumbel"), default="exact", help="way to draw a word")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draws; default: 0")
     arguments = parser.parse_args()
-    try:
-        for number, text in enumerate(generate(arguments), start=1):
-            if arguments.texts > 1:
-                print(f"--- text {number} of {arguments.texts}")
-            print(text, flush=True)
-    except KeyboardInterrupt:
-        return 130
-    except (RunnerError, OSError) as error:
-        print(f"error: {explain(error)}", file=sys.stderr)
-        return 2
-    return 0
+    return carry_out(lambda: show(generate(arguments)))
+
+
+def show(texts: Sequence[str]) -> None:
+    """Print the texts, numbered if there are several."""
+    for number, text in enumerate(texts, start=1):
+        if len(texts) > 1:
+            print(f"--- text {number} of {len(texts)}")
+        print(text, flush=True)
 
 
 def generate(arguments: argparse.Namespace) -> list[str]:

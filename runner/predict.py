@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
-from runner.config import explain
+from runner.commands.frame import carry_out, parser_of
 from runner.errors import DataError, RunnerError, require
 
 if TYPE_CHECKING:
@@ -46,9 +46,7 @@ Line = tuple[Any, ...]
 
 def main() -> int:
     """Write the ranking; return the exit status (2 for a user's mistake, 130 after Ctrl-C)."""
-    parser = argparse.ArgumentParser(
-        prog="python -m runner.predict", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("python -m runner.predict", __doc__)
     parser.add_argument("run_folder", type=Path, metavar="RUN_FOLDER", help="folder of a finished or interrupted run")
     parser.add_argument("file", type=Path, metavar="FILE", help="rows or a log, plain, .gz, .xz or .bz2")
     parser.add_argument("-k", type=int, default=5, help="number of classes for each row; default: 5")
@@ -57,16 +55,7 @@ def main() -> int:
     for column in ("user", "item", "time"):
         parser.add_argument(f"--{column}", default=column, help=f"column of a log; default: {column}")
     arguments = parser.parse_args()
-    try:
-        predict(arguments)
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # the reader, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (RunnerError, OSError) as error:
-        print(f"error: {explain(error)}", file=sys.stderr)
-        return 2
-    return 0
+    return carry_out(lambda: predict(arguments))
 
 
 def predict(arguments: argparse.Namespace) -> None:

@@ -17,7 +17,7 @@ from runner.conversion import as_path
 from runner.errors import require
 
 # These settings say where and how a run happens, never what it computes, so they are not part of its run_id.
-PLACE_ONLY = ("hardware", "results_dir", "force", "checkpoint_every_seconds", "keep_weights")
+PLACE_ONLY = ("hardware", "results_dir", "force", "checkpoint_every_seconds", "keep_weights", "tracker")
 EVERY_EXAMPLE_ONCE = {"name": "epoch"}  # the default sampler of examples; a run folder's config.yaml leaves it out
 
 
@@ -190,6 +190,7 @@ class RunConfig:
     ``unused``: names of the sections that only other tasks use; they are not part of the run's identity.
     ``results_dir``: folder in which the folder ``runs`` holds a folder for each run.
     ``checkpoint_every_seconds``: seconds between two checkpoints, from which an interrupted run continues.
+    ``tracker``: where observations are shown beside metrics.jsonl, which always has them.
     """
 
     dataset: Any
@@ -215,6 +216,7 @@ class RunConfig:
     force: bool = False
     checkpoint_every_seconds: float = 60.0
     keep_weights: bool | None = None
+    tracker: Literal["none", "tensorboard", "mlflow", "both"] = "none"
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**31, "seed must lie in [0, 2147483647]")
@@ -247,7 +249,7 @@ class RunConfig:
         - ``sampler.rank`` and ``sampler.until_distinct`` of log-uniform draws if the rank is that by frequency, and if
           draws end after their number;
         - ``ranking`` if seen items are excluded;
-        - ``batch_sampler`` if every example comes once an epoch;
+        - ``batch_sampler`` if every example comes once an epoch, ``tracker`` if there is none;
         - ``hardware.parallel_jobs`` if the run has the machine to itself;
         - ``dataset.valid_share`` if it is 0, ``dataset.threshold`` if it is null, ``dataset.split`` if it is ratio;
         - sections of other tasks, such as ``windows`` if the data set holds no text.
@@ -262,6 +264,7 @@ class RunConfig:
             "ranking": self.ranking == RankingConfig(),
             "training": self.training == TrainingConfig(),
             "batch_sampler": out["batch_sampler"] == EVERY_EXAMPLE_ONCE,
+            "tracker": self.tracker == "none",
             **dict.fromkeys(self.unused, True),
         }
         for section, is_so in changes_nothing.items():

@@ -410,13 +410,16 @@ def published_speedups(text: str) -> dict[str, float]:
 # ---------------------------------------------------------------- the figure
 
 STAGE_COLOURS = {
-    "encode": "#BBBBBB",
+    "encode": "#D8D8D8",
     "sample": "#D55E00",
     "score": "#56B4E9",
-    "loss": "#009E73",
+    "loss": "#003B2F",
     "update": "#0072B2",
     "refresh": "#E69F00",
 }
+
+_HATCHES = {"sample": "xxx", "score": "...", "refresh": "///"}  # tell colours apart in grey
+_MOST_ABREAST = 2
 
 
 def draw_figure(report: dict[str, Any], stem: Path) -> Path | None:
@@ -427,6 +430,7 @@ def draw_figure(report: dict[str, Any], stem: Path) -> Path | None:
     import matplotlib
 
     from runner.report.figure_style import STYLE, new_figure, save
+    from runner.report.panels import shared_out
 
     parts = [(size, [row for row in size["results"] if row["status"] == "measured"]) for size in report["sizes"]]
     parts = [(size, rows) for size, rows in parts if rows]
@@ -434,8 +438,11 @@ def draw_figure(report: dict[str, Any], stem: Path) -> Path | None:
         return None
     most = max(len(rows) for _, rows in parts)
     with matplotlib.rc_context(STYLE):
-        figure, axes = new_figure(1, len(parts), width=4.6, height=0.9 + 0.32 * most)
-        for axis, (size, rows) in zip(axes[0], parts, strict=True):
+        lines = shared_out(parts, _MOST_ABREAST)
+        figure, axes = new_figure(len(lines), max(map(len, lines)), width=5.2, height=0.9 + 0.34 * most)
+        for axis in axes.flat[len(parts) :]:
+            axis.set_axis_off()
+        for axis, (size, rows) in zip(axes.flat, parts, strict=False):
             _draw_bars(axis, size, rows)
         handles, labels = axes[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, fontsize=8, ncols=len(STAGES), loc="outside lower center")
@@ -443,11 +450,17 @@ def draw_figure(report: dict[str, Any], stem: Path) -> Path | None:
 
 
 def _draw_bars(axis: Any, size: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    names = [row["method"] for row in rows]
+    from runner.report.figure_style import plain_ticks
+    from runner.report.methods import label_of
+
+    names = [label_of(row["method"]) for row in rows]
     left = np.zeros(len(rows))
     for stage in STAGES:
         width = np.array([row["stages_ms"][stage] for row in rows])
-        axis.barh(names, width, left=left, label=stage, color=STAGE_COLOURS[stage], height=0.7)
+        axis.barh(
+            names, width, left=left, label=stage, color=STAGE_COLOURS[stage], height=0.7, hatch=_HATCHES.get(stage),
+            edgecolor="white", linewidth=0.5,
+        )  # fmt: skip
         left += width
     for place, (row, end) in enumerate(zip(rows, left, strict=True)):
         faster = f" ({row['times_full']:.1f}x)" if row["times_full"] is not None else ""
@@ -462,3 +475,4 @@ def _draw_bars(axis: Any, size: dict[str, Any], rows: list[dict[str, Any]]) -> N
     axis.grid(axis="y", visible=False)
     axis.set_title(title_of(size))
     axis.set_xlabel("ms a training step")
+    plain_ticks(axis.xaxis)

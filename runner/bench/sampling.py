@@ -181,31 +181,26 @@ def draw_figure(report: dict[str, Any], stem: Path) -> Path:
     Samplers whose number of candidates differs from the number asked for are in the table only.
     """
     import matplotlib
+    import numpy as np
 
-    from runner.report.figure_style import STYLE, looks_of, new_figure, save
+    from runner.report.figure_style import STYLE, looks_of, save
+    from runner.report.methods import label_of
+    from runner.report.panels import Line, Panel, Scale, figure_of
 
+    names = dict.fromkeys(row["method"] for size in report["sizes"] for row in size["results"])
+    lines = []
+    for name, look in looks_of(names).items():
+        points = [
+            (size["classes"], row["draw_ms"]["median"])
+            for size in report["sizes"]
+            for row in size["results"]
+            if row["method"] == name and row["status"] == "measured" and _draws_as_many(row, report)
+        ]
+        if points:
+            classes_P, median_P = np.array(points, dtype=float).T
+            lines.append(Line(label=label_of(name), look=look, x_P=classes_P, y_P=median_P))
+    title = f"{report['batch']} rows of {report['draws']} draws"
+    x, y = Scale(label="classes", is_log=True), Scale(label="ms", is_log=True)
     with matplotlib.rc_context(STYLE):
-        figure, axes = new_figure(1, 1, width=6.4, height=4.2)
-        axis = axes[0, 0]
-        names = dict.fromkeys(row["method"] for size in report["sizes"] for row in size["results"])
-        for name, look in looks_of(names).items():
-            points = [
-                (size["classes"], row["draw_ms"])
-                for size in report["sizes"]
-                for row in size["results"]
-                if row["method"] == name and row["status"] == "measured" and _draws_as_many(row, report)
-            ]
-            if not points:
-                continue
-            classes = [n for n, _ in points]
-            median = [spread["median"] for _, spread in points]
-            axis.plot(
-                classes, median, label=name, linewidth=1.4, markersize=5, color=look.colour, marker=look.marker,
-                linestyle=look.linestyle,
-            )  # fmt: skip
-        axis.set_xscale("log")
-        axis.set_yscale("log")
-        axis.set_xlabel("classes")
-        axis.set_ylabel(f"ms for {report['batch']} rows of {report['draws']} draws")
-        axis.legend(fontsize=8, ncols=2, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        figure = figure_of([[Panel(title=title, lines=tuple(lines), x=x, y=y)]])
         return save(figure, stem)

@@ -18,27 +18,24 @@ from collections.abc import Callable, Sequence
 # Some checks use two threads, even on one core. Numba reads this variable when it is first imported.
 os.environ.setdefault("NUMBA_NUM_THREADS", str(max(2, os.cpu_count() or 1)))
 
-from runner.config import explain, prepare_plugins
+from runner.commands.frame import carry_out, parser_of
+from runner.config import prepare_plugins
 from runner.conversion import did_you_mean
-from runner.errors import ConfigError, RunnerError, require
+from runner.errors import ConfigError, require
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Check the named samplers; return 0, or 1 if a check failed, or 2 for a user's mistake."""
-    parser = argparse.ArgumentParser(
-        prog="python -m runner.check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("python -m runner.check", __doc__)
     parser.add_argument("words", nargs="*", metavar="SAMPLER | plugins=[MODULE]", help="what to check")
     parser.add_argument("--all", action="store_true", help="check every sampler")
     parser.add_argument("--draws", type=int, default=20_000, help="candidates drawn in each statistic; default: 20000")
     arguments = parser.parse_intermixed_args(words)
-    try:
-        passed, failed = check_samplers(names_of(arguments.words, everyone=arguments.all), arguments.draws)
-    except KeyboardInterrupt:
-        return 130
-    except (RunnerError, OSError) as error:
-        print(f"error: {explain(error)}", file=sys.stderr)
-        return 2
+    return carry_out(lambda: _check(arguments))
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    passed, failed = check_samplers(names_of(arguments.words, everyone=arguments.all), arguments.draws)
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 

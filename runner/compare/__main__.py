@@ -8,34 +8,24 @@ Runs that differ in nothing but the seed are one row, and the best come first. S
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.config import explain
+from runner.commands.frame import carry_out, parser_of
 from runner.conversion import as_path
 from runner.errors import RunnerError
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Print the comparison; return 0, or 2 for a user's mistake."""
-    parser = argparse.ArgumentParser(
-        prog="python -m runner.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Print the comparison; return the exit status (2 for a user's mistake)."""
+    parser = parser_of("python -m runner.compare", __doc__)
     parser.add_argument("runs", nargs="*", metavar="RUN", help="run folders, run ids or their ends (default: all)")
     parser.add_argument("--where", nargs="+", default=[], metavar="KEY=VALUE", help="only runs with these settings")
     parser.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help="default: results")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the numbers to this file, too")
     arguments = parser.parse_args(words)
-    try:
-        compare(arguments)
-    except BrokenPipeError:  # the reader of a pipe has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (RunnerError, OSError) as error:
-        print(f"error: {explain(error)}", file=sys.stderr)
-        return 2
-    return 0
+    return carry_out(lambda: compare(arguments))
 
 
 def compare(arguments: argparse.Namespace) -> None:

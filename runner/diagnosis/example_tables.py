@@ -1,21 +1,25 @@
 """Make the table and the figure of a diagnosis of samplers of training examples."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from runner.diagnosis.record import ExampleDiagnosis, ExampleEntry
-from runner.report.direct_labels import End, name_lines
-from runner.report.figure_style import STYLE, looks_of, new_figure
+from runner.report.figure_style import STYLE, looks_of
 from runner.report.layout import markdown_table
 from runner.report.methods import known_methods
+from runner.report.panels import Line, Panel, Scale, figure_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SHOWN_SAMPLES = (1, 10, 100, 1000)
+_COURSES = {
+    "gradient_norm": Scale(label="gradient norm / uniform's", low=0),
+    "similarity": Scale(label="similarity to the true gradient"),
+}
 NOTES = (
     "Gradient norm: the mean norm of the drawn examples' gradients, divided by that of uniform draws. Variance: the"
     " trace of the covariance of the estimate by one draw, given the tables, divided by that of a uniform draw. Both"
@@ -114,42 +118,23 @@ def to_markdown(diagnosis: ExampleDiagnosis) -> str:
 
 
 def courses_of(panels: Mapping[str, ExampleDiagnosis]) -> "Figure":
-    """Draw gradient norms and similarities by the number of samples, a column for each title (LGD paper, Figure 2)."""
+    """Draw gradient norms and similarities by the number of samples, a panel for each title (LGD paper, Figure 2)."""
     import matplotlib
-    from matplotlib.ticker import NullLocator
 
-    with matplotlib.rc_context(STYLE):
-        figure, axes = new_figure(2, len(panels), width=5.4, height=3.4)
-        ends = []
-        for place, (title, diagnosis) in enumerate(panels.items()):
+    x = Scale(label="samples", is_log=True, ticks=_SHOWN_SAMPLES)
+    rows = []
+    for key, y in _COURSES.items():
+        row = []
+        for title, diagnosis in panels.items():
             looks = looks_of([_look(entry.name) for entry in diagnosis.entries])
-            for row, key in enumerate(("gradient_norm", "similarity")):
-                axis = axes[row, place]
-                for entry in diagnosis.entries:
-                    look = looks[_look(entry.name)]
-                    samples, values = np.array(entry.course["samples"]), np.array(entry.course[key])
-                    axis.plot(
-                        samples, values, color=look.colour, linestyle=look.linestyle, marker=look.marker, markersize=4,
-                        markevery=max(1, len(samples) // 8), linewidth=1.6, label=label_of(entry.name),
-                    )  # fmt: skip
-                axis.set_xscale("log")
-                axis.set_xticks(_SHOWN_SAMPLES, [f"{count:,}" for count in _SHOWN_SAMPLES])
-                axis.xaxis.set_minor_locator(NullLocator())
-                axis.set_xlabel("samples")
-            axes[0, place].set_title(title)
-            axes[0, place].set_ylim(bottom=0)
-            ends += [
-                (axes[row, place], _ends(diagnosis, key)) for row, key in enumerate(("gradient_norm", "similarity"))
-            ]
-        axes[0, 0].set_ylabel("gradient norm / uniform's")
-        axes[1, 0].set_ylabel("similarity to the true gradient")
-        name_lines(figure, ends)
-    return figure
-
-
-def _ends(diagnosis: ExampleDiagnosis, key: str) -> list[End]:
-    looks: dict[str, Any] = looks_of([_look(entry.name) for entry in diagnosis.entries])
-    return [
-        End(label_of(entry.name), looks[_look(entry.name)].colour, entry.course["samples"][-1], entry.course[key][-1])
-        for entry in diagnosis.entries
-    ]
+            lines = tuple(
+                Line(
+                    label=label_of(entry.name), look=looks[_look(entry.name)],
+                    x_P=np.array(entry.course["samples"], dtype=float), y_P=np.array(entry.course[key]),
+                )
+                for entry in diagnosis.entries
+            )  # fmt: skip
+            row.append(Panel(title=title, lines=lines, x=x, y=y))
+        rows.append(row)
+    with matplotlib.rc_context(STYLE):
+        return figure_of(rows)

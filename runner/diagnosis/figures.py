@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from runner.diagnosis.record import Diagnosis, Entry
-from runner.report.figure_style import STYLE, Look, looks_of, new_figure, plain_log_ticks, save
+from runner.report.figure_style import STYLE, Look, looks_of, new_figure, save
+from runner.report.methods import label_of
+from runner.report.panels import Line, Panel, Scale, figure_of
 from runner.report.plots import distribution_panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_SOFTMAX = Look("#000000", "", "-")
 
 
 def shown_in_figures(diagnosis: Diagnosis) -> list[Entry]:
@@ -35,31 +39,33 @@ def draw(diagnosis: Diagnosis, folder: Path) -> list[Path]:
 
 
 def cumulative_of(panels: Mapping[str, Diagnosis]) -> "Figure":
-    """Draw cumulative q and p over classes by decreasing p, a panel for each title.
+    """Draw cumulative q and p over classes by decreasing p, panels of at most six samplers for each title.
 
     This is how the MIDX paper compares proposals.
     """
-    figure, axes = new_figure(1, len(panels), width=5.4, height=4.4)
-    for axis, (title, diagnosis) in zip(axes[0], panels.items(), strict=True):
+    row = []
+    for title, diagnosis in panels.items():
         # A sampler that avoids targets is compared with the softmax of the other classes, which is another curve.
         shown = [entry for entry in shown_in_figures(diagnosis) if not entry.avoids_targets]
         if not shown:
             continue
-        ends_G = np.array(shown[0].cumulative["rank_end"])
-        axis.plot(ends_G, shown[0].cumulative["truth"], color="#000000", linewidth=3, alpha=0.85, label="softmax")
-        for place, (entry, look) in enumerate(zip(shown, _looks(shown), strict=True)):
-            every = max(1, len(ends_G) // 12)
-            axis.plot(
-                ends_G, entry.cumulative["proposal"], color=look.colour, linewidth=1.6, linestyle=look.linestyle,
-                marker=look.marker, markersize=5,
-                markevery=(place % every, every), label=entry.name,
-            )  # fmt: skip
-        axis.set(xscale="log", xlim=(1, ends_G[-1]), ylim=(0, 1.02), xlabel="classes, most probable first", title=title)
-        plain_log_ticks(axis.xaxis)
-    axes[0, 0].set_ylabel("cumulative probability, mean over rows")
-    handles, labels = axes[0, -1].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center")
-    return figure
+        ends_G = np.array(shown[0].cumulative["rank_end"], dtype=float)
+        truth_G = np.array(shown[0].cumulative["truth"])
+        lines = [Line(label="softmax", look=_SOFTMAX, x_P=ends_G, y_P=truth_G, is_reference=True)]
+        lines += [
+            Line(label=label_of(entry.name), look=look, x_P=ends_G, y_P=np.array(entry.cumulative["proposal"]))
+            for entry, look in zip(shown, _looks(shown), strict=True)
+        ]
+        row.append(
+            Panel(
+                title=title,
+                lines=tuple(lines),
+                x=Scale(label="classes, most probable first", is_log=True, low=1, high=ends_G[-1]),
+                y=Scale(label="cumulative probability, mean over rows", low=0, high=1.02),
+                has_key=True,
+            )
+        )
+    return figure_of([row], width=4.0, height=3.6, most=3)
 
 
 def by_rank(diagnosis: Diagnosis) -> "Figure | None":
@@ -76,7 +82,7 @@ def by_rank(diagnosis: Diagnosis) -> "Figure | None":
             continue
         entry, look = shown[place], _looks(shown)[place]
         distribution_panel(axis, entry.distribution, look)
-        axis.set_title(entry.name)
+        axis.set_title(label_of(entry.name))
         axis.tick_params(labelsize=8, labelleft=place % columns == 0)
         axis.tick_params(labelbottom=place + columns >= len(shown))
     figure.supylabel("probability of a class", fontsize=10)

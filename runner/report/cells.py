@@ -24,11 +24,15 @@ from runner.report.tuning import Choices
 
 @dataclass(frozen=True)
 class Ours:
-    """A measured cell is a number with its standard deviation over seeds (None for one seed), or a status."""
+    """A measured cell is a number with its standard deviation over seeds (None for one seed), or a status.
+
+    ``values``: the numbers of the seeds, of which ``value`` is the mean.
+    """
 
     value: float | None
     deviation: float | None
     status: str
+    values: tuple[float, ...] = ()
 
 
 def references_of(grid: Grid, runs: Sequence[PlannedRun]) -> dict[int, References]:
@@ -73,7 +77,8 @@ def measure(column: Column, runs: Sequence[PlannedRun], references: Mapping[int,
         return Ours(None, None, _some_of(failed, len(runs), column.failure))
     if column.is_setting:
         return Ours(values[0], None, "")
-    return Ours(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, "")
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return Ours(statistics.fmean(values), deviation, "", tuple(values) if len(values) > 1 else ())
 
 
 def _why_no_seconds(run: PlannedRun, column: Column, references: Mapping[int, References]) -> str:
@@ -128,6 +133,9 @@ def cells(spec: TableSpec, runs: Sequence[PlannedRun], choices: Choices = Mappin
                         "unit": column.unit,
                         "ours": ours.value,
                         "deviation": ours.deviation,
+                        "median": statistics.median(ours.values) if ours.values else None,
+                        "lowest": min(ours.values, default=None),
+                        "highest": max(ours.values, default=None),
                         "status": ours.status or FINISHED,
                         "published": printed,
                         "published_note": printed_word,
@@ -137,7 +145,7 @@ def cells(spec: TableSpec, runs: Sequence[PlannedRun], choices: Choices = Mappin
                         "run_ids": " ".join(run.run_id for run in mine if record_of(run).status != NOT_RUN),
                     }
                 )
-    numbers = ["ours", "deviation", "published", "difference"]
+    numbers = ["ours", "deviation", "median", "lowest", "highest", "published", "difference"]
     return pd.DataFrame(rows).astype(dict.fromkeys(numbers, "float64"))
 
 

@@ -19,7 +19,7 @@ from runner.report.records import FINISHED, RunRecord
 from runner.report.sweep import exact, finished_status, flat
 
 _OF_A_METHOD = ("sampler.", "loss.", "batch_sampler.")
-_GROUPS = ("dataset", "model", "sampler", "loss", "optimizer", "batch_sampler")  # dataset=X stands for dataset.name=X
+GROUPS = ("dataset", "model", "sampler", "loss", "optimizer", "batch_sampler")  # dataset=X stands for dataset.name=X
 
 
 def chosen(records: Sequence[RunRecord], names: Sequence[str], where: Sequence[str]) -> list[RunRecord]:
@@ -36,7 +36,7 @@ def chosen(records: Sequence[RunRecord], names: Sequence[str], where: Sequence[s
     known = dict.fromkeys(key for _, setting in settings for key in setting)
     for word in where:
         key = word.partition("=")[0]
-        key = f"{key}.name" if key in _GROUPS else key
+        key = f"{key}.name" if key in GROUPS else key
         if "=" not in word or (key not in known and settings):
             raise ConfigError(f"--where {word}: give KEY=VALUE with a setting of these runs{did_you_mean(key, known)}")
         try:

@@ -6,31 +6,35 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runner.report.direct_labels import End, name_lines
-from runner.report.figure_style import Look, looks_of_rows, new_figure, plain_log_ticks
+from runner.report.figure_style import Look, look_of_value, looks_of_rows
 from runner.report.grids import Dataset, Grid, PlannedRun, point_text
+from runner.report.panels import Line, Panel, Scale, figure_of
 from runner.report.records import RunRecord, record_of
 from runner.report.tables import Axis, TableSpec
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COSTS: dict[Axis, str] = {"seconds": "train_seconds", "step": "step", "epoch": "epoch"}  # in observations
-_COST_LABELS: dict[Axis, str] = {"seconds": "seconds of training", "step": "iterations", "epoch": "epochs"}
+OBSERVED: dict[Axis, str] = {"seconds": "train_seconds", "step": "step", "epoch": "epoch"}  # keys of observations
+COST_SCALES: dict[Axis, Scale] = {
+    "seconds": Scale(label="seconds of training", is_log=True),
+    "step": Scale(label="iterations", low=0.0, is_whole=True),
+    "epoch": Scale(label="epochs", low=0.0, is_whole=True),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Line:
-    """A line shows runs of one method that differ in nothing but the seed."""
+class Alike:
+    """Runs of one method that differ in nothing but the seed: they make one line."""
 
     label: str
+    method: str
     records: tuple[RunRecord, ...]
     look: Look
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Curve:
+class Curve:
     """The mean over a line's seeds, as printed: at ``cost_E`` it is ``mean_E``, and deviates by ``deviation_E``.
 
     ``single_E``: what was measured, if there is one seed and the mean is smoothed.
@@ -38,50 +42,51 @@ class _Curve:
     Legend: E evaluations that all seeds have.
     """
 
-    line: _Line
+    line: Alike
     cost_E: np.ndarray
     mean_E: np.ndarray
     deviation_E: np.ndarray | None
     single_E: np.ndarray | None
 
+    def drawn(self, baseline: str) -> Line:
+        """Return the line of a panel; that of the grid's baseline is in every facet."""
+        return Line(
+            label=self.line.label, look=self.line.look, x_P=self.cost_E, y_P=self.mean_E,
+            deviation_P=self.deviation_E, single_P=self.single_E, is_reference=self.line.method == baseline,
+        )  # fmt: skip
+
 
 def curves(spec: TableSpec, datasets: Sequence[Dataset], runs: Sequence[PlannedRun]) -> "Figure":
-    """Draw a column for each data set, and a row for each kind of horizontal axis and each metric."""
-    lines = {dataset.name: _lines(spec.grid, dataset, runs) for dataset in datasets}
-    yardstick = lines[datasets[0].name][0].records[0].yardstick
-    metrics = spec.metrics or (yardstick.curve,)
-    panels = [(against, metric) for against in spec.against for metric in metrics]
-    beside = spec.names == "beside"
-    figure, axes = new_figure(len(panels), len(datasets), width=5.8 if beside else 5.2, height=3.5)
-    drawn: list[tuple[Axes, list[_Curve]]] = []
-    for row, (against, metric) in enumerate(panels):
-        for place, dataset in enumerate(datasets):
-            axis = axes[row, place]
-            found = [_mean(line, against, metric, spec.smooth) for line in lines[dataset.name]]
-            found = [curve for curve in found if len(curve.cost_E)]
-            for curve in found:
-                _draw(axis, curve)
-            _scale_cost(axis, against)
-            _limit(axis, found, higher_is_better=yardstick.measure(metric).higher_is_better, noisy=spec.smooth > 1)
-            axis.set_xlabel(_COST_LABELS[against])
-            if row == 0:
-                axis.set_title(dataset.label)
-            if place == 0:
-                axis.set_ylabel(yardstick.label_with_unit(metric))
-            drawn.append((axis, found))
-    if beside:
-        name_lines(figure, [(axis, [_end(curve) for curve in found]) for axis, found in drawn])
-    else:
-        legend_below(figure, axes, columns=len(datasets))
-    return figure
+    """Draw a panel or more for each data set, and a row for each kind of horizontal axis and each metric."""
+    runs_of = {dataset.name: _lines(spec.grid, dataset, runs) for dataset in datasets}
+    yardstick = runs_of[datasets[0].name][0].records[0].yardstick
+    rows = []
+    for against in spec.against:
+        for metric in spec.metrics or (yardstick.curve,):
+            row = []
+            for dataset in datasets:
+                found = [mean_curve(line, against, metric, spec.smooth) for line in runs_of[dataset.name]]
+                found = [curve for curve in found if len(curve.cost_E)]
+                rising = yardstick.measure(metric).higher_is_better
+                row.append(
+                    Panel(
+                        title=dataset.label,
+                        lines=tuple(curve.drawn(spec.grid.baseline) for curve in found),
+                        x=COST_SCALES[against],
+                        y=values_scale(
+                            yardstick.label_with_unit(metric),
+                            [curve.mean_E for curve in found],
+                            higher_is_better=rising,
+                            noisy=spec.smooth > 1,
+                        ),
+                    )
+                )
+            rows.append(row)
+    return figure_of(rows)
 
 
-def _lines(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> list[_Line]:
+def _lines(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> list[Alike]:
     """Return a line for each method; a swept method has a line for each setting, coloured from light to dark."""
-    import matplotlib
-    from matplotlib.colors import to_hex
-
-    shades = matplotlib.colormaps["viridis_r"]
     looks = looks_of_rows(grid.methods)
     lines = []
     for method in grid.methods:
@@ -97,20 +102,19 @@ def _lines(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> list[_Li
             label = f"{method.label}, {point_text(point)}" if point else method.label
             look = looks[method.name]
             if len(points) > 1:
-                shade = to_hex(shades(0.1 + 0.9 * place / (len(points) - 1)))
-                look = Look(shade, ("o", "s", "^", "D", "v", "P")[place % 6], "-")
-            lines.append(_Line(label=label, records=mine, look=look))
+                look = look_of_value(place, len(points))
+            lines.append(Alike(label=label, method=method.name, records=mine, look=look))
     return lines
 
 
-def _mean(line: _Line, against: Axis, metric: str, smooth: int) -> _Curve:
+def mean_curve(line: Alike, against: Axis, metric: str, smooth: int) -> Curve:
     """Return the mean over seeds, each of them smoothed, at the evaluations that all of them have.
 
     There are none against seconds if a run's seconds are no number.
     """
     scale = line.records[0].yardstick.measure(metric).scale
     each = [
-        {epoch: (at, scale * y) for epoch, at, y in record.points(_COSTS[against], metric)} for record in line.records
+        {epoch: (at, scale * y) for epoch, at, y in record.points(OBSERVED[against], metric)} for record in line.records
     ]
     shared = [epoch for epoch in each[0] if all(epoch in one for one in each)]
     if against == "seconds" and any(record.why_no_seconds for record in line.records):
@@ -120,7 +124,7 @@ def _mean(line: _Line, against: Axis, metric: str, smooth: int) -> _Curve:
     for one in values:
         one[:, 1] = running_median(one[:, 1], smooth)
     mean = values.mean(axis=0)
-    return _Curve(
+    return Curve(
         line=line,
         cost_E=mean[:, 0],
         mean_E=mean[:, 1],
@@ -142,65 +146,22 @@ def running_median(values_E: np.ndarray, width: int) -> np.ndarray:
     return out_E
 
 
-def _draw(axis: "Axes", curve: _Curve) -> None:
-    """Draw the mean and, if there are several seeds, a band of one standard deviation."""
-    look = curve.line.look
-    if curve.deviation_E is not None:
-        low, high = curve.mean_E - curve.deviation_E, curve.mean_E + curve.deviation_E
-        axis.fill_between(curve.cost_E, low, high, color=look.colour, alpha=0.15, linewidth=0)
-    if curve.single_E is not None:
-        axis.plot(curve.cost_E, curve.single_E, color=look.colour, alpha=0.25, linewidth=0.6)
-    axis.plot(
-        curve.cost_E, curve.mean_E, color=look.colour, label=curve.line.label, linewidth=1.6, linestyle=look.linestyle,
-        marker=look.marker, markersize=4.5, markevery=max(1, len(curve.cost_E) // 12),
-    )  # fmt: skip
-
-
-def _end(curve: _Curve) -> End:
-    return End(curve.line.label, curve.line.look.colour, float(curve.cost_E[-1]), float(curve.mean_E[-1]))
-
-
-def _scale_cost(axis: "Axes", against: Axis) -> None:
-    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
-
-    if against == "seconds":
-        axis.set_xscale("log")
-        plain_log_ticks(axis.xaxis)
-        return
-    axis.set_xlim(left=0)
-    axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-
-
-def _limit(axis: "Axes", drawn: Sequence[_Curve], *, higher_is_better: bool, noisy: bool) -> None:
-    """Set the limits of the vertical axis.
+def values_scale(label: str, values: Sequence[np.ndarray], *, higher_is_better: bool, noisy: bool = False) -> Scale:
+    """Return the vertical axis for lines with these values.
 
     If higher is better and the values span most of the way from 0, the axis starts at 0. If lower is better and all
     values are positive, the axis is logarithmic and ends a little above the last value of the worst line, because the
     first epochs are far off; of noisy lines, all but the highest twentieth is in view.
     """
-    if not drawn:
-        return
-    low = min(float(curve.mean_E.min()) for curve in drawn)
-    high = max(float(curve.mean_E.max()) for curve in drawn)
-    if higher_is_better and 0 <= low < high / 2:
-        axis.set_ylim(bottom=0)
-    elif not higher_is_better and low > 0:
-        end = max(float(curve.mean_E[-1]) for curve in drawn)
-        axis.set_yscale("log")
-        if noisy:
-            usual = max(float(np.quantile(curve.mean_E, 0.95)) for curve in drawn)
-            axis.set_ylim(0.98 * low, max(1.15 * low, 1.04 * usual))
-        else:
-            axis.set_ylim(0.95 * low, max(2.2 * low, 1.25 * end))
-        plain_log_ticks(axis.yaxis)
-
-
-def legend_below(figure: "Figure", axes: np.ndarray, *, columns: int) -> None:
-    """Draw one legend for all panels, below them, in the order of the lines."""
-    handles = {
-        label: handle for axis in axes.flat for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(
-        list(handles.values()), list(handles), loc="outside lower center", ncols=min(len(handles), 3 * columns)
-    )
+    if not values:
+        return Scale(label=label)
+    low, high = min(float(line.min()) for line in values), max(float(line.max()) for line in values)
+    if higher_is_better:
+        return Scale(label=label, low=0.0 if 0 <= low < high / 2 else None)
+    if low <= 0:
+        return Scale(label=label)
+    if noisy:
+        usual = max(float(np.quantile(line, 0.95)) for line in values)
+        return Scale(label=label, is_log=True, low=0.98 * low, high=max(1.15 * low, 1.04 * usual))
+    end = max(float(line[-1]) for line in values)
+    return Scale(label=label, is_log=True, low=0.95 * low, high=max(2.2 * low, 1.25 * end))

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from runner.diagnosis.record import Diagnosis, ExampleDiagnosis
 from runner.registry import TRUSTED
 from runner.report.figure_style import STYLE, save
 from runner.report.grids import PlannedRun, expand
-from runner.report.layout import html_table, html_text, markdown_table, picture_html
+from runner.report.layout import folded, html_table, html_text, markdown_table, picture_html, picture_markdown
 from runner.report.plan import python_path
 from runner.report.records import record_of
 from runner.report.tables import TableSpec
@@ -82,11 +83,17 @@ def _place(spec: TableSpec, run: PlannedRun, many: bool) -> list[str]:
     return [spec.name, run.dataset, run.method, *([str(run.seed)] if many else [])]
 
 
-def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: str) -> tuple[list[Path], str]:
-    """Write NAME.md, NAME.csv, NAME.png, NAME.svg and a picture by rank of each run.
+@dataclass(frozen=True, kw_only=True)
+class Rendered:
+    """What was written, and the same as sections of a page in HTML and in Markdown."""
 
-    Returns the paths and the HTML section.
-    """
+    files: tuple[Path, ...]
+    html: str
+    markdown: str
+
+
+def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: str) -> Rendered:
+    """Write NAME.md, NAME.csv, NAME.png, NAME.svg and a picture by rank of each run."""
     import matplotlib
 
     many = len({run.seed for run in runs}) > 1
@@ -100,7 +107,9 @@ def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: s
             missing.append(f"{heading}: {record_of(run).status}, not diagnosed")
     title = html_text(spec.title)
     if not shown:
-        return [], f'<section id="{spec.name}"><h3>{title}</h3><p>{html_text("; ".join(missing))}</p></section>'
+        why = "; ".join(missing)
+        html_section = f'<section id="{spec.name}"><h3>{title}</h3><p>{html_text(why)}</p></section>'
+        return Rendered(files=(), html=html_section, markdown=f"### {spec.title}\n\n{why}")
     with matplotlib.rc_context(STYLE):
         together = figures.cumulative_of({title: found for title, _, found in shown})
         pictures = [save(together, folder / spec.name)]
@@ -108,19 +117,25 @@ def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: s
             if (by_rank := figures.by_rank(found)) is not None:
                 pictures.append(save(by_rank, folder / "_".join(_place(spec, run, many))))
     parts = [f"# {spec.title}", f"Made by `{command}`", *missing]
+    page = [f"### {spec.title}", f"Made by `{command}`", *missing]
+    page += [picture_markdown(picture, spec.title) for picture in pictures]
     frames: list[pd.DataFrame] = []
     html = [f"<p>{html_text(line)}</p>" for line in missing]
     for heading, run, found in shown:
         parts += [f"## {heading}", tables.made_line(found)]
+        page += [f"#### {heading}", tables.made_line(found)]
         html += [f"<h4>{html_text(heading)}</h4><p>{html_text(tables.made_line(found))}</p>"]
         for caption, frame in tables.tables(found).items():
             parts += [f"### {caption}", markdown_table(frame)]
+            page += [f"##### {caption}", markdown_table(frame)]
             html += [f"<h5>{html_text(caption)}</h5>{html_table(frame)}"]
         parts += ["### Settings", tables.settings(found)]
+        page += [folded("Settings", tables.settings(found))]
         html += [f"<details><summary>Settings</summary><pre>{html_text(tables.settings(found))}</pre></details>"]
         frames.append(tables.as_frame(found.entries).assign(dataset=run.dataset, run=run.method, run_id=run.run_id))
     notes = [*spec.notes, *dict.fromkeys(note for _, _, found in shown for note in tables.notes(found))]
     parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
+    page += ["\n".join(f"- {note}" for note in notes)]
     markdown, csv = folder / f"{spec.name}.md", folder / f"{spec.name}.csv"
     write_atomically(markdown, "\n\n".join(parts) + "\n")
     write_atomically(csv, pd.concat(frames).to_csv(index=False, float_format="%.6g"))
@@ -129,4 +144,8 @@ def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: s
     fragment = (
         f'<section id="{spec.name}"><h3>{title}</h3><p class="made">Made by <code>{html_text(command)}</code></p>'
     )
-    return [markdown, csv, *pictures], f"{fragment}\n{body}\n<ul>{listed}</ul></section>"
+    return Rendered(
+        files=(markdown, csv, *pictures),
+        html=f"{fragment}\n{body}\n<ul>{listed}</ul></section>",
+        markdown="\n\n".join(page),
+    )

@@ -1,4 +1,4 @@
-"""This module lays long-form cells out as printed tables: Markdown, LaTeX (booktabs) and HTML of the same blocks."""
+"""This module lays long-form cells out as printed tables: Markdown and HTML of the same blocks."""
 
 import base64
 import html
@@ -56,6 +56,8 @@ def document(spec: TableSpec, long: pd.DataFrame, runs: Sequence[PlannedRun], co
     notes = [*spec.notes]
     if (long["seeds"] > 1).any():
         notes.append("Ours is the mean ± standard deviation over the seeds.")
+    if long.apply(_is_skewed, axis=1).any():
+        notes.append("Where the deviation is half the mean or more, it is the median (lowest–highest) of the seeds.")
     return Document(
         name=spec.name,
         title=spec.title,
@@ -179,10 +181,18 @@ def _number(value: float, column: Column, *, sign: bool = False) -> str:
 def _ours_text(cell: pd.Series, column: Column) -> str:
     if pd.isna(cell["ours"]):
         return str(cell["status"]).partition(":")[0]
+    if _is_skewed(cell):
+        low, high = (_number(cell[name], column) for name in ("lowest", "highest"))
+        return f"{_number(cell['median'], column)} ({low}–{high})"
     text = _number(cell["ours"], column)
     if cell.get("remark"):
         text += f" {_REMARKED}"
     return text if pd.isna(cell["deviation"]) else f"{text} ± {cell['deviation']:.{column.decimals}f}"
+
+
+def _is_skewed(cell: pd.Series) -> bool:
+    """Tell whether a mean of positive numbers says little, because its deviation is half of it or more."""
+    return bool(cell["lowest"] >= 0 and cell["ours"] > 0 and cell["deviation"] >= 0.5 * cell["ours"])
 
 
 def _published_text(cell: pd.Series, column: Column) -> str:
@@ -213,21 +223,49 @@ def markdown_table(frame: pd.DataFrame) -> str:
 
 def to_markdown(doc: Document) -> str:
     """Return the whole document as Markdown."""
-    parts = [f"# {doc.title}", "  \n".join(doc.made)]
+    parts = _markdown_parts(doc, "#")
+    if len(doc.runs):
+        parts += ["## Runs", *_about_runs(doc), markdown_table(doc.runs)]
+    return "\n\n".join(parts) + "\n"
+
+
+def to_markdown_fragment(doc: Document) -> str:
+    """Return the whole document as a section of a Markdown page, with its runs folded up."""
+    parts = _markdown_parts(doc, "###")
+    if len(doc.runs):
+        parts.append(folded("Runs behind these numbers", "\n\n".join([*_about_runs(doc), markdown_table(doc.runs)])))
+    return "\n\n".join(parts)
+
+
+def _markdown_parts(doc: Document, heading: str) -> list[str]:
+    parts = [f"{heading} {doc.title}", "  \n".join(doc.made)]
     for block in doc.blocks:
-        parts.append(f"## {block.title}" + (f"\n\n{block.caption}" if block.caption else ""))
+        parts.append(f"{heading}# {block.title}" + (f"\n\n{block.caption}" if block.caption else ""))
         parts.append(markdown_table(block.frame))
         parts.extend(f"*{note}*" for note in block.footnotes)
     if doc.notes:
         parts.append("\n".join(f"- {note}" for note in doc.notes))
-    if len(doc.runs):
-        in_cells = any("Runs" in block.frame for block in doc.blocks)
-        about = ["`Runs` above are the ends of these run ids."] if in_cells else []
-        parts += ["## Runs", *about, markdown_table(doc.runs)]
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
-# ---------------------------------------------------------------- LaTeX
+def _about_runs(doc: Document) -> list[str]:
+    in_cells = any("Runs" in block.frame for block in doc.blocks)
+    return ["`Runs` above are the ends of these run ids."] if in_cells else []
+
+
+def folded(summary: str, markdown: str) -> str:
+    """Return Markdown that a reader unfolds by a click on its summary."""
+    return f"<details><summary>{summary}</summary>\n\n{markdown}\n\n</details>"
+
+
+def picture_markdown(picture: Path, title: str) -> str:
+    """Show a picture that lies in the folder of the page."""
+    return f"![{title}]({picture.name})"
+
+
+# ---------------------------------------------------------------- HTML
+
+_BOLD = re.compile(r"\*\*([^*<>]+)\*\*")
 
 
 def two_levels(frame: pd.DataFrame) -> pd.DataFrame:
@@ -241,39 +279,6 @@ def two_levels(frame: pd.DataFrame) -> pd.DataFrame:
         heading, _, part = name.rpartition(", ")
         pairs.append((heading, part) if heading in grouped else (name, "ours") if name in grouped else ("", name))
     return frame.set_axis(pd.MultiIndex.from_tuples(pairs), axis=1)
-
-
-_BOLD = re.compile(r"\*\*([^*<>]+)\*\*")
-_LATEX = {"±": r"$\pm$", "†": r"$\dagger$", "‡": r"$\ddagger$", "–": "--"} | {sign: f"\\{sign}" for sign in "%_&#"}
-
-
-def latex_text(text: str) -> str:
-    """Turn plain text into LaTeX source; `code` becomes typewriter, **text** bold."""
-    escaped = re.sub("[" + "".join(_LATEX) + "]", lambda match: _LATEX[match[0]], text)
-    escaped = _BOLD.sub(r"\\textbf{\1}", escaped)
-    return re.sub(r"`([^`]*)`", r"\\texttt{\1}", escaped)
-
-
-def to_latex(doc: Document) -> str:
-    """Return booktabs tables, to be \\input in a document that loads booktabs."""
-    parts = [f"% {line}" for line in (doc.title, *doc.made)]
-    for number, block in enumerate(doc.blocks, start=1):
-        frame = two_levels(block.frame.map(latex_text).rename(columns=latex_text))
-        caption = f"{doc.title}. {block.title}" + (f" ({block.caption})" if block.caption else "")
-        table = frame.to_latex(
-            index=False,
-            column_format="l" + "r" * (frame.shape[1] - 1),
-            multicolumn_format="c",
-            caption=latex_text(" ".join((caption + ".", *block.footnotes))),
-            label=f"tab:{doc.name}-{number}",
-            position="htbp",
-        )
-        parts.append(table.replace("\\begin{tabular}", "\\centering\\small\n\\begin{tabular}").rstrip())
-    parts.extend(f"% {note}" for note in doc.notes)
-    return "\n".join(parts) + "\n"
-
-
-# ---------------------------------------------------------------- HTML
 
 
 def html_text(text: str) -> str:

@@ -21,6 +21,7 @@ Marker = str | tuple[int, ...]  # matplotlib's markers; (n, 1, a) is a star of n
 class KnownMethod:
     """A method of the catalogue. ``colour`` is #RRGGBB; ``marker`` and ``linestyle`` are matplotlib's.
 
+    A list as ``linestyle`` has the lengths of dashes and gaps, in widths of the line.
     ``caveat``: what to know before one chooses it, a few words.
     """
 
@@ -28,13 +29,18 @@ class KnownMethod:
     overrides: tuple[str, ...]
     colour: str
     marker: Marker
-    linestyle: str = "-"
+    linestyle: str | tuple[float, ...] = "-"
     caveat: str = ""
 
     def __post_init__(self) -> None:
         require(
             re.fullmatch("#[0-9A-Fa-f]{6}", self.colour) is not None, f"colour: expected #RRGGBB, got {self.colour!r}"
         )
+
+    @property
+    def dashes(self) -> str | tuple[float, tuple[float, ...]]:
+        """The line style as matplotlib takes it."""
+        return self.linestyle if isinstance(self.linestyle, str) else (0, self.linestyle)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,3 +163,9 @@ def _row(item: Any, catalogue: Catalogue, extended: Mapping[str, Method], where:
 def known_methods() -> Mapping[str, KnownMethod]:
     """Return the methods of conf/table/methods.yaml by name."""
     return load_catalogue().methods
+
+
+def label_of(name: str) -> str:
+    """Return the printed name of a method of the catalogue; other names stay as they are."""
+    known = known_methods()
+    return known[name].label if name in known else name

@@ -1,6 +1,11 @@
-"""This module lays out the report: one page of all papers' claims, tables and figures, and a summary in Markdown."""
+"""This module lays out the report: one page of all papers' claims, tables and figures, as HTML and as Markdown.
 
-from collections.abc import Iterable, Mapping, Sequence
+Both come from the same data by a template each. The HTML page needs no other file. The Markdown page is for reading in
+a repository: it shows the pictures that lie beside it, or, published, those of ``results/tables``.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +21,25 @@ from runner.report.records import how_to_prepare, status_of
 
 _COLOURS = {"holds": "holds", "does not hold": "fails"}
 _OTHERS = "others"  # tables that belong to no paper
+_PICTURE = re.compile(r"(!?\[[^\]\n]*\])\(([\w.-]+)\)")  # a picture or a file that lies beside the page
+_OUTCOMES = re.compile(r"^- `(\w+)`: ([\d,]+)$", flags=re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A rendered table or figure. ``files``: its pictures and its Markdown, if it has one."""
+    """A rendered table or figure, as a section in HTML and in Markdown.
+
+    ``files``: its pictures, numbers and printed forms. ``outcomes``: the number of its rows that runs to their end
+    stand behind (``runner.report.publish.outcomes``).
+    """
 
     name: str
     title: str
     paper: str
     html: str
-    notes: tuple[str, ...]
+    markdown: str
     files: tuple[Path, ...]
+    outcomes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,104 +51,92 @@ class Choice:
     frame: pd.DataFrame
 
 
-def html_page(
-    title: str,
-    sections: Sequence[Section],
-    papers: Sequence[Paper],
-    found: Mapping[str, Sequence[Verdict]],
-    choices: Sequence[Choice],
-    missing: Sequence[str],
-) -> str:
-    """Return one self-contained page. ``found``: verdicts by paper. ``missing``: what could not be run, and the way."""
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What the pages show. ``found``: verdicts by paper. ``missing``: what could not be run, and the way to run it."""
+
+    title: str
+    sections: tuple[Section, ...] = ()
+    papers: tuple[Paper, ...] = ()
+    found: Mapping[str, Sequence[Verdict]]
+    choices: tuple[Choice, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def html_page(report: Report) -> str:
+    """Return one page that needs no other file."""
+    return _rendered(
+        "page.html.j2",
+        report,
+        table=lambda frame: Markup(html_table(frame)),
+        text=lambda text: Markup(html_text(text)),
+        section=lambda section: Markup(section.html),
+    )
+
+
+def markdown_page(report: Report) -> str:
+    """Return the same page as Markdown, which shows pictures that lie beside it."""
+    return _rendered("page.md.j2", report, table=markdown_table, text=str, section=lambda section: section.markdown)
+
+
+def with_links_into(page: str, folder: str) -> str:
+    """Return a Markdown page whose links to files beside it lead into a folder instead."""
+    return _PICTURE.sub(lambda link: f"{link[1]}({folder}/{link[2]})", page)
+
+
+def outcomes_by_table(page: str) -> dict[str, int]:
+    """Return what a Markdown page says of itself: the number of outcomes of runs behind each table and figure."""
+    return {name: int(count.replace(",", "")) for name, count in _OUTCOMES.findall(page)}
+
+
+def _rendered(template: str, report: Report, **filters: Callable[[Any], str]) -> str:
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=template.endswith(".html.j2"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    return environment.get_template("page.html.j2").render(
-        title=title,
-        papers=[_paper(paper, sections, found) for paper in _with_others(papers, sections)],
-        choices=[
-            {"title": choice.title, "caption": choice.caption, "table": Markup(html_table(choice.frame))}
-            for choice in choices
-        ],
-        missing=[Markup(html_text(line)) for line in missing],
+    environment.filters.update(filters)
+    return environment.get_template(template).render(
+        title=report.title,
+        papers=[_paper(paper, report) for paper in _with_others(report)],
+        choices=report.choices,
+        missing=report.missing,
+        outcomes={section.name: section.outcomes for section in report.sections},
     )
 
 
-def _with_others(papers: Sequence[Paper], sections: Sequence[Section]) -> list[Paper]:
+def _with_others(report: Report) -> list[Paper]:
     """Return the papers that have a section, and one without claims for sections that belong to none."""
-    named = {section.paper for section in sections}
-    shown = [paper for paper in papers if paper.name in named]
-    if named - {paper.name for paper in papers}:
+    named = {section.paper for section in report.sections}
+    shown = [paper for paper in report.papers if paper.name in named]
+    if named - {paper.name for paper in report.papers}:
         shown.append(
             Paper(name=_OTHERS, short="Our own", title="Our own tables and figures", authors="", about="", claims=())
         )
     return shown
 
 
-def _sections_of(paper: Paper, sections: Sequence[Section], papers: Iterable[str]) -> list[Section]:
-    known = set(papers)
-    return [
-        section
-        for section in sections
-        if section.paper == paper.name or (paper.name == _OTHERS and section.paper not in known)
-    ]
-
-
-def _paper(paper: Paper, sections: Sequence[Section], found: Mapping[str, Sequence[Verdict]]) -> dict[str, Any]:
+def _paper(paper: Paper, report: Report) -> dict[str, Any]:
+    known = {known.name for known in report.papers}
+    verdicts = report.found.get(paper.name, ())
+    rows = [[v.claim.says, v.holds, v.sentence or "–", v.claim.table] for v in verdicts]
     return {
         "name": paper.name,
         "short": paper.short,
         "title": paper.title,
         "authors": paper.authors,
         "about": paper.about,
-        "verdicts": [
-            {
-                "says": verdict.claim.says,
-                "holds": verdict.holds,
-                "colour": _COLOURS.get(verdict.holds, "open"),
-                "sentence": verdict.sentence,
-                "table": verdict.claim.table,
-            }
-            for verdict in found.get(paper.name, ())
+        "verdicts": [{"verdict": verdict, "colour": _COLOURS.get(verdict.holds, "open")} for verdict in verdicts],
+        "claims": pd.DataFrame(rows, columns=["Claim", "Here", "Numbers", "Table"]),
+        "sections": [
+            section
+            for section in report.sections
+            if section.paper == paper.name or (paper.name == _OTHERS and section.paper not in known)
         ],
-        "sections": [Markup(section.html) for section in _sections_of(paper, sections, found)],
     }
-
-
-def summary(
-    title: str,
-    sections: Sequence[Section],
-    papers: Sequence[Paper],
-    found: Mapping[str, Sequence[Verdict]],
-    choices: Sequence[Choice],
-    missing: Sequence[str],
-) -> str:
-    """Return the same as Markdown, with tables linked and figures shown beside their notes."""
-    parts = [f"# {title}"]
-    if choices:
-        parts.append("## Which sampler should I use?")
-        for choice in choices:
-            parts += [
-                f"### {choice.title}",
-                *([choice.caption] if choice.caption else []),
-                markdown_table(choice.frame),
-            ]
-    for paper in _with_others(papers, sections):
-        parts += [f"## {paper.title}", *([f"{paper.authors}. {paper.about}"] if paper.about else [])]
-        if judged := found.get(paper.name, ()):
-            rows = [[v.claim.says, v.holds, v.sentence or "–", v.claim.table] for v in judged]
-            parts.append(markdown_table(pd.DataFrame(rows, columns=["Claim", "Here", "Numbers", "Table"])))
-        for section in _sections_of(paper, sections, found):
-            tables = [path for path in section.files if path.suffix == ".md"]
-            pictures = [path for path in section.files if path.suffix == ".png"]
-            title = f"[{section.title}]({tables[0].name})" if tables else section.title
-            parts.append(f"### {title}")
-            parts += [f"![{section.title}]({path.name})" for path in pictures]
-            if pictures and section.notes:
-                parts.append("\n".join(f"- {note}" for note in section.notes))
-    if missing:
-        parts += ["## What could not be run here", "\n".join(f"- {line}" for line in missing)]
-    return "\n\n".join(parts) + "\n"
 
 
 def missing_lines(runs: Iterable[PlannedRun], labels: Mapping[str, str]) -> list[str]:

@@ -6,16 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.report.curves import curves, legend_below
+from runner.report.curves import curves
 from runner.report.figure_style import STYLE, Look, looks_of_rows, new_figure, plain_log_ticks, save
 from runner.report.frontier import frontier, settings_of_plan
 from runner.report.grids import Dataset, Grid, PlannedRun
+from runner.report.panels import Line, Panel, Scale, figure_of, shared_out
 from runner.report.records import record_of
 from runner.report.tables import TableSpec
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+_MOST_COLUMNS = 4  # of small panels
 
 
 def draw(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path) -> list[Path]:
@@ -49,45 +53,57 @@ def draw(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path) -> list[Path
 def _effect(grid: Grid, datasets: Sequence[Dataset], runs: Sequence[PlannedRun]) -> "Figure":
     """Draw the headline on the test set against the swept setting; methods without it are dashed lines across.
 
-    Points are means over seeds, and bars are their standard deviation. A setting that lacks a seed's run is left out.
+    Points are means over seeds, and bands are their standard deviation. A setting that lacks a seed's run is left out.
     """
-    from matplotlib.ticker import NullLocator
-
     key = grid.sweep[0].key
     values = sorted({value for swept in grid.sweep for value in swept.values})
     looks = looks_of_rows(grid.methods)
     yardstick = record_of(runs[0]).yardstick
-    figure, axes = new_figure(1, len(datasets), width=5.6, height=4.0)
-    for axis, dataset in zip(axes[0], datasets, strict=True):
+    row = []
+    for dataset in datasets:
+        lines = []
         for method in grid.methods:
             mine = [run for run in runs if run.dataset == dataset.name and run.method == method.name]
             ends: dict[float | None, list[float]] = {}
             for run in mine:
                 ends.setdefault(dict(run.point).get(key), []).append(record_of(run).quality)
-            look = looks[method.name]
-            if None in ends:
-                level = float(np.mean(ends[None]))
-                axis.axhline(level, color=look.colour, linewidth=1.4, linestyle=(0, (4, 3)), label=method.label)
-            elif ends:
-                seeds = max(map(len, ends.values()))
-                whole = {value: np.array(found) for value, found in ends.items() if len(found) == seeds}
-                mean = [whole[value].mean() if value in whole else np.nan for value in values]  # gaps break the line
-                spread = [whole[value].std(ddof=1) if value in whole and seeds > 1 else 0.0 for value in values]
-                axis.errorbar(
-                    values, mean, yerr=spread if seeds > 1 else None, color=look.colour, label=method.label,
-                    linewidth=1.6, linestyle=look.linestyle, marker=look.marker, markersize=6, capsize=2,
-                )  # fmt: skip
-        axis.set_xscale("log")
-        axis.set_xticks(values, [f"{value:g}" for value in values])
-        axis.xaxis.set_minor_locator(NullLocator())
-        if not yardstick.headline.higher_is_better and axis.dataLim.y0 > 0:
-            axis.set_yscale("log")
-            plain_log_ticks(axis.yaxis)
-        axis.set_xlabel(f"{key.rpartition('.')[2]} ({key})")
-        axis.set_title(dataset.label)
-    axes[0, 0].set_ylabel(yardstick.label_with_unit(yardstick.final))
-    legend_below(figure, axes, columns=len(datasets))
-    return figure
+            if ends:
+                is_reference = method.name == grid.baseline
+                lines.append(line_by_value(method.label, looks[method.name], ends, is_reference=is_reference))
+        rising = yardstick.headline.higher_is_better
+        shown = np.concatenate([line.y_P for line in lines])
+        row.append(
+            Panel(
+                title=dataset.label,
+                lines=tuple(lines),
+                x=Scale(label=f"{key.rpartition('.')[2]} ({key})", is_log=True, ticks=tuple(values)),
+                y=Scale(
+                    label=yardstick.label_with_unit(yardstick.final), is_log=not rising and bool(np.nanmin(shown) > 0)
+                ),
+            )
+        )
+    return figure_of([row], height=4.0)
+
+
+def line_by_value(
+    label: str, look: Look, ends: Mapping[float | None, Sequence[float]], *, is_reference: bool = False
+) -> Line:
+    """Return the line of means over seeds by the value of a setting; those without the setting are a level.
+
+    A value with fewer seeds than another breaks the line.
+    """
+    if None in ends:
+        level = np.array([np.mean(ends[None])])
+        return Line(label=label, look=look, x_P=level, y_P=level, is_level=True, is_reference=is_reference)
+    seeds = max(map(len, ends.values()))
+    values = sorted(value for value in ends if value is not None)
+    found = [np.array(ends[value]) for value in values]
+    mean = [each.mean() if len(each) == seeds else np.nan for each in found]
+    spread = [each.std(ddof=1) if len(each) == seeds else np.nan for each in found] if seeds > 1 else None
+    return Line(
+        label=label, look=look, x_P=np.array(values, dtype=float), y_P=np.array(mean), is_reference=is_reference,
+        deviation_P=None if spread is None else np.array(spread),
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------- label frequency
@@ -105,6 +121,8 @@ def _frequency(datasets: Sequence[Dataset], runs: Sequence[PlannedRun]) -> "Figu
         axis.set(xscale="log", yscale="log", xlabel="class, most frequent first", title=dataset.label)
         axis.set_ylim(bottom=0.5)
         axis.set_xlim(left=1)
+        plain_log_ticks(axis.xaxis)
+        plain_log_ticks(axis.yaxis)
         shape = record.summary["dataset"]
         axis.text(
             0.97, 0.95, f"{shape['num_classes']:,} classes\n{shape['num_train']:,} training rows",
@@ -128,16 +146,23 @@ def _distribution(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> "
                 shown.append((method, records[0], records[-1]))
     if not shown:
         return None
-    figure, axes = new_figure(2, len(shown), width=2.6, height=2.5)
-    for place, (method, early, late) in enumerate(shown):
-        for row, record in enumerate((early, late)):
-            axis = axes[row, place]
-            distribution_panel(axis, record, looks[method.name])
-            axis.tick_params(labelsize=8, labelleft=place == 0, labelbottom=row == 1)
-            if row == 0:
-                axis.set_title(method.label)
-    axes[0, 0].set_ylabel("before training\nprobability of a class")
-    axes[1, 0].set_ylabel("after training\nprobability of a class")
+    groups = shared_out(shown, _MOST_COLUMNS)
+    figure, axes = new_figure(2 * len(groups), max(map(len, groups)), width=2.8, height=2.4)
+    for above, group in enumerate(groups):
+        for place in range(axes.shape[1]):
+            for below, when in enumerate(("before", "after")):
+                axis = axes[2 * above + below, place]
+                if place >= len(group):
+                    axis.set_axis_off()
+                    continue
+                method, *records = group[place]
+                distribution_panel(axis, records[below], looks[method.name])
+                axis.tick_params(labelsize=8, labelleft=place == 0, labelbottom=below == 1)
+                if below == 0:
+                    axis.set_title(method.label)
+                if place == 0:
+                    axis.set_ylabel(f"{when} training")
+    figure.supylabel("probability of a class", fontsize=10)
     figure.supxlabel("rank of the class by the model's logit", fontsize=10)
     figure.suptitle(f"{dataset.label}: softmax (grey), proposal (colour), uniform (dashed)", fontsize=11)
     return figure
@@ -162,3 +187,4 @@ def distribution_panel(axis: "Axes", record: Mapping[str, Any], look: Look) -> N
     )  # fmt: skip
     axis.axhline(1 / ends[-1], color="#555555", linewidth=0.9, linestyle=(0, (4, 3)))
     axis.set(xscale="log", yscale="log", ylim=(1e-7, 1), xlim=(1, ends[-1]))
+    plain_log_ticks(axis.xaxis)

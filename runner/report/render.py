@@ -1,6 +1,7 @@
 """Render a profile's tables and figures from the run folders that exist, whatever has been run."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -10,15 +11,17 @@ from runner.report.cells import cells
 from runner.report.choose import choices
 from runner.report.figure_data import as_csv, figure_data
 from runner.report.grids import PROFILES, Grid, PlannedRun, expand
-from runner.report.page import Choice, Section, missing_lines
+from runner.report.latex import to_latex
+from runner.report.page import Choice, Report, Section, missing_lines
 from runner.report.papers import CellsOfTable, load_papers, verdicts
-from runner.report.publish import rendered_dir
+from runner.report.publish import PAGE, outcomes, rendered_dir
 from runner.report.records import record_of
 from runner.report.tables import TableSpec
 from runner.report.tuning import Tuned, sentences, tune
 from runner.training.files import write_atomically
 
 PAPER = PROFILES[-1]
+_NOT_DRAWN = "Not drawn: no finished run yet."
 
 
 def runs_shown(grid: Grid, profile: str, results_dir: Path) -> list[PlannedRun]:
@@ -40,7 +43,7 @@ def has_runs(grid: Grid, profile: str, results_dir: Path) -> bool:
 
 
 def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[Path]:
-    """Write every table (Markdown, LaTeX, CSV), every figure (PNG, SVG, CSV), README.md and report.html.
+    """Write every table (Markdown, LaTeX, CSV), every figure (PNG, SVG, CSV), REPRODUCTION.md and report.html.
 
     Returns the paths, that of report.html last. They lie in a folder of their own: committed tables change only by
     ``runner.report.publish``.
@@ -66,25 +69,35 @@ def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[
     found = {paper.name: verdicts(paper, numbers) for paper in papers}
     labels = {data.name: data.label for grid in shown for data in grid.datasets}
     missing = missing_lines([run for runs in shown.values() for run in runs], labels)
-    about = (f"Results, profile {profile}", sections, papers, found, guide, missing)
-    summary, report = folder / "README.md", folder / "report.html"
-    write_atomically(summary, page.summary(*about))
-    write_atomically(report, page.html_page(*about))
-    return [*(path for section in sections for path in section.files), summary, report]
+    report = Report(
+        title=f"Results, profile {profile}",
+        sections=tuple(sections),
+        papers=papers,
+        found=found,
+        choices=tuple(guide),
+        missing=tuple(missing),
+    )
+    pages = {folder / PAGE: page.markdown_page(report), folder / "report.html": page.html_page(report)}
+    for path, text in pages.items():
+        write_atomically(path, text)
+    return [*(path for section in sections for path in section.files), *pages]
 
 
 def _render_one(tuned: Tuned, folder: Path, command: str) -> tuple[Section, pd.DataFrame | None]:
     """Write the files of one table or figure; return its section, and the numbers in long form if it has some."""
     spec, runs = tuned.spec, tuned.runs
-    notes: tuple[str, ...] = spec.notes
     frame = None
     if spec.kind == "diagnosis":
-        files, fragment = diagnosed.render(spec, runs, folder, command)
+        rendered = diagnosed.render(spec, runs, folder, command)
+        files, html, markdown = [*rendered.files], rendered.html, rendered.markdown
     elif spec.is_figure or spec.kind == "example_course":
         draw = plots.draw if spec.is_figure else diagnosed_examples.draw
         pictures = draw(spec, runs, folder)
-        notes = (*spec.notes, *sentences(tuned.choices, spec))
-        fragment = _figure_fragment(spec, pictures, runs, command, notes)
+        figure = _Figure(
+            spec=spec, pictures=pictures, notes=[*spec.notes, *sentences(tuned.choices, spec)],
+            made=layout.how_made([record_of(run) for run in runs if record_of(run).finished], command),
+        )  # fmt: skip
+        html, markdown = figure.html(), figure.markdown()
         data = folder / f"{spec.name}.csv"
         files = [*pictures, data] if pictures else []
         if pictures:
@@ -97,26 +110,42 @@ def _render_one(tuned: Tuned, folder: Path, command: str) -> tuple[Section, pd.D
             frame = cells(spec, runs, tuned.choices)
             doc = layout.document(spec, frame, runs, command)
             frame = frame.drop(columns="panel")
-        texts = {"md": layout.to_markdown(doc), "tex": layout.to_latex(doc), "csv": as_csv(frame)}
+        texts = {"md": layout.to_markdown(doc), "tex": to_latex(doc), "csv": as_csv(frame)}
         files = [folder / f"{spec.name}.{suffix}" for suffix in texts]
         for path, text in zip(files, texts.values(), strict=True):
             write_atomically(path, text)
-        fragment = layout.to_html_fragment(doc)
+        html, markdown = layout.to_html_fragment(doc), layout.to_markdown_fragment(doc)
     section = Section(
-        name=spec.name, title=spec.title, paper=spec.grid.paper or "", html=fragment, notes=notes, files=tuple(files)
-    )
+        name=spec.name, title=spec.title, paper=spec.grid.paper or "", html=html, markdown=markdown, files=tuple(files),
+        outcomes=sum(outcomes(path) for path in files if path.suffix == ".csv"),
+    )  # fmt: skip
     return section, frame
 
 
-def _figure_fragment(
-    spec: TableSpec, pictures: Sequence[Path], runs: Sequence[PlannedRun], command: str, notes: Sequence[str]
-) -> str:
-    records = [record_of(run) for run in runs]
-    made = layout.how_made([record for record in records if record.finished], command)
-    parts = [f'<section id="{spec.name}"><h3>{layout.html_text(spec.title)}</h3>']
-    parts.append(f'<p class="made">{"<br>".join(map(layout.html_text, made))}</p>')
-    parts.extend(layout.picture_html(picture, spec.title) for picture in pictures)
-    if not pictures:
-        parts.append("<p>Not drawn: no finished run yet.</p>")
-    parts.append("<ul>" + "".join(f"<li>{layout.html_text(note)}</li>" for note in notes) + "</ul></section>")
-    return "\n".join(parts)
+@dataclass(frozen=True, kw_only=True)
+class _Figure:
+    """A figure as a section of a page: how it was made, its pictures and its notes."""
+
+    spec: TableSpec
+    pictures: Sequence[Path]
+    notes: Sequence[str]
+    made: Sequence[str]
+
+    def html(self) -> str:
+        parts = [f'<section id="{self.spec.name}"><h3>{layout.html_text(self.spec.title)}</h3>']
+        parts.append(f'<p class="made">{"<br>".join(map(layout.html_text, self.made))}</p>')
+        parts.extend(layout.picture_html(picture, self.spec.title) for picture in self.pictures)
+        if not self.pictures:
+            parts.append(f"<p>{_NOT_DRAWN}</p>")
+        listed = "".join(f"<li>{layout.html_text(note)}</li>" for note in self.notes)
+        parts.append(f"<ul>{listed}</ul></section>")
+        return "\n".join(parts)
+
+    def markdown(self) -> str:
+        parts = [f"### {self.spec.title}", "  \n".join(self.made)]
+        parts.extend(layout.picture_markdown(picture, self.spec.title) for picture in self.pictures)
+        name = self.spec.name
+        parts.append(f"The data with run ids: [{name}.csv]({name}.csv)." if self.pictures else _NOT_DRAWN)
+        if self.notes:
+            parts.append("\n".join(f"- {note}" for note in self.notes))
+        return "\n\n".join(parts)

@@ -41,6 +41,27 @@ def differing_keys(records: Sequence[RunRecord]) -> list[str]:
     return [key for key in keys if key != "seed" and len({repr(s.get(key)) for s in settings}) > 1]
 
 
+def telling_keys(records: Sequence[RunRecord], keys: Sequence[str]) -> list[str]:
+    """Return those of ``keys``, in order, that tell runs apart which the keys before them do not tell apart."""
+    settings = [flat(record.config) for record in records]
+    parts: list[tuple[str, ...]] = [()] * len(settings)
+    telling = []
+    for key in keys:
+        finer = [(*part, exact(setting.get(key))) for part, setting in zip(parts, settings, strict=True)]
+        if len(set(finer)) > len(set(parts)):
+            parts = finer
+            telling.append(key)
+    return telling
+
+
+def setting_text(record: RunRecord, keys: Sequence[str]) -> str:
+    """Return settings of a run as text, such as ``K=9 L=50 loss=gbce``; those that it does not have are left out."""
+    setting = flat(record.config)
+    return " ".join(
+        f"{key.removesuffix('.name').rpartition('.')[2]}={exact(setting[key])}" for key in keys if key in setting
+    )
+
+
 def sweep_table(records: Sequence[RunRecord], keys: Sequence[str]) -> pd.DataFrame:
     """Return one row per combination of the settings that differ, with means over seeds; ``keys`` come first.
 

@@ -59,8 +59,8 @@ class TableSpec:
     ``tuned``, numbers and curves show each method's runs with the swept values that validate best
     (``runner.report.tuning``).
     Kind curves has ``against``, which names what the horizontal axes count; ``metrics``, such as ``test/mse``, whose
-    default is the watched headline; ``smooth``, the number of neighbouring evaluations whose median a line shows; and
-    ``names``, which says where the lines are named. Kind diagnosis has ``diagnose``, the arguments of ``python -m
+    default is the watched headline; and ``smooth``, the number of neighbouring evaluations whose median a line shows.
+    Kind diagnosis has ``diagnose``, the arguments of ``python -m
     runner.diagnose RUN_FOLDER`` after the folder; so have kinds example_diagnosis, a table of samplers of training
     examples, and example_course, a figure of them. Results are stored under the table's name, unless ``--name`` is in
     the arguments, so that a table and a figure can share them. ``helps_to_choose`` names the kind of data for which the
@@ -89,7 +89,6 @@ class TableSpec:
     against: tuple[Axis, ...] = ("seconds", "epoch")
     metrics: tuple[str, ...] = ()
     smooth: int = 1
-    names: Literal["below", "beside"] = "below"
     notes: tuple[str, ...] = ()
     diagnose: tuple[str, ...] = ()
     helps_to_choose: str = ""
@@ -114,8 +113,7 @@ class TableSpec:
         require(self.kind == "numbers" or not self.helps_to_choose, "helps_to_choose: only for kind: numbers")
         require(bool(self.against), "against: give at least one")
         if self.kind != "curves":
-            unset = self.names == "below" and not self.metrics and self.smooth == 1
-            require(unset, "metrics, smooth and names: only for kind: curves")
+            require(not self.metrics and self.smooth == 1, "metrics and smooth: only for kind: curves")
         require(self.smooth >= 1 and self.smooth % 2 == 1, "smooth must be an odd number, at least 1")
         require(
             bool(self.diagnose) == self.is_diagnosed,

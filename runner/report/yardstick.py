@@ -69,6 +69,11 @@ class Yardstick:
         names = [f"test/{measure.key}" for measure in self.measures]
         raise ConfigError(f"no metric '{metric}' in these runs{did_you_mean(metric, names)}")
 
+    def has(self, metric: str) -> bool:
+        """Tell whether a name is that of a metric."""
+        split, _, key = metric.partition("/")
+        return split in _SPLITS and any(measure.key == key for measure in self.measures)
+
     def label(self, metric: str) -> str:
         """Return a metric's printed name, such as ``test P@1`` or ``validation perplexity``."""
         return f"{_SPLITS[metric.partition('/')[0]]} {self.measure(metric).label}"

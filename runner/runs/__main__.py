@@ -10,19 +10,16 @@ A run is named by its folder, its id or the end of its id. Finished runs are del
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.config import explain
+from runner.commands.frame import carry_out, parser_of
 from runner.errors import RunnerError
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m runner.runs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("python -m runner.runs", __doc__)
     place = argparse.ArgumentParser(add_help=False)
     place.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help="default: results")
     some = argparse.ArgumentParser(add_help=False)
@@ -43,16 +40,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Do what the words say; return 0, or 2 for a user's mistake."""
+    """Do what the words say; return the exit status (2 for a user's mistake)."""
     arguments = _parser().parse_args(words)
-    try:
-        print(_answer(arguments))
-    except BrokenPipeError:  # the reader of a pipe has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (RunnerError, OSError) as error:
-        print(f"error: {explain(error)}", file=sys.stderr)
-        return 2
-    return 0
+    return carry_out(lambda: print(_answer(arguments)))
 
 
 def _answer(arguments: argparse.Namespace) -> str:

@@ -19,6 +19,7 @@ from runner.training.progress import Progress
 from runner.training.run_folder import RunFolder, provenance
 from runner.training.schedule import Schedule
 from runner.training.stored_arrays import fitting
+from runner.training.trackers import Trackers, check_libraries, trackers_of
 
 
 def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
@@ -31,6 +32,7 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
     diverges, and KeyboardInterrupt after it has saved a checkpoint.
     """
     check_model_reads_dataset(config)
+    check_libraries(config)
     if config.sampler is not None:
         config.sampler.check_processor()
     config = settled(config)
@@ -48,6 +50,7 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
             print(f"already finished, not repeated (force=true re-runs): {config.run_id}", file=sys.stderr)
             return folder.path
         summary: dict[str, Any] = {"status": "running", "run_id": config.run_id, "config": config.as_dict()}
+        trackers = Trackers({})
         try:
             memory.reset_peak()
             data = config.dataset.build()
@@ -62,6 +65,9 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
             folder.write_provenance(origin, resumed=training.resume())
             folder.start(config)
             folder.write_summary(summary)
+            if config.tracker != "none":
+                trackers = trackers_of(config, folder.observations())
+                folder.mirror = trackers.observe
             training.go()
         except (ConfigError, DamagedRun):
             raise  # neither a mistake on the command line nor damage is a result, so the folder is not changed
@@ -77,6 +83,8 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
         except Exception as error:
             _leave(folder, {**summary, "status": "failed", "error": f"{type(error).__name__}: {error}"})
             raise
+        finally:
+            trackers.close(lambda: str((folder.summary() or {}).get("status")))
     return folder.path
 
 

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -77,6 +77,7 @@ class RunFolder:
         self._best = path / "best"
         self._clearing = path / CLEARING
         self._lock: IO[str] | None = None  # held while the run is in progress
+        self.mirror: Callable[[Mapping[str, Any]], None] | None = None  # is given every observation, too
 
     # ------------------------------------------------------------ life of a run
 
@@ -178,6 +179,8 @@ class RunFolder:
         self._require_own()
         with writing(self.metrics_path), open(self.metrics_path, "a") as file:
             file.write(json.dumps(record) + "\n")
+        if self.mirror is not None:
+            self.mirror(record)
 
     def observations(self) -> list[dict[str, Any]]:
         """Return all observations of metrics.jsonl in their order. Raises DamagedRun."""

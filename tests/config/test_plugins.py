@@ -239,7 +239,7 @@ def test_sampler_loss_model_and_data_set_from_outside(tmp_path: Path) -> None:
     assert "did you mean 'even'?" in err
     code, out, err = run("plugins=[everything]", "--help", cwd=tmp_path)
     assert code == 0
-    assert re.search(r"^sampler: .*\beven\b", "\n".join(out), flags=re.M)
+    assert re.search(r"^  sampler: .*\n(?:      .*\n)*?      .*\beven\b", "\n".join(out), flags=re.M)
 
 
 def test_a_loss_from_outside_goes_with_what_its_like_goes_with(tmp_path: Path) -> None:

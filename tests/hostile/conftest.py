@@ -72,7 +72,8 @@ def commands(
         "diagnose": by_main(diagnose.main, lambda folder: [str(folder), "--rows", "4", "--draws", "2"]),
         "sweep": by_main(script("render_tables").main, lambda folder: ["--sweep", str(folder.parents[1])]),
         "frontier": by_main(
-            script("plot").main, lambda folder: ["--frontier", "text", "--results-dir", str(folder.parents[1])]
+            script("plot").main,
+            lambda folder: ["--frontier", "--where", "dataset=text", "--results-dir", str(folder.parents[1])],
         ),
     }
 

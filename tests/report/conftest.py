@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from runner.config import compose
 from runner.machine.clock import BUILD, STAGES
 from runner.report.grids import Grid, PlannedRun, expand
 from runner.report.tables import TableSpec, load_table
@@ -165,3 +166,22 @@ def write_run() -> Callable[..., Path]:
         return folder
 
     return write
+
+
+@pytest.fixture
+def swept(results_dir: Path, write_run: Callable[..., Path]) -> Path:
+    """Write runs of K x L with two seeds each and different thread counts, and one run of another method."""
+    for (k, tables), p1 in {(4, 10): 0.40, (4, 20): 0.50, (10, 10): 0.55, (10, 20): 0.60}.items():
+        for seed in (0, 1):
+            overrides = [
+                f"sampler.K={k}",
+                f"sampler.L={tables}",
+                f"seed={seed}",
+                f"hardware.threads={1 + seed}",
+            ]
+            config = compose([*overrides, f"results_dir={results_dir}"])
+            run = PlannedRun(dataset="d", method="lsh_label", seed=seed, overrides=(), config=config)
+            write_run(run, [p1], p1=p1 + 0.01 * seed, seconds=10 * k)
+    other = compose(["sampler=log_uniform", "loss=nce", f"results_dir={results_dir}"])
+    write_run(PlannedRun(dataset="d", method="nce", seed=0, overrides=(), config=other), [0.5])
+    return results_dir

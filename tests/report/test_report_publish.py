@@ -1,6 +1,8 @@
 """Rendering leaves committed tables alone; they change by publishing, which never loses a finished run."""
 
 import dataclasses
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import pytest
 from runner.errors import RunnerError
 from runner.report.figure_data import figure_data
 from runner.report.grids import PlannedRun
-from runner.report.publish import outcomes, publish
+from runner.report.page import outcomes_by_table
+from runner.report.publish import outcomes, publish, published_page, replace_together
 from runner.report.render import render
 from runner.report.tables import TableSpec
 
@@ -99,3 +102,102 @@ def test_the_data_of_a_figure_are_every_run_s_points(
     assert frequency[frequency["run_id"] == runs[0].run_id]["training_rows"].tolist() == [90, 30, 4, 0]
     proposals = figure_data(toy["distribution"], runs)
     assert proposals[proposals["step"] == 0]["proposal"].tolist() == 3 * [0.1, 0.0, 0.9]
+
+
+# ---------------------------------------------------------------- the page
+
+
+def test_the_page_shows_what_the_report_shows_and_its_files(
+    toy: Specs, runs: list[PlannedRun], write_run: Callable[..., Path], results_dir: Path
+) -> None:
+    for run in runs:
+        write_run(run, [0.2, 0.4])
+    *_, page, _ = render([toy["convergence"], toy["curves"]], "medium", results_dir)
+    published = publish([], KNOWN, "medium", results_dir)
+    assert published[-1] == published_page(results_dir, "medium") == results_dir / "REPRODUCTION-medium.md"
+    assert {path.name for path in published[:-1]} == {
+        "toy2.md", "toy2.tex", "toy2.csv", "toyc.csv", "toyc.png", "toyc.svg"
+    }  # fmt: skip
+    text = published[-1].read_text()
+    linked = re.findall(r"\]\(([^)]+)\)", text)
+    assert "tables/medium/toyc.png" in linked
+    assert all((results_dir / path).is_file() for path in linked), linked
+    assert all((page.parent / path).is_file() for path in re.findall(r"\]\(([^)]+)\)", page.read_text()))
+    for told in ("P@1 (%)", "seeds 0, 1", "Runs behind these numbers", runs[0].run_id, "A note.", "± 0.00"):
+        assert told in text, told
+    assert text.count("| 40.00 ± 0.00 |") == 3
+    folder = results_dir / "tables" / "medium"
+    assert outcomes_by_table(text) == {name: outcomes(folder / f"{name}.csv") for name in ("toy2", "toyc")}
+
+
+def test_a_page_of_fewer_tables_or_outcomes_is_refused(
+    toy: Specs, runs: list[PlannedRun], write_run: Callable[..., Path], results_dir: Path
+) -> None:
+    with pytest.raises(RunnerError, match=r"REPRODUCTION\.md: is not rendered; make reproduce PROFILE=medium does so"):
+        publish([], KNOWN, "medium", results_dir)
+    both = [toy["convergence"], toy["curves"]]
+    render(both, "medium", results_dir)
+    with pytest.raises(RunnerError, match="shows no finished run"):
+        publish([], KNOWN, "medium", results_dir)
+    for run in runs:
+        write_run(run, [0.2, 0.4])
+    render(both, "medium", results_dir)
+    publish([], KNOWN, "medium", results_dir)
+    page = published_page(results_dir, "medium")
+    before = page.read_text()
+    render(both[:1], "medium", results_dir)
+    with pytest.raises(RunnerError, match=r"shows 0 outcomes of runs for toyc, but the committed .* has 12; make"):
+        publish([], KNOWN, "medium", results_dir)
+    publish(["toy2"], KNOWN, "medium", results_dir)
+    assert page.read_text() == before, "a table that is named leaves the page alone"
+    page.unlink()
+    publish([], KNOWN, "medium", results_dir)
+    assert page.read_text() != before
+
+
+# ---------------------------------------------------------------- all or nothing
+
+
+def test_a_write_that_fails_leaves_every_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, new = tmp_path / "a.md", tmp_path / "b.md", tmp_path / "more" / "c.md"
+    first.write_text("old a")
+    second.write_text("old b")
+    contents = {first: b"new a", second: b"new b", new: b"new c"}
+    renamed = Path.replace
+
+    def fails_at(count: int, how: BaseException) -> Callable[[Path, Path], Path]:
+        done: list[Path] = []
+
+        def replace(self: Path, target: Path) -> Path:
+            if self.suffix == ".new":
+                done.append(target)
+                if len(done) == count:
+                    raise how
+            return renamed(self, target)
+
+        return replace
+
+    for count in (1, 2, 3):
+        for how in (OSError(28, "No space left on device"), KeyboardInterrupt()):
+            monkeypatch.setattr(Path, "replace", fails_at(count, how))
+            with pytest.raises(type(how)):
+                replace_together(contents)
+            assert (first.read_text(), second.read_text()) == ("old a", "old b")
+            assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.md", "b.md", "more"], "nothing is left over"
+    monkeypatch.undo()
+    flushes: list[int] = []
+
+    def full_disk(handle: int) -> None:
+        flushes.append(handle)
+        if len(flushes) == 2:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        replace_together(contents)
+    monkeypatch.undo()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.md", "b.md", "more"]
+    assert (first.read_text(), second.read_text()) == ("old a", "old b")
+    replace_together(contents)
+    assert (first.read_text(), second.read_text(), new.read_text()) == ("new a", "new b", "new c")
+    assert len([*tmp_path.rglob("*")]) == 4

@@ -15,6 +15,7 @@ from runner.report.cells import cells
 from runner.report.curves import running_median
 from runner.report.direct_labels import apart
 from runner.report.grids import PlannedRun, expand
+from runner.report.latex import to_latex
 from runner.report.plan import TO_RUN, plan
 from runner.report.render import render
 from runner.report.tables import load_table
@@ -58,7 +59,6 @@ tuned: true
 metrics: [train/mse, test/mse]
 against: [seconds, epoch]
 smooth: 3
-names: beside
 """
 Write = Callable[..., Path]
 
@@ -130,7 +130,7 @@ def test_the_rate_of_best_mean_validation_is_shown_whatever_the_test_says(
     text = layout.to_markdown(layout.document(tuned.spec, frame, tuned.runs, "make"))
     assert "|           1 † |" in text
     assert f"*† LGD: {AT_EDGE}.*" in text
-    assert r"1 $\dagger$" in layout.to_latex(layout.document(tuned.spec, frame, tuned.runs, "make"))
+    assert r"1{\textsuperscript{$\dagger$}}" in to_latex(layout.document(tuned.spec, frame, tuned.runs, "make"))
 
 
 def test_a_rate_that_diverged_for_one_seed_is_no_choice_and_missing_runs_are_told(
@@ -275,7 +275,7 @@ def test_names_are_moved_apart_and_stay_within_the_axes() -> None:
     ("wrong", "right", "hint"),
     [
         ("tuned: often", "tuned: true", "tuned: expected bool"),
-        ("title: Toy\nsmooth: 3", "title: Toy", "smooth and names: only for kind: curves"),
+        ("title: Toy\nsmooth: 3", "title: Toy", "metrics and smooth: only for kind: curves"),
         ("title: Toy\nagainst: [second]", "title: Toy", "against"),
     ],
 )

@@ -157,8 +157,8 @@ def test_sampling(front: ModuleType, bench: Bench, tmp_path: Path) -> None:
     picture = sampling.draw_figure(report, tmp_path / "times")
     assert picture.stat().st_size > 10_000
     figure = picture.with_suffix(".svg").read_text()
-    assert "<!-- midx_rq -->" in figure
-    assert "<!-- lsh_topk -->" not in figure, "another number of candidates"
+    assert "<!-- MIDX-rq -->" in figure
+    assert "<!-- LSH Softmax -->" not in figure, "another number of candidates"
 
 
 def test_rf_softmax_table_stands_beside_its_printed_numbers(

@@ -127,7 +127,7 @@ def test_a_figure_of_stages(bench: Bench, tmp_path: Path) -> None:
     files = sorted(file.name for file in (tmp_path / "new").iterdir())
     assert files == ["report.json", "report.md", "report.png", "report.svg"]
     drawn = (tmp_path / "new" / "report.svg").read_text()
-    assert all(f"<!-- {word} -->" in drawn for word in (*STAGES, "full", "uniform", "40 classes"))
+    assert all(f"<!-- {word} -->" in drawn for word in (*STAGES, "Full softmax", "Uniform", "40 classes"))
     report["sizes"][0]["results"] = [{"method": "full", "status": "skipped: needs 9 GB, 1 GB free"}]
     assert language_step.draw_figure(report, tmp_path / "nothing") is None
 

@@ -1,0 +1,39 @@
+"""This is the frame of every command's ``main``: a parser with the module's docstring, errors as one line, exit codes.
+
+A command ends with 0, with 2 for what the user can mend, or with 130 after Ctrl-C, as shells have it. An error of the
+program shows its traceback and ends with 1, as Python has it.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+
+from runner.config import explain
+from runner.errors import RunnerError
+
+INTERRUPTED = 130
+
+
+def parser_of(command: str, doc: str | None) -> argparse.ArgumentParser:
+    """Return a parser whose help shows ``doc``, the module's docstring, as it is written.
+
+    ``command`` is what a user types, such as ``python -m runner.runs``.
+    """
+    return argparse.ArgumentParser(prog=command, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def carry_out(work: Callable[[], int | None]) -> int:
+    """Do a command's work and return its exit status, which ``work`` may choose; without a choice it is 0."""
+    try:
+        status = work()
+        sys.stdout.flush()  # so that a pipe without a reader is noticed here
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of the output, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (RunnerError, OSError, MemoryError) as error:
+        print(f"error: {explain(error)}", file=sys.stderr)
+        return 2
+    return 0 if status is None else status

@@ -1,0 +1,62 @@
+"""--help says what every key means, of the options that the command line chooses, and starts fast."""
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+
+from runner import REPOSITORY
+from runner.commands.help import OF_GROUPS
+from runner.config import CONF, GROUPS
+from runner.settings import RunConfig
+
+_RUN = """
+import runpy, sys
+try:
+    runpy.run_module("runner", run_name="__main__")
+finally:
+    print([name for name in ("torch", "numba", "sklearn", "pandas") if name in sys.modules], file=sys.stderr)
+"""
+
+
+def helped(*words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN, *words, "--help"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == "[]\n", "help loads nothing that takes long"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return helped("sampler=rff", "epochs=7")
+
+
+def meaning_of(key: str, page: str) -> str:
+    """Return what follows a key and its value, up to the next key."""
+    (line,) = [line for line in page.splitlines() if line.startswith(f"  {key} ")]
+    return " ".join(line.split()[2:])
+
+
+def test_every_group_and_key_has_a_clause(page: str) -> None:
+    assert set(OF_GROUPS) == {*GROUPS, "preset"}
+    for group, about in OF_GROUPS.items():
+        assert f"  {group}: {about}" in page
+        assert all(path.stem in page for path in (CONF / group).glob("*.yaml"))
+    fields = {field.name for field in dataclasses.fields(RunConfig)} - {*GROUPS, "unused"}
+    shown = {line.split()[0].partition(".")[0] for line in page.splitlines() if line.startswith("  ") and line.strip()}
+    assert fields <= shown, fields - shown
+    keys = [line.split()[0] for line in page.splitlines() if line.startswith("  ") and line[2:3].isalpha()]
+    keys = [key for key in keys if "." in key or key in fields]
+    assert len(keys) > 35
+    for key in keys:
+        assert meaning_of(key, page), f"{key} has no meaning"
+
+
+def test_keys_are_those_of_the_options_chosen(page: str) -> None:
+    assert "The keys of sampler=rff:" in page
+    assert "random" in meaning_of("sampler.D", page)
+    assert "sampler.K " not in page
+    assert page.split("  epochs ")[1].split()[0] == "7"
+    assert "The keys of sampler" not in helped("model=popularity", "dataset=ml100k"), "it has no classes to sample"
