@@ -26,7 +26,7 @@ from runner.bench.arithmetic import Spread, refreshes_in_schedule
 from runner.bench.contenders import out_of_reach, sampler_bytes
 from runner.bench.machine import shortage
 from runner.bench.measure import BAR, say
-from runner.bench.methods import LANGUAGE_METHODS
+from runner.bench.methods import LABELS, LANGUAGE_METHODS
 from runner.bench.output_layer import add_times_full, limits_before_and_after
 from runner.bench.render import title_of
 from runner.bench.torch_head import torch_full_head
@@ -453,7 +453,7 @@ def _draw_bars(axis: Any, size: dict[str, Any], rows: list[dict[str, Any]]) -> N
     from runner.report.figure_style import plain_ticks
     from runner.report.methods import label_of
 
-    names = [label_of(row["method"]) for row in rows]
+    names = [LABELS.get(row["method"]) or label_of(row["method"]) for row in rows]
     left = np.zeros(len(rows))
     for stage in STAGES:
         width = np.array([row["stages_ms"][stage] for row in rows])

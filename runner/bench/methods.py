@@ -72,6 +72,13 @@ LANGUAGE_METHODS: dict[str, list[str]] = {
     "lsh_topk_lazy": ["sampler=lsh_topk"],
     "torch_full": ["sampler=full"],
 }
+# Names in pictures of methods that conf/table/methods.yaml does not have.
+LABELS = {
+    "torch_full": "PyTorch full softmax",
+    "uniform_shared": "Uniform, shared",
+    "ns": "Uniform (NS)",
+    "lsh_topk_lazy": "LSH Softmax, seldom refreshed",
+}
 # The default is the methods of the MIDX paper's language models; the others belong to LSH Softmax Table 2.
 LSH_SOFTMAX_METHODS = ("full", "torch_full", "ns", "lsh_topk", "lsh_topk_lazy")
 DEFAULT_LANGUAGE_METHODS = tuple(
