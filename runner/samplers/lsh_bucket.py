@@ -93,15 +93,38 @@ def _draw(query_codes_LB, codes_NL, start, members, uniform_share, seed, step, i
             log_count_BM[row, draw] = np.log(draws * q)
 
 
+@njit(cache=True, inline="always")
+def _log_count(class_codes_L, query_codes_LB, row, uniform, num_classes, num_samples, share_L):
+    q = uniform / num_classes + _share_of_bucket(class_codes_L, query_codes_LB, row, share_L)
+    return np.log(num_samples * q) if q > 0.0 else -np.inf
+
+
 @njit(cache=True, parallel=True)
 def _log_counts(query_codes_LB, codes_NL, start, uniform_share, num_samples, ids_M, out_BM):
+    """Write the log expected count of every id in every row."""
     num_classes, num_tables = codes_NL.shape
     for row in prange(out_BM.shape[0]):
         share_L = np.empty(num_tables, dtype=np.float64)
         uniform, _ = _shares(query_codes_LB, row, start, uniform_share, share_L)
         for i in range(ids_M.shape[0]):
-            q = uniform / num_classes + _share_of_bucket(codes_NL[ids_M[i]], query_codes_LB, row, share_L)
-            out_BM[row, i] = np.log(num_samples * q) if q > 0.0 else -np.inf
+            out_BM[row, i] = _log_count(
+                codes_NL[ids_M[i]], query_codes_LB, row, uniform, num_classes, num_samples, share_L
+            )  # fmt: skip
+
+
+@njit(cache=True, parallel=True)
+def _log_counts_of_targets(
+    query_codes_LB, codes_NL, start, uniform_share, num_samples, targets_P, indptr_B1, out_P
+):  # fmt: skip
+    """Write the log expected count of each row's own targets."""
+    num_classes, num_tables = codes_NL.shape
+    for row in prange(indptr_B1.shape[0] - 1):
+        share_L = np.empty(num_tables, dtype=np.float64)
+        uniform, _ = _shares(query_codes_LB, row, start, uniform_share, share_L)
+        for i in range(indptr_B1[row], indptr_B1[row + 1]):
+            out_P[i] = _log_count(
+                codes_NL[targets_P[i]], query_codes_LB, row, uniform, num_classes, num_samples, share_L
+            )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,3 +199,12 @@ class LshBucket(Hashed):
             codes_LB, self._codes_NL, self.tables.start, config.uniform_share, config.num_samples, ids_M, out_BM
         )
         return out_BM
+
+    def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> np.ndarray:
+        config = self.config
+        out_P = np.empty(len(query.targets_P), dtype=np.float32)
+        _log_counts_of_targets(
+            self.hidden_codes(query), self._codes_NL, self.tables.start, config.uniform_share, config.num_samples,
+            query.targets_P, query.target_indptr_B1, out_P,
+        )  # fmt: skip
+        return out_P

@@ -17,10 +17,11 @@ import numpy as np
 from runner import rng
 from runner.contracts import Query, TrainingFacts
 from runner.errors import require
-from runner.kernels.codewords import panels_of
+from runner.kernels.codewords import panels_of, squared_norms
 from runner.samplers.base import Sampler
 from runner.samplers.midx import FEW_CODEWORDS, Midx, MidxConfig, MidxPqConfig, MidxRqConfig
 from runner.structures.codeword_learning import Learner, Lesson
+from runner.structures.quantizers import check_usable
 
 if TYPE_CHECKING:
     from runner.heads.output_layer import OutputLayer
@@ -97,7 +98,7 @@ class LearntMidx(Midx):
         return super().new_codebooks(weights_ND, step) if self.codebooks_2CD is None else self.codebooks_2CD
 
     def _learn(self, query: Query, step: int, steps: int) -> None:
-        """Move the codewords; classes keep their codes."""
+        """Move the codewords; classes keep their codes. Raise Diverged if weights or codewords are not finite."""
         assert self.codebooks_2CD is not None
         num_classes, bias_N = self.layer.num_classes, self.layer.table.bias_view
         size = min(self.config.learn_classes, num_classes)
@@ -106,8 +107,10 @@ class LearntMidx(Midx):
         for _ in range(steps):
             rows_S = np.sort(generator.choice(num_classes, size, replace=False, shuffle=False)).astype(np.int32)
             self.layer.table.read(rows_S, step + 1)
+            values_SD = self.layer.class_vectors(rows_S)
+            check_usable(squared_norms(values_SD), f" after step {step}")
             lesson = Lesson(
-                values_SD=self.layer.class_vectors(rows_S),
+                values_SD=values_SD,
                 codes_2S=self.codes_2N[:, rows_S],
                 hidden_BD=hidden_BD,
                 bias_S=bias_N[rows_S] if len(bias_N) else None,

@@ -196,6 +196,7 @@ class Scored(Sampler):
         self.config = config
         self.layer = layer
         self.seed = seed
+        self._latest: tuple[Proposal, np.ndarray] | None = None  # with the targets' log expected counts
 
     @property
     def avoids_targets(self) -> bool:
@@ -217,17 +218,20 @@ class Scored(Sampler):
                 logits_BC[query.row_P[here], query.targets_P[here] - lo] = -np.inf
             yield lo, logits_BC
 
-    def _draw(self, query: Query, step: int, draws: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return ids (B, M), their logits (B, M), and the log of the sum of all weights (B,)."""
+    def _draw(self, query: Query, step: int, draws: int) -> tuple[np.ndarray, ...]:
+        """Return ids and their logits (B, M each), the targets' logits (P,), and the log of the sum of weights (B,)."""
         rows = query.num_rows
+        target_logit_P = np.empty(len(query.targets_P), dtype=np.float32)
         ids_BM = np.zeros((rows, draws), dtype=np.int32)
         logit_BM = np.zeros((rows, draws), dtype=np.float32)
         log_total_B = np.full(rows, -np.inf)
         for lo, logits_BC in self._blocks(query, step):
             _fold_block(logits_BC, lo, self.config.kernel_alpha, self.seed, step, log_total_B, ids_BM, logit_BM)
+            here = (query.targets_P >= lo) & (query.targets_P < lo + logits_BC.shape[1])
+            target_logit_P[here] = logits_BC[query.row_P[here], query.targets_P[here] - lo]
         if not np.isfinite(log_total_B).all():
             raise Diverged(f"sampler={self.config.name}: a logit is not a finite number; try a smaller optimizer.lr")
-        return ids_BM, logit_BM, log_total_B
+        return ids_BM, logit_BM, target_logit_P, log_total_B
 
     def _log_count(self, logit_BM: np.ndarray, log_total_B: np.ndarray) -> np.ndarray:
         out_BM = np.empty(logit_BM.shape, dtype=np.float32)
@@ -236,16 +240,25 @@ class Scored(Sampler):
 
     def sample(self, query: Query, step: int) -> Proposal:
         draws = self.config.num_samples
-        ids_BM, logit_BM, log_total_B = self._draw(query, step, draws)
-        return Proposal(
+        ids_BM, logit_BM, target_logit_P, log_total_B = self._draw(query, step, draws)
+        proposal = Proposal(
             ids_N=ids_BM.reshape(-1),
             log_expected_count_N=self._log_count(logit_BM, log_total_B).reshape(-1),
             indptr_B1=np.arange(query.num_rows + 1, dtype=np.int64) * draws,
             distinct=False,
         )
+        log_count_P = self._log_count(target_logit_P[:, None], log_total_B[query.row_P])[:, 0]
+        self._latest = proposal, np.ascontiguousarray(log_count_P)
+        return proposal
+
+    def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> np.ndarray:
+        """Return what the pass that made the proposal found; a second pass over all classes would cost as much."""
+        if self._latest is not None and self._latest[0] is proposal:
+            return self._latest[1]
+        return super().log_expected_count_of_targets(query, proposal, step)
 
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
-        _, _, log_total_B = self._draw(query, step, 0)
+        *_, log_total_B = self._draw(query, step, 0)
         logit_BM = np.empty((query.num_rows, len(ids_M)), dtype=np.float32)
         for lo, logits_BC in self._blocks(query, step):
             here = (ids_M >= lo) & (ids_M < lo + logits_BC.shape[1])

@@ -241,7 +241,14 @@ def test_log_uniform_draws_have_their_old_ids_unless_they_are_drawn_anew() -> No
 def test_every_setting_is_in_the_run_id_unless_it_says_where() -> None:
     fields = {field.name for field in dataclasses.fields(RunConfig)}
     assert set(PLACE_ONLY) < fields
-    assert set(PLACE_ONLY) == {"hardware", "results_dir", "force", "checkpoint_every_seconds", "keep_weights"}
+    assert set(PLACE_ONLY) == {
+        "hardware",
+        "results_dir",
+        "force",
+        "checkpoint_every_seconds",
+        "keep_weights",
+        "tracker",
+    }
 
 
 def test_run_dir_is_absolute_and_named_by_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,7 +225,7 @@ def test_without_names_costly_tables_are_left_out_and_named(
     assert "Big (run by name only)" in listed
     assert "Toy (run" not in listed
     assert reproduce(*options, "--render-only").returncode == 0
-    assert {path.name for path in (results_dir / "out" / "small").glob("*.md")} == {"README.md", "toy.md"}
+    assert {path.name for path in (results_dir / "out" / "small").glob("*.md")} == {"REPRODUCTION.md", "toy.md"}
 
 
 def test_tables_that_no_runs_make_are_measured_by_name(write_tables: Callable[..., Path], results_dir: Path) -> None:

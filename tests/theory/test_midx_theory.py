@@ -200,7 +200,7 @@ def test_popularity_puts_back_what_does_not_depend_on_the_query(
 # ---------------------------------------------------------------- following the weights
 
 
-@pytest.mark.parametrize("name", [*FAST, "midx_learn_rq"])
+@pytest.mark.parametrize("name", FAST)
 def test_refreshes_come_once_a_period_and_null_is_an_epoch(name: str, make_layer: Layers, make_query: Queries) -> None:
     layer, query = make_layer(60, 8), make_query(3, 8, 60)
     nobody = np.zeros(0, dtype=np.int32)
