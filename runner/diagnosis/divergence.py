@@ -11,7 +11,8 @@ and reachable mass are over the other classes.
   number, and equals it if q = p. Accidental hits count; repeated candidates count each time.
 - The covered mass is the softmax probability of the distinct candidates and targets together. The reachable mass is
   the softmax probability of the classes with c > 0. The recall is the share of the ten most likely classes that are
-  among a draw's candidates, which tells how well hash tables and other indexes find the nearest neighbours.
+  among a draw's candidates (of the other classes, if it avoids targets), which tells how well hash tables and other
+  indexes find the nearest neighbours.
 - The error of the loss's gradient is measured against full softmax's gradient (that of the logits' magnitudes, if
   those were trained), with regard to the hidden state and to the class vectors. The bias is |mean - exact| / |exact|;
   the deviation is the root of the summed variances / |exact|. The mean of R draws has a noise of its own, deviation /

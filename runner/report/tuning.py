@@ -40,7 +40,7 @@ def sentences(choices: "Choices", spec: TableSpec) -> list[str]:
     out = []
     for dataset in spec.grid.datasets:
         mine = {method: choice for (name, method), choice in choices.items() if name == dataset.name}
-        listed = [f"{labels[method]} {choice.text}" for method, choice in mine.items()]
+        listed = [f"{labels[method]} {choice.text}" for method, choice in mine.items() if choice.point]
         out += [f"Chosen values on {dataset.label}: {', '.join(listed)}."] if listed else []
     return out
 

@@ -26,7 +26,7 @@ from runner.structures.quantizers import check_usable
 if TYPE_CHECKING:
     from runner.heads.output_layer import OutputLayer
 
-_STEPS_OF_A_FRESH_INDEX = 100  # an index that no training went with learns so long from one batch
+_STEPS_OF_A_FRESH_INDEX = 500  # an index that no training went with learns so long from one batch
 
 
 @dataclass(frozen=True, kw_only=True)

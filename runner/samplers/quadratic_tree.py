@@ -3,7 +3,7 @@
 q_i is proportional to alpha o_i^2 + 1 with the logit o_i without its bias, which the tree cannot hold. The tree
 (``runner.structures.outer_tree``) follows the class vectors every ``refresh_every_steps`` steps; between refreshes it
 draws by the vectors that it has, and states the probabilities of these draws. Few draws of a row are much faster than
-the dense pass of ``quadratic`` where classes are many (docs/cost.md); hundreds of draws are not.
+the dense pass of ``quadratic`` where classes are many (results/bench/rf_softmax_table2.md); hundreds are not.
 
 @inproceedings{blanc2018adaptive, title={Adaptive Sampled Softmax with Kernel Based Sampling}, author={Blanc, Guy and
 Rendle, Steffen}, booktitle={ICML}, year={2018}}
@@ -67,7 +67,8 @@ class QuadraticTree(FollowingSampler):
     # ------------------------------------------------------------ drawing
 
     def _log_count(self, probability: np.ndarray) -> np.ndarray:
-        if not np.isfinite(probability).all():
+        # Where one of two masses overflows, the probability is 0 or not a number; true ones are far from underflow.
+        if not ((probability > 0) & np.isfinite(probability)).all():
             raise Diverged(f"sampler={self.config.name}: a logit is not a finite number; try a smaller optimizer.lr")
         return np.log(self.config.num_samples * probability).astype(np.float32)
 

@@ -77,6 +77,7 @@ def _mass(node, sums_VF, counts_V, alpha, query_F, row, row_V, mass_V):
     if row_V[node] != row:
         count = np.float64(counts_V[node])
         row_V[node] = row
+        # In this order of the arguments, max keeps a mass that is not a number.
         mass_V[node] = max(alpha * np.float64(_dot(sums_VF[node], query_F)), 0.0) + count
     return mass_V[node]
 
@@ -163,7 +164,7 @@ class OuterTree(BlockTree):
     def draw(self, hidden_BD: np.ndarray, num_draws: int, seed: int, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw ``num_draws`` classes for each query; return them and their probabilities.
 
-        Both are (B * num_draws,), int32 and float64. Probabilities are not finite where masses overflow.
+        Both are (B * num_draws,), int32 and float64. Probabilities are 0 or not finite where masses overflow.
         """
         indptr_B1 = np.arange(len(hidden_BD) + 1, dtype=np.int64) * num_draws
         ids_X = np.zeros(int(indptr_B1[-1]), dtype=np.int32)

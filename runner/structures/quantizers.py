@@ -7,7 +7,7 @@ the query's score h . w_hat is the sum of two scores of codewords.
 
 The codewords come from k-means on a subsample of the rows; ``nearest_pairs`` then gives every row its codes.
 
-Legend: N rows (classes), D columns, C codewords of a codebook, S rows of a subsample, B queries; a leading 2 is the two
+Legend: N rows (classes), D columns, C codewords of a codebook, S rows of a subsample; a leading 2 is the two
 codebooks.
 
 @article{jegou2011product, title={Product Quantization for Nearest Neighbor Search}, author={J{\\'e}gou, Herv{\\'e} and

@@ -39,6 +39,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], str]] = {
     "midx_exact": ("midx_exact", {"codewords": 9, "refresh_every_steps": 2}, "nce"),
     "lsh_dwta": ("lsh_embedding", {**_LSH, "hash": "dwta", "K": 3, "max_retrieved": 30}, "sampled_softmax"),
     "exact": ("exact", {"num_samples": 50}, "sampled_softmax"),
+    "quadratic_tree": ("quadratic_tree", {"num_samples": 50, "refresh_every_steps": 2}, "sampled_softmax"),
     "quadratic": ("quadratic", {"num_samples": 50}, "absolute_softmax"),
     "topk": ("topk", {"num_nearest": 50}, "active_set"),
     "lsh": ("lsh", {"num_samples": 50, "refresh_every_steps": 2, "refresh_growth": 1.0}, "nce"),
@@ -76,7 +77,7 @@ def results(kind: str, layer: OutputLayer, query: Query, threads: int) -> dict[s
             kept[f"ids {step}"], kept[f"counts {step}"] = proposal.ids_N, proposal.log_expected_count_N
         refreshes += sampler.refresh(query, step, scores.touched_U)
     learns = name.startswith("midx_learn")
-    assert refreshes == (STEPS if learns else 2 if name.startswith(("lsh", "rff", "midx")) else 0)
+    assert refreshes == (STEPS if learns else 2 if name.startswith(("lsh", "rff", "midx", "quadratic_tree")) else 0)
     if name.startswith("lsh"):
         kept["members"] = sampler.tables.members  # type: ignore[attr-defined]
     layer.table.read(None, STEPS + 1)

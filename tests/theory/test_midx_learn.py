@@ -75,7 +75,7 @@ def test_a_fresh_index_learns_at_once(make_layer: Layers) -> None:
     """``learn``, which serves networks trained by other samplers, gains what many steps would."""
     layer, seen, fresh = trained_like(make_layer)
     log_p = log_softmax(logits_of(layer, fresh))
-    sampler = build("midx_learn_rq", layer, codewords=8, learn_lr=0.01)
+    sampler = build("midx_learn_rq", layer, codewords=8)
     before = divergence(log_p, log_q(sampler, fresh)).mean()
     assert sampler.learn(seen, 1)
     assert divergence(log_p, log_q(sampler, fresh)).mean() < 0.9 * before

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from quantized import Layers, Queries, build, log_q
 
+from runner.errors import Diverged
 from runner.structures.outer_tree import OuterTree
 
 N, DIM = 700, 20
@@ -34,6 +35,17 @@ def test_biases_play_no_part(make_layer: Layers, make_query: Queries) -> None:
     before = log_q(build("quadratic_tree", layer), query)
     layer.table.bias[:] += 3
     np.testing.assert_array_equal(before, log_q(build("quadratic_tree", layer), query))
+
+
+@pytest.mark.parametrize("place", [0, N // 2, N - 1])
+def test_masses_that_overflow_are_refused(place: int, make_layer: Layers, make_query: Queries) -> None:
+    layer, query = make_layer(N, DIM), make_query(5, DIM, N)
+    query.hidden_BD[:] = 1
+    layer.table.weights[place] = 0
+    layer.table.weights[place, 0] = 1e20
+    sampler = build("quadratic_tree", layer)
+    with pytest.raises(Diverged, match=r"sampler=quadratic_tree: a logit is not a finite number"):
+        sampler.sample(query, 1)
 
 
 def test_a_refreshed_tree_is_a_rebuilt_one() -> None:

@@ -1,4 +1,4 @@
-"""Quantisers of class vectors: what k-means leaves, and what learning from queries gains."""
+"""Quantisers of class vectors: what k-means leaves."""
 
 import itertools
 
