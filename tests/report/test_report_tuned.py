@@ -323,6 +323,18 @@ def test_a_method_is_tuned_over_all_its_settings(
     assert choices["diabetes", "lgd"].text == f"lr=0.1 K=7 ({tuning.AT_EDGE.format(key='K')})"
 
 
+def test_a_method_that_is_not_swept_has_no_chosen_values(
+    write_tables: Write, write_regression: Write, results_dir: Path
+) -> None:
+    rate = "{key: optimizer.lr, values: [0.01, 0.1, 1.0]}"
+    own = GRID.replace(rate, "{key: batch_sampler.K, values: [3, 5, 7], methods: [lgd]}")
+    spec = load_table("toy", write_tables(grid=own, toy=TABLE))
+    runs = [run for run in expand(spec.grid, "small", results_dir) if run.seed == 0]
+    for run in runs:
+        write_regression(run, [9.0, 1.0 if dict(run.point).get("batch_sampler.K") == 5 else 2.0])
+    assert tuning.sentences(tune(spec, runs).choices, spec) == ["Chosen values on Diabetes: LGD K=5."]
+
+
 def test_without_validation_rows_nothing_is_tuned(write_tables: Write, grid_text: str, results_dir: Path) -> None:
     swept = grid_text.replace("datasets:", "sweep: [{key: optimizer.lr, values: [0.1, 1.0]}]\ndatasets:", 1)
     table = "title: T\nkind: numbers\ngrid: toy\ntuned: true\ncolumns: [{name: epochs}]\n"

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from quantized import Layers, build, divergence, grouped_layer, log_q, log_softmax, logits_of, quantizer
 
-from runner.contracts import Query
+from runner.contracts import Query, TrainingFacts
 from runner.errors import Diverged
 from runner.heads.output_layer import OutputLayer
+from runner.samplers import SAMPLERS
 from runner.structures.codeword_learning import Learner, Lesson
 
 NOBODY = np.zeros(0, dtype=np.int32)
@@ -69,6 +70,19 @@ def test_codewords_move_a_little_at_every_step(name: str, make_layer: Layers) ->
         assert (sampler.codes_2N != codes).any() == (step in (2, 4)), step
         before, codes = sampler.codebooks_2CD.copy(), sampler.codes_2N.copy()
         layer.table.weights[:] = np.roll(layer.table.weights, 7, axis=0)
+
+
+def test_null_assigns_the_classes_anew_once_an_epoch(make_layer: Layers) -> None:
+    layer, seen, _ = trained_like(make_layer)
+    config: Any = SAMPLERS["midx_learn_rq"](name="midx_learn_rq", codewords=8)  # type: ignore[call-arg]
+    counts_N = np.ones(layer.num_classes, dtype=np.int64)
+    training = TrainingFacts(label_counts_N=counts_N, num_rows=700, steps_per_epoch=3)
+    sampler = config.build(layer=layer, training=training, seed=0)
+    for step in range(1, 7):
+        codes = sampler.codes_2N.copy()
+        layer.table.weights[:] = np.roll(layer.table.weights, 7, axis=0)
+        sampler.refresh(seen, step, NOBODY)
+        assert (sampler.codes_2N != codes).any() == (step in (3, 6)), step
 
 
 def test_a_fresh_index_learns_at_once(make_layer: Layers) -> None:
