@@ -5,8 +5,10 @@ import os
 import sys
 from pathlib import Path
 
+from runner.home import REPOSITORY, written
+
+__all__ = ["REPOSITORY", "__version__"]
 __version__ = "0.1.0"
-REPOSITORY = Path(__file__).resolve().parents[1]
 
 # torch and Numba each keep a pool of OpenMP threads. By default an idle pool spins for milliseconds, so on a busy
 # machine the two pools starve each other. A short spin is a compromise: threads that sleep at once (PASSIVE) slow down
@@ -33,7 +35,7 @@ def _compile_cache() -> Path:
         source = file.read_bytes()
         if b"njit" in source:
             digest.update(source)
-    return here.parent / ".numba_cache" / digest.hexdigest()[:16]
+    return written(".numba_cache") / digest.hexdigest()[:16]
 
 
 os.environ.setdefault("NUMBA_CACHE_DIR", str(_compile_cache()))

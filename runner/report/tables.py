@@ -6,17 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from runner.config import CONF
 from runner.conversion import did_you_mean
 from runner.errors import ConfigError, require
+from runner.home import FILES, REPOSITORY
 from runner.report.grids import Grid, grid_names, load_grid
 from runner.report.methods import CATALOGUE
 from runner.report.yaml_files import TABLES, build, build_all, place, read, require_unique
 
 Axis = Literal["seconds", "step", "epoch"]
 BENCH = "bench"  # the folder in conf/table for tables that are measured, not made from runs
-PUBLISHED = CONF.parent / "results" / "published"
-_REPOSITORY = CONF.parent
+PUBLISHED = FILES / "results" / "published"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +153,7 @@ class BenchSpec:
         Paths in it are relative to the repository, so that reports contain no absolute path of the machine.
         """
         report = self.report(results_dir)
-        shown = report.relative_to(_REPOSITORY) if report.is_relative_to(_REPOSITORY) else report
+        shown = report.relative_to(REPOSITORY) if report.is_relative_to(REPOSITORY) else report
         return [sys.executable, "scripts/bench.py", *self.arguments, "--json", str(shown)]
 
 
