@@ -102,7 +102,7 @@ def runs(at: Workplace, words: list[str]) -> None:
     What a reader is to fill in (``<name>``) is left as it is by default. Launchers (``hydra...``) have their own tests.
     Completion (``-sc``) is tried in the shell by tests/install.
     """
-    if words[0] == "-sc":
+    if words[:1] == ["-sc"]:
         asked = subprocess.run([sys.executable, "-m", "runner", *words[:2]], cwd=ROOT, capture_output=True, check=True)
         assert b"complete " in asked.stdout
         return
@@ -259,7 +259,7 @@ def rule_for(words: Sequence[str]) -> tuple[Rule, list[str]] | None:
         return makes, rest
     if program.startswith("scripts/"):
         return rule_for(["python", *words])
-    if program == "runner":
+    if program in ("runner", ".venv/bin/runner"):
         return runs, rest
     if program == "eval" and (inside := re.fullmatch(r"\$\((.*)\)", rest[0])):
         return rule_for(shlex.split(inside[1]))
