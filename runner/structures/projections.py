@@ -24,7 +24,7 @@ from numba import njit, prange
 
 from runner import rng
 from runner.kernels.dense import gather_candidates, logits, padded_dim, padded_size, pitch
-from runner.kernels.groups import CHUNKS
+from runner.kernels.groups import CHUNKS, PRANGE
 from runner.kernels.products import COLUMNS
 from runner.structures.simhash import SimHash, codes_of_one
 
@@ -92,7 +92,7 @@ def codes_in_all(projections, vector, bits, codes):
         codes[table] = code_in(projections, vector, table)
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def _pack(products, bits, codes):
     """Set codes[t, i] to the signs of products[i, t * bits : (t + 1) * bits]."""
     tables, count = codes.shape
@@ -111,7 +111,7 @@ def _hash_dense(dense_LKD: np.ndarray, vectors_XD: np.ndarray, codes_LX: np.ndar
     matrix = dense_LKD.reshape(tables * bits, dim)
     rows = np.empty((padded_size(len(matrix)), padded_dim(dim)), dtype=np.float32)
     panels = np.empty((len(rows) // COLUMNS, rows.shape[1], COLUMNS), dtype=np.float32)
-    gather_candidates(matrix, np.arange(len(matrix), dtype=np.int32), rows, panels)
+    gather_candidates(matrix, np.arange(len(matrix), dtype=np.int32), rows, panels, None)
     block = np.zeros((padded_size(min(_BLOCK, len(vectors_XD))), rows.shape[1]), dtype=np.float32)
     products = np.empty((len(block), pitch(len(matrix))), dtype=np.float32)
     no_bias = np.zeros(0, dtype=np.float32)
@@ -122,7 +122,7 @@ def _hash_dense(dense_LKD: np.ndarray, vectors_XD: np.ndarray, codes_LX: np.ndar
         _pack(products, bits, codes_LX[:, begin : begin + len(here)])
 
 
-@njit(cache=True, parallel=True, fastmath=_FAST)
+@njit(cache=True, parallel=PRANGE, fastmath=_FAST)
 def _hash_all(projections, vectors, codes):
     """Set codes[t, i] to the code of vectors[i] in table t, for sparse projections."""
     tables, count = codes.shape
