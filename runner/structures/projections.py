@@ -93,16 +93,19 @@ def codes_in_all(projections, vector, bits, codes):
 
 
 @njit(cache=True, parallel=PRANGE)
-def _pack(products, bits, codes):
-    """Set codes[t, i] to the signs of products[i, t * bits : (t + 1) * bits]."""
-    tables, count = codes.shape
+def _pack(products, bits, first, end, codes):
+    """Set codes[t, first + i] to the signs of products[i, t * bits : (t + 1) * bits], for the codes below ``end``.
+
+    Whole codes are given, because a part of them would be another type, for which all would be compiled again.
+    """
+    tables, count = codes.shape[0], end - first
     for part in prange(CHUNKS):
         for i in range(part * count // CHUNKS, (part + 1) * count // CHUNKS):
             for table in range(tables):
                 code = 0
                 for bit in range(table * bits, (table + 1) * bits):
                     code = 2 * code + np.int64(products[i, bit] > np.float32(0.0))
-                codes[table, i] = code
+                codes[table, first + i] = code
 
 
 def _hash_dense(dense_LKD: np.ndarray, vectors_XD: np.ndarray, codes_LX: np.ndarray) -> None:
@@ -119,7 +122,7 @@ def _hash_dense(dense_LKD: np.ndarray, vectors_XD: np.ndarray, codes_LX: np.ndar
         here = vectors_XD[begin : begin + _BLOCK]
         block[: len(here), :dim] = here
         logits(block, panels, no_bias, products)
-        _pack(products, bits, codes_LX[:, begin : begin + len(here)])
+        _pack(products, bits, begin, begin + len(here), codes_LX)
 
 
 @njit(cache=True, parallel=PRANGE, fastmath=_FAST)
