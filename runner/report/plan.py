@@ -39,6 +39,7 @@ from runner.report.records import (
     record_of,
     why_skipped,
 )
+from runner.report.reference_seconds import reference_seconds
 from runner.report.speed import Speed
 from runner.report.speed import measure as measure_speed
 from runner.report.tables import TableSpec
@@ -208,11 +209,15 @@ class _Work:
 def estimate(run: PlannedRun, earlier: Sequence[RunRecord], speed: Speed) -> tuple[float | None, bool]:
     """Return the estimated wall seconds of a run (None if unknown), and True if they are based on earlier runs.
 
-    Earlier runs count if they have the same data set, model, method, batch size and threads. All epochs count, though a
-    validation set may end the training earlier. Compilation is left out.
+    Earlier runs count if they have the same data set, model, method, batch size and threads. Without any, seconds of
+    the same run on another machine count, multiplied by this machine's slowness. All epochs count, though a validation
+    set may end the training earlier. Compilation is left out.
     """
     config = run.config
     alike = [record.seconds_per_epoch for record in earlier if _is_alike(record, run)]
+    elsewhere = None if alike else reference_seconds(run)
+    if elsewhere is not None:
+        return elsewhere * speed.slowness, False
     start = _START_SECONDS * speed.slowness
     if config.sampler is None:  # steps on tables of numbers are so cheap that the start of the process matters most
         return start + config.epochs * (statistics.median(alike) if alike else 0.0), bool(alike)
@@ -320,9 +325,14 @@ def _is_alike(record: RunRecord, run: PlannedRun) -> bool:
 
 @dataclass
 class Outcome:
-    """The outcome of the pending runs: (title, reason) of each failure, and whether the user stopped them."""
+    """The outcome of the pending runs.
+
+    ``failed``: (title, reason) of each failure. ``seconds``: wall seconds of each run that finished. ``stopped``:
+    whether the user stopped them.
+    """
 
     failed: list[tuple[str, str]] = field(default_factory=list)
+    seconds: list[tuple[PlannedRun, float]] = field(default_factory=list)
     stopped: bool = False
 
 
@@ -372,7 +382,8 @@ def execute(steps: Sequence[Step]) -> Outcome:
                 _say("stopped: finished runs are kept; the same command continues")
                 break
             if code == 0 and record.finished:
-                _say(f"    {FINISHED} in {duration(time.monotonic() - begin)}: {record.headline}")
+                outcome.seconds.append((step.run, time.monotonic() - begin))
+                _say(f"    {FINISHED} in {duration(outcome.seconds[-1][1])}: {record.headline}")
                 continue
             if _is_answer(step.run, record.status):
                 _say(f"    {record.status}: {record.error}")
