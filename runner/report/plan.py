@@ -20,6 +20,7 @@ import pandas as pd
 from runner import REPOSITORY
 from runner.data import CardConfig, SyntheticXcConfig
 from runner.data.card import Expected, ExpectedText, RowsCard, TextCard, load_card
+from runner.data.python_topics import PythonTopicsConfig
 from runner.data.synthetic_xc import Shape
 from runner.errors import RunLocked
 from runner.machine.compilation import marker_of
@@ -39,7 +40,6 @@ from runner.report.records import (
     record_of,
     why_skipped,
 )
-from runner.report.reference_seconds import reference_seconds
 from runner.report.speed import Speed
 from runner.report.speed import measure as measure_speed
 from runner.report.tables import TableSpec
@@ -192,6 +192,8 @@ _BF16_SHARE, _STORED_SHARE = 0.57, 0.8  # of full softmax's seconds
 _READS, _READS_BY_BUCKET, _READS_SHARED = 1.5, 2.6, 0.15  # of a candidate's class vector
 _ENCODES = 4.0  # of ``Speed.encoded_row``
 _START_SECONDS, _COMPILE_SECONDS = 8.0, 30.0  # every process starts; the first one of a kind of settings also compiles
+_SHARED_START_SECONDS = 0.5  # of a run in a process that other runs have started
+_TOPICS = ExpectedText(num_classes=3316, train_tokens=89_820, valid_tokens=7_632, test_tokens=8_653)  # Python 3.11's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,18 +211,16 @@ class _Work:
 def estimate(run: PlannedRun, earlier: Sequence[RunRecord], speed: Speed) -> tuple[float | None, bool]:
     """Return the estimated wall seconds of a run (None if unknown), and True if they are based on earlier runs.
 
-    Earlier runs count if they have the same data set, model, method, batch size and threads. Without any, seconds of
-    the same run on another machine count, multiplied by this machine's slowness. All epochs count, though a validation
-    set may end the training earlier. Compilation is left out.
+    Earlier runs count if they have the same data set, model, method, batch size and threads. All epochs count, though a
+    validation set may end the training earlier. Compilation is left out.
     """
     config = run.config
     alike = [record.seconds_per_epoch for record in earlier if _is_alike(record, run)]
-    elsewhere = None if alike else reference_seconds(run)
-    if elsewhere is not None:
-        return elsewhere * speed.slowness, False
     start = _START_SECONDS * speed.slowness
-    if config.sampler is None:  # steps on tables of numbers are so cheap that the start of the process matters most
-        return start + config.epochs * (statistics.median(alike) if alike else 0.0), bool(alike)
+    if config.sampler is None:  # such runs share a process, and their steps are cheap
+        return _SHARED_START_SECONDS * speed.slowness + config.epochs * (
+            statistics.median(alike) if alike else 0.0
+        ), bool(alike)
     work = _work(run, speed)
     if work is None:
         return (start + config.epochs * statistics.median(alike), True) if alike else (None, False)
@@ -269,6 +269,8 @@ def _work(run: PlannedRun, speed: Speed) -> _Work | None:
         shape = card.expected if isinstance(card, RowsCard | TextCard) else None
     elif isinstance(dataset, SyntheticXcConfig):
         shape = dataset.shape
+    elif isinstance(dataset, PythonTopicsConfig):
+        shape = _TOPICS
     if shape is None:
         return None
     encode_seconds = _ENCODES * speed.encoded_row
@@ -325,14 +327,9 @@ def _is_alike(record: RunRecord, run: PlannedRun) -> bool:
 
 @dataclass
 class Outcome:
-    """The outcome of the pending runs.
-
-    ``failed``: (title, reason) of each failure. ``seconds``: wall seconds of each run that finished. ``stopped``:
-    whether the user stopped them.
-    """
+    """The outcome of the pending runs: (title, reason) of each failure, and whether the user stopped them."""
 
     failed: list[tuple[str, str]] = field(default_factory=list)
-    seconds: list[tuple[PlannedRun, float]] = field(default_factory=list)
     stopped: bool = False
 
 
@@ -382,8 +379,7 @@ def execute(steps: Sequence[Step]) -> Outcome:
                 _say("stopped: finished runs are kept; the same command continues")
                 break
             if code == 0 and record.finished:
-                outcome.seconds.append((step.run, time.monotonic() - begin))
-                _say(f"    {FINISHED} in {duration(outcome.seconds[-1][1])}: {record.headline}")
+                _say(f"    {FINISHED} in {duration(time.monotonic() - begin)}: {record.headline}")
                 continue
             if _is_answer(step.run, record.status):
                 _say(f"    {record.status}: {record.error}")
