@@ -5,7 +5,8 @@ batch -> ENCODE -> SAMPLE -> SCORE -> LOSS -> UPDATE -> REFRESH
 Legend: B rows of a batch, D hidden size.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -105,6 +106,14 @@ class Network(Generic[AnyHead]):
         """Bring every row up to date with the steps before ``step``, as ranking over all classes needs."""
         for table in self.tables:
             table.read(None, step)
+
+    @contextmanager
+    def caught_up(self, step: int) -> Iterator[None]:
+        """Hold in every row its value before ``step`` for a while, without a trace (``RowTable.caught_up``)."""
+        with ExitStack() as stack:
+            for table in self.tables:
+                stack.enter_context(table.caught_up(step))
+            yield
 
     def is_sound(self, batch: Any) -> bool:
         """Tell whether all weights are finite and a batch's outputs are below ``LARGEST_OUTPUT``.

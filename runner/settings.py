@@ -18,6 +18,7 @@ from runner.errors import require
 
 # These settings say where and how a run happens, never what it computes, so they are not part of its run_id.
 PLACE_ONLY = ("hardware", "results_dir", "force", "checkpoint_every_seconds", "keep_weights", "tracker")
+_FIRST_SECONDS = 0.25  # the first moment of evaluation.seconds_factor
 EVERY_EXAMPLE_ONCE = {"name": "epoch"}  # the default sampler of examples; a run folder's config.yaml leaves it out
 
 
@@ -59,11 +60,16 @@ class EvaluationConfig:
     The final evaluation always takes every row.
 
     ``every_epochs``: fraction of an epoch between two evaluations, at most 1; every epoch ends with an evaluation.
+    ``seconds_factor``: None, or a number above 1: metrics are also measured each time the seconds of training have
+    grown by this factor, from a quarter of a second on, so that curves against seconds are as fine for fast methods as
+    for slow ones. What is measured then is shown and has no other effect: the weights to keep, annealing and patience
+    go by the evaluations of ``every_epochs`` alone. So these moments, which are the clock's, change nothing else.
     ``rows``: for classification, how many of the rows held out for validation are measured during training or, if none
     are held out, of the test rows; they are the same for every seed. Other tasks measure their validation set whole.
     """
 
     every_epochs: float = 0.25
+    seconds_factor: float | None = None
     rows: int = 2000
 
     @property
@@ -71,8 +77,18 @@ class EvaluationConfig:
         """Return the number of evaluations in each epoch."""
         return math.ceil(1 / self.every_epochs - 1e-6)
 
+    def turn(self, train_seconds: float) -> int:
+        """Return how many moments of ``seconds_factor`` have come after so many seconds of training."""
+        if self.seconds_factor is None or train_seconds < _FIRST_SECONDS:
+            return 0
+        return 1 + int(math.log(train_seconds / _FIRST_SECONDS) / math.log(self.seconds_factor))
+
     def __post_init__(self) -> None:
         require(0 < self.every_epochs <= 1, "evaluation.every_epochs must lie in (0, 1]")
+        require(
+            self.seconds_factor is None or self.seconds_factor >= 1.001,
+            "evaluation.seconds_factor must be null (no evaluations by the clock) or at least 1.001",
+        )
         require(self.rows >= 1, "evaluation.rows must be at least 1")
 
 
@@ -251,6 +267,7 @@ class RunConfig:
         - ``ranking`` if seen items are excluded;
         - ``batch_sampler`` if every example comes once an epoch, ``tracker`` if there is none;
         - ``hardware.parallel_jobs`` if the run has the machine to itself;
+        - ``evaluation.seconds_factor`` if the clock asks for no evaluations;
         - ``dataset.valid_share`` if it is 0, ``dataset.threshold`` if it is null, ``dataset.split`` if it is ratio;
         - sections of other tasks, such as ``windows`` if the data set holds no text.
         """
@@ -275,6 +292,8 @@ class RunConfig:
         if out.get("sampler", {}).get("name") == "log_uniform":
             usual = {"rank": "frequency", "until_distinct": False}
             out["sampler"] = {key: value for key, value in out["sampler"].items() if usual.get(key) != value}
+        if self.evaluation.seconds_factor is None:
+            del out["evaluation"]["seconds_factor"]
         if self.hardware.parallel_jobs == 1:
             del out["hardware"]["parallel_jobs"]
         for key, nothing in (("valid_share", 0.0), ("threshold", None), ("split", "ratio")):

@@ -119,13 +119,37 @@ class RowTable:
     def frozen(self) -> Iterator[None]:
         """Keep reads from moving rows for a while, so that a caller can try steps without taking them.
 
-        Rows must be current.
+        Rows must be current, or hold the values of ``caught_up``.
         """
         before, self._is_frozen = self._is_frozen, True
         try:
             yield
         finally:
             self._is_frozen = before
+
+    @contextmanager
+    def caught_up(self, step: int) -> Iterator[None]:
+        """Hold the values before ``step`` in all rows for a while, and then leave the table as it was, bit by bit.
+
+        Later steps then round as if nobody had looked: catching up at once or in two parts differs in the last bits.
+        Takes a copy of the weights that lag.
+        """
+        from runner.kernels.rows import catch_up_weights
+
+        upto = self._upto(step)
+        if upto == 0:
+            yield
+            return
+        rows_U = np.flatnonzero((self.last_step > 0) & (self.last_step < upto)).astype(np.int32)
+        moved = [array for array in (self.weights, self.bias) if array.size]
+        held = [array[rows_U] for array in moved]
+        catch_up_weights(*self._arrays, rows_U, self.last_step, *self._lag(upto))
+        try:
+            with self.frozen():
+                yield
+        finally:
+            for array, before in zip(moved, held, strict=True):
+                array[rows_U] = before
 
     @property
     def settling_steps(self) -> int:

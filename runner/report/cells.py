@@ -19,6 +19,8 @@ from runner.report.records import FINISHED, NOT_RUN, record_of, status_of
 from runner.report.tables import PUBLISHED, Published, TableSpec
 from runner.report.tuning import Choices
 
+NOT_TRIED = "–"  # the status of a rate that a method did not try with these settings
+
 # ---------------------------------------------------------------- measuring
 
 
@@ -117,7 +119,8 @@ def cells(spec: TableSpec, runs: Sequence[PlannedRun], choices: Choices = Mappin
             choice = choices.get((dataset.name, method.name))
             for index, panel, column in placed:
                 mine = [run for run in here if run.method == method.name and column.point in (None, run.point)]
-                ours = measure(column, mine, references) if mine else Ours(None, None, NOT_RUN)
+                missing = Ours(None, None, NOT_TRIED if here else NOT_RUN)
+                ours = measure(column, mine, references) if mine else missing
                 printed, printed_word = None, ""
                 if dataset.published and published is not None and panel.with_published:
                     printed, printed_word = _lookup(published, dataset, method, column)

@@ -78,7 +78,7 @@ def panels_of(spec: TableSpec, runs: Sequence[PlannedRun]) -> tuple[Panel, ...]:
     """
     yardstick = yardstick_of(runs)
     if spec.kind == "learning_rates":
-        points = spec.grid.points(spec.grid.baseline)
+        points = sorted({run.point[:1] for run in runs}, key=lambda point: float(point[0][1]))
         headline = yardstick.headline
         of_validation = "validation " if yardstick.watched == "valid" else ""
         return (
@@ -147,13 +147,17 @@ def _headline_at_rate(yardstick: Yardstick, point: Point) -> Column:
 def cost_of_reaching(share: float, cost: str, record: RunRecord, baseline: RunRecord) -> float | None:
     """Return the cost (``epoch`` or ``train_seconds``) at the first evaluation that reaches the goal, or None.
 
-    The goal is a share of the baseline's last value of the watched headline, which must be positive: ``share`` times
-    that value if higher is better, that value divided by ``share`` if lower is better.
+    The goal is a share of what the baseline ended with: the watched headline of the weights that were kept, which are
+    the best ones if rows are held out for validation. It must be positive, and is multiplied by ``share`` if higher is
+    better, divided by it if lower is better.
     """
-    last = baseline.curve(cost)[-1][1]
-    if baseline.yardstick.headline.higher_is_better:
-        return next((spent for spent, value in record.curve(cost) if value >= share * last), None)
-    return next((spent for spent, value in record.curve(cost) if value <= last / share), None)
+    return _first_to_reach(record, cost, baseline.kept_headline, share)
+
+
+def _first_to_reach(record: RunRecord, cost: str, goal: float, share: float = 1.0) -> float | None:
+    if record.yardstick.headline.higher_is_better:
+        return next((spent for spent, value in record.curve(cost) if value >= share * goal), None)
+    return next((spent for spent, value in record.curve(cost) if value <= goal / share), None)
 
 
 def _to_share(name: str, label: str, unit: str, decimals: int, percent: int, cost: str) -> Column:
@@ -200,8 +204,8 @@ def _seconds_per_iteration(record: RunRecord) -> float:
 
 
 def _seconds_to_end(record: RunRecord, to: References) -> float | None:
-    """Return the seconds until the run first reached the headline that the baseline ended with."""
-    return cost_of_reaching(1.0, "train_seconds", record, to.baseline)
+    """Return the seconds until the run first reached the headline of the baseline's last evaluation."""
+    return _first_to_reach(record, "train_seconds", to.baseline.curve("train_seconds")[-1][1])
 
 
 def _sooner_than_end(record: RunRecord, to: References) -> float | None:
@@ -288,6 +292,7 @@ _LISTED = (
     _of_dataset("interactions", "Interactions", lambda data: data["events"]),
     _of_dataset("density", "Density", lambda data: data["events"] / (data["users"] * data["num_classes"]), decimals=4),
     _of_summary("epochs", "Epochs trained", "epochs", 0),
+    _BEST_EPOCH,
     _of_summary("units_per_second", "Rows a second", "", 0, of_time=True),
     _of_summary("candidates_per_row", "Candidates per row", "classes", 0),
     _of_summary("peak_rss_mb", "Peak memory", "MB", 0),

@@ -110,7 +110,9 @@ def _lines(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> list[Ali
 def mean_curve(line: Alike, against: Axis, metric: str, smooth: int) -> Curve:
     """Return the mean over seeds, each of them smoothed, at the evaluations that all of them have.
 
-    There are none against seconds if a run's seconds are no number.
+    Where the clock asks for evaluations, seeds are measured at different steps: then each is interpolated linearly at
+    the costs of the first seed's evaluations that all of them span. There are none against seconds if a run's seconds
+    are no number.
     """
     scale = line.records[0].yardstick.measure(metric).scale
     each = [
@@ -118,8 +120,11 @@ def mean_curve(line: Alike, against: Axis, metric: str, smooth: int) -> Curve:
     ]
     shared = [epoch for epoch in each[0] if all(epoch in one for one in each)]
     if against == "seconds" and any(record.why_no_seconds for record in line.records):
-        shared = []
-    values = np.array([[one[epoch] for epoch in shared] for one in each]).reshape(len(each), -1, 2)
+        values = np.empty((len(each), 0, 2))
+    elif len(shared) == min(map(len, each)):
+        values = np.array([[one[epoch] for epoch in shared] for one in each]).reshape(len(each), -1, 2)
+    else:
+        values = _at_the_same_costs([np.array(list(one.values())) for one in each])
     single_E = values[0, :, 1].copy() if smooth > 1 and len(each) == 1 else None
     for one in values:
         one[:, 1] = running_median(one[:, 1], smooth)
@@ -131,6 +136,14 @@ def mean_curve(line: Alike, against: Axis, metric: str, smooth: int) -> Curve:
         deviation_E=values[:, :, 1].std(axis=0, ddof=1) if len(each) > 1 else None,
         single_E=single_E,
     )
+
+
+def _at_the_same_costs(each: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the seeds' curves, each (its evaluations, 2) of cost and value, at the same costs: (seeds, E, 2)."""
+    low, high = max(one[0, 0] for one in each), min(one[-1, 0] for one in each)
+    cost_E = each[0][:, 0]
+    cost_E = cost_E[(cost_E >= low) & (cost_E <= high)]
+    return np.stack([np.stack([cost_E, np.interp(cost_E, one[:, 0], one[:, 1])], axis=1) for one in each])
 
 
 def running_median(values_E: np.ndarray, width: int) -> np.ndarray:

@@ -19,7 +19,8 @@ from runner.report.methods import Method, build_methods, load_catalogue
 from runner.report.yaml_files import build, build_all, items, mapping, place, read, require_known, require_unique
 from runner.settings import RunConfig
 
-Point = tuple[tuple[str, int | float], ...]  # a run's swept settings as (key, value)
+Value = int | float | str
+Point = tuple[tuple[str, Value], ...]  # a run's swept settings as (key, value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,17 +68,47 @@ class Swept:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AlsoSwept(Swept):
+    """A setting that some methods sweep again, with other settings (``overrides``, as ``key=value``) than usual."""
+
+    overrides: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(bool(self.methods), "methods: name at least one")
+        for override in self.overrides:
+            require("=" in override, f"overrides: '{override}' is not key=value")
+
+    @property
+    def points(self) -> list[Point]:
+        others = tuple((key, _value(text)) for key, _, text in (item.partition("=") for item in self.overrides))
+        return [((self.key, value), *others) for value in self.values]
+
+
+def _value(text: str) -> Value:
+    """Return what an override sets: a number where the text is one."""
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProfileDataset:
     """The settings of one data set in a profile.
 
     ``tuned`` are settings of some methods, which profiles may share. ``lengths`` say how long some methods train in
-    this profile. ``without`` names methods that are not run on the data set, such as those that take too long there.
+    this profile. ``also`` are combinations of settings that some methods try besides those of the grid's sweep.
+    ``without`` names methods that are not run on the data set, such as those that take too long there.
     """
 
     name: str
     overrides: tuple[str, ...] = ()
     tuned: tuple[Tuned, ...] = ()
     lengths: tuple[Tuned, ...] = ()
+    also: tuple[AlsoSwept, ...] = ()
     without: tuple[str, ...] = ()
 
     def overrides_of(self, method: str) -> tuple[str, ...]:
@@ -153,7 +184,7 @@ class Grid:
                 )
             for dataset in self.profile(profile).datasets:
                 require_known(f"profiles.{profile}.datasets", dataset.name, datasets)
-                for key in ("tuned", "lengths"):
+                for key in ("tuned", "lengths", "also"):
                     for item in getattr(dataset, key):
                         for method in item.methods:
                             require_known(f"profiles.{profile}.{dataset.name}.{key}.methods", method, methods)
@@ -168,6 +199,11 @@ class Grid:
         require(name in PROFILES, f"unknown profile '{name}'{did_you_mean(name, PROFILES)}")
         profile: Profile = getattr(self.profiles, name)
         return profile
+
+    @property
+    def also(self) -> list[AlsoSwept]:
+        """Return what the profiles' data sets sweep besides."""
+        return [item for name in PROFILES for dataset in self.profile(name).datasets for item in dataset.also]
 
     def dataset(self, dataset: str) -> Dataset:
         return next(found for found in self.datasets if found.name == dataset)
@@ -185,9 +221,18 @@ class Grid:
         swept = [item for item in sweep if not item.methods or method in item.methods]
         return list(itertools.product(*([(item.key, value) for value in item.values] for item in swept)))
 
+    def points_on(self, dataset: ProfileDataset, method: str, profile: str) -> list[Point]:
+        """Return all combinations that the method tries on a profile's data set: the sweep's, then the others."""
+        others = (point for item in dataset.also if method in item.methods for point in item.points)
+        return [*self.points(method, profile), *others]
+
     def num_runs(self, profile: str) -> int:
         chosen = self.profile(profile)
-        points = sum(len(self.points(m.name, profile)) for dataset in chosen.datasets for m in self.methods_on(dataset))
+        points = sum(
+            len(self.points_on(dataset, m.name, profile))
+            for dataset in chosen.datasets
+            for m in self.methods_on(dataset)
+        )
         return points * len(chosen.seeds)
 
     def label(self, run: "PlannedRun") -> str:
@@ -197,8 +242,10 @@ class Grid:
 
 
 def point_text(point: Point) -> str:
-    """Return the swept settings as text, such as ``K=9 L=50``."""
-    return " ".join(f"{key.rpartition('.')[2]}={value:g}" for key, value in point)
+    """Return the swept settings as text, such as ``K=9 L=50 loss=nce``."""
+    return " ".join(
+        f"{key.rpartition('.')[2]}={value if isinstance(value, str) else format(value, 'g')}" for key, value in point
+    )
 
 
 # ---------------------------------------------------------------- reading
@@ -281,7 +328,8 @@ def _profile(raw: Mapping[str, Any], where: str) -> Profile:
     datasets = []
     for index, item in enumerate(items(raw.get("datasets"), f"{where}datasets")):
         place = f"{where}datasets[{index}]."
-        lists = {key: build_all(Tuned, item.get(key, []), f"{place}{key}") for key in ("tuned", "lengths")}
+        kinds = {"tuned": Tuned, "lengths": Tuned, "also": AlsoSwept}
+        lists = {key: build_all(kind, item.get(key, []), f"{place}{key}") for key, kind in kinds.items()}
         item = {**item, **lists}
         datasets.append(build(ProfileDataset, item, place))
     sweep = build_all(Swept, raw.get("sweep", []), f"{where}sweep")
@@ -321,7 +369,7 @@ def expand(
         if datasets is not None and dataset.name not in datasets:
             continue
         methods = grid.methods_on(dataset)
-        for method, point in ((m, point) for m in methods for point in grid.points(m.name, profile_name)):
+        for method, point in ((m, p) for m in methods for p in grid.points_on(dataset, m.name, profile_name)):
             shown = grid.dataset(dataset.name)
             chosen = (
                 f"dataset={shown.dataset or shown.name}",

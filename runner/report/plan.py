@@ -229,11 +229,13 @@ def estimate(run: PlannedRun, earlier: Sequence[RunRecord], speed: Speed) -> tup
         epochs = min(epochs, config.max_steps / max(1, work.trained // work.step))
     ranked_row = 2.0 * work.classes * config.model.dim / (_RANKING_RATE * speed.products)
     evaluated_row = ranked_row + work.encode_seconds / 3
-    fixed = start + (epochs * work.evaluated + work.evaluated_last) * evaluated_row
     if alike:
-        return fixed + epochs * statistics.median(alike), True
-    layer_seconds = _layer_seconds(run, work.classes, ranked_row, speed)
-    return fixed + epochs * work.trained * (work.encode_seconds + layer_seconds), False
+        trained = epochs * statistics.median(alike)
+    else:
+        layer_seconds = _layer_seconds(run, work.classes, ranked_row, speed)
+        trained = epochs * work.trained * (work.encode_seconds + layer_seconds)
+    watched = work.evaluated * (epochs + config.evaluation.turn(trained) / config.evaluation.per_epoch)
+    return start + trained + (watched + work.evaluated_last) * evaluated_row, bool(alike)
 
 
 def _layer_seconds(run: PlannedRun, num_classes: int, ranked_row: float, speed: Speed) -> float:
@@ -285,12 +287,13 @@ def _work(run: PlannedRun, speed: Speed) -> _Work | None:
             evaluated_last=2 * shape.test_tokens + shape.valid_tokens,
             encode_seconds=encode_seconds + 6.0 * _weights_between(config.model) / (_RANKING_RATE * speed.products),
         )
+    held = round(dataset.valid_share * shape.num_train)
     return _Work(
         classes=shape.num_classes,
-        trained=shape.num_train,
+        trained=shape.num_train - held,
         step=config.batch_size,
-        evaluated=config.evaluation.per_epoch * min(config.evaluation.rows, shape.num_test),
-        evaluated_last=shape.num_test,
+        evaluated=config.evaluation.per_epoch * min(config.evaluation.rows, held or shape.num_test),
+        evaluated_last=shape.num_test + held,
         encode_seconds=encode_seconds,
     )
 

@@ -200,6 +200,13 @@ class RunRecord:
         """
         return [(spent, value) for _, spent, value in self.points(cost)]
 
+    @property
+    def kept_headline(self) -> float:
+        """The headline on the watched split, as stored, at the evaluation whose weights were kept: the best or last."""
+        step = self.summary.get("selection", {}).get("step")
+        curve = self.curve("step")
+        return next((value for at, value in curve if at == step), curve[-1][1])
+
     def points(self, cost: str, metric: str = "") -> list[tuple[float, float, float]]:
         """Return (epoch, cost, value of a metric) of every evaluation; without a metric, the one of ``curve``."""
         key = metric or self.yardstick.curve

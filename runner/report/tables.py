@@ -56,7 +56,8 @@ class TableSpec:
 
     Kind numbers has ``columns``, and ``with_costs`` adds a second table of epochs, seconds, candidates and memory. With
     ``tuned``, numbers and curves show each method's runs with the swept values that validate best
-    (``runner.report.tuning``).
+    (``runner.report.tuning``). Kind learning_rates shows the headline at every rate, and names those that validate
+    best.
     Kind curves has ``against``, which names what the horizontal axes count; ``metrics``, such as ``test/mse``, whose
     default is the watched headline; and ``smooth``, the number of neighbouring evaluations whose median a line shows.
     Kind diagnosis has ``diagnose``, the arguments of ``python -m
@@ -95,7 +96,9 @@ class TableSpec:
     def __post_init__(self) -> None:
         sweep = self.grid.sweep
         if self.kind == "learning_rates":
-            alone = len(sweep) == 1 and sweep[0].key == "optimizer.lr" and not sweep[0].methods
+            keys = [[key for key, _ in point] for row in self.grid.methods for point in self.grid.points(row.name)]
+            keys += [[other.key] for other in self.grid.also]
+            alone = all(swept == ["optimizer.lr"] for swept in keys)
             require(alone, "kind: learning_rates needs a grid that sweeps only optimizer.lr, and for all methods")
         elif self.kind == "frontier":
             require(bool(sweep), "kind: frontier needs a grid with a sweep")

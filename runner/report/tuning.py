@@ -1,7 +1,8 @@
 """This module chooses, for each data set and method, the values of the swept settings that validate best.
 
-A table with ``tuned`` shows only the runs with the chosen values, so that every method is shown at its own best. The
-choice goes by validation rows alone: test numbers of the other values are never read.
+A table with ``tuned`` shows only the runs with the chosen values, so that every method is shown at its own best. A
+table of learning rates shows all values, and names the chosen ones. The choice goes by validation rows alone: test
+numbers of the other values are never read.
 """
 
 import dataclasses
@@ -12,6 +13,7 @@ from statistics import fmean
 from runner.errors import require
 from runner.report.columns import yardstick_of
 from runner.report.grids import PlannedRun, Point, point_text
+from runner.report.methods import Method
 from runner.report.records import FINISHED, NOT_RUN, UNFINISHED, record_of, status_of
 from runner.report.tables import TableSpec
 
@@ -50,7 +52,7 @@ Choices = Mapping[tuple[str, str], Choice]  # by data set and method
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """What remains of a table once values are chosen: a grid without the sweep, and the runs of the chosen values."""
+    """A table once values are chosen, and its runs: those of the chosen values, or all if the table lists the rates."""
 
     spec: TableSpec
     runs: tuple[PlannedRun, ...]
@@ -58,12 +60,14 @@ class Tuned:
 
 
 def tune(spec: TableSpec, runs: Sequence[PlannedRun]) -> Tuned:
-    """Choose the values; a table without ``tuned`` stays as it is.
+    """Choose the values; a table stays as it is unless it is ``tuned`` or lists learning rates.
 
     A combination of values counts if all its seeds' runs have finished; a run that diverged rules it out. Of equally
     good ones the first is chosen. If none counts, the first is shown with its status. Raises ConfigError if the runs
-    have no validation set.
+    of a ``tuned`` table have no validation set.
     """
+    if spec.kind == "learning_rates" and runs:
+        return _listed(spec, runs)
     if not spec.tuned or not runs:
         return Tuned(spec=spec, runs=tuple(runs), choices={})
     yardstick = yardstick_of(runs)
@@ -71,10 +75,9 @@ def tune(spec: TableSpec, runs: Sequence[PlannedRun]) -> Tuned:
         yardstick.watched == "valid",
         f"table {spec.name}: tuned: these runs have no validation set to choose by",
     )
-    groups: dict[tuple[str, str], dict[Point, list[PlannedRun]]] = {}
-    for run in runs:
-        groups.setdefault((run.dataset, run.method), {}).setdefault(run.point, []).append(run)
-    choices = {key: _choose(values, f"valid/{yardstick.headline.key}") for key, values in groups.items()}
+    choices = {
+        key: _choose(candidates, f"valid/{yardstick.headline.key}") for key, candidates in _candidates(runs).items()
+    }
     shown = [run for run in runs if run.point == choices[run.dataset, run.method].point]
     grid = dataclasses.replace(spec.grid, sweep=())
     return Tuned(
@@ -84,7 +87,47 @@ def tune(spec: TableSpec, runs: Sequence[PlannedRun]) -> Tuned:
     )
 
 
-def _choose(candidates: Mapping[Point, Sequence[PlannedRun]], metric: str) -> Choice:
+Candidates = Mapping[Point, Sequence[PlannedRun]]  # the runs of each combination of values, one run for each seed
+
+
+def _candidates(runs: Sequence[PlannedRun]) -> dict[tuple[str, str], Candidates]:
+    """Return the candidates of each data set and method."""
+    groups: dict[tuple[str, str], dict[Point, list[PlannedRun]]] = {}
+    for run in runs:
+        groups.setdefault((run.dataset, run.method), {}).setdefault(run.point, []).append(run)
+    return {**groups}
+
+
+def _listed(spec: TableSpec, runs: Sequence[PlannedRun]) -> Tuned:
+    """Give every combination of other settings than the rate a row of its own; notes name what validates best."""
+    yardstick = yardstick_of(runs)
+    if yardstick.watched == "valid":
+        choices = {
+            key: _choose(candidates, f"valid/{yardstick.headline.key}")
+            for key, candidates in _candidates(runs).items()
+            if any(status_of(run) == FINISHED for same in candidates.values() for run in same)
+        }
+        spec = dataclasses.replace(spec, notes=(*spec.notes, *sentences(choices, spec)))
+    rows = [_row(run) for run in runs]
+    methods: dict[str, Method] = {}
+    for method in spec.grid.methods:
+        methods[method.name] = method
+        for run, (row, other) in zip(runs, rows, strict=True):
+            if run.method == method.name:
+                label = f"{method.label}, {other}" if other else method.label
+                methods[row.method] = dataclasses.replace(method, name=row.method, label=label)
+    grid = dataclasses.replace(spec.grid, methods=tuple(methods.values()))
+    return Tuned(spec=dataclasses.replace(spec, grid=grid), runs=tuple(row for row, _ in rows), choices={})
+
+
+def _row(run: PlannedRun) -> tuple[PlannedRun, str]:
+    """Return the run as one of a row that shares its settings but the rate, and these settings as text."""
+    rate, *others = run.point
+    text = point_text(tuple(others))
+    return dataclasses.replace(run, method=f"{run.method} {text}".rstrip(), point=(rate,)), text
+
+
+def _choose(candidates: Candidates, metric: str) -> Choice:
     scores: dict[Point, float] = {}
     waiting = 0
     for point, runs in candidates.items():
@@ -104,9 +147,17 @@ def _choose(candidates: Mapping[Point, Sequence[PlannedRun]], metric: str) -> Ch
 
 
 def _at_edge(chosen: Point, candidates: Iterable[Point]) -> list[str]:
-    """Return the keys whose chosen value is the smallest or largest of those that were tried."""
-    tried: dict[str, set[int | float]] = {}
-    for point in candidates:
-        for key, value in point:
-            tried.setdefault(key, set()).add(value)
-    return [key for key, value in chosen if len(tried[key]) > 1 and value in (min(tried[key]), max(tried[key]))]
+    """Return the keys whose chosen number is the smallest or largest of those tried with the same other settings."""
+    edges = []
+    for key, value in chosen:
+        others = [pair for pair in chosen if pair[0] != key]
+        tried = [
+            dict(point)[key]
+            for point in candidates
+            if [name for name, _ in point] == [name for name, _ in chosen]
+            and [pair for pair in point if pair[0] != key] == others
+        ]
+        numbers = [number for number in tried if not isinstance(number, str)]
+        if len(numbers) > 1 and value in (min(numbers), max(numbers)):
+            edges.append(key)
+    return edges

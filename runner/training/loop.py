@@ -132,12 +132,15 @@ class Training:
         )  # fmt: skip
         with bar, stop_signals() as stopping:
             while not self._is_over():
+                seconds_before = progress.train_seconds
                 bar.update(self._step() if self.compiled is None else self._steps(self.compiled))
                 self._show(bar)
                 step = progress.step
                 in_epoch = (step - 1) % self.per_epoch + 1
                 if in_epoch in self.evaluate_after or step == self.last_step:
                     self._evaluate_subset()
+                elif config.evaluation.turn(progress.train_seconds) > config.evaluation.turn(seconds_before):
+                    self._look()
                 if in_epoch == self.per_epoch:
                     self.schedule.end_epoch(progress)
                     # The evaluation just before made all rows current, so steps that a row misses have one rate.
@@ -249,6 +252,28 @@ class Training:
                 progress.best_score, progress.best_step, progress.best_lr = score, progress.step, metrics["lr"]
                 self.folder.save_best(progress.step, self.network.final_weights())
         first_time = progress.loss_steps == progress.step
+        self._observe(metrics)
+        progress.loss_sum, progress.loss_steps = 0.0, 0
+        if first_time:
+            self._probe()
+
+    def _look(self) -> None:
+        """Measure at a moment of the clock, and leave no trace of it: training and results do not depend on the clock.
+
+        Like ``_diagnose`` it says nothing of a network that has diverged, and peak memory does not include it.
+        """
+        step = self.progress.step
+        self.peak_mb = max(self.peak_mb, memory.peak_mb())
+        with self.network.caught_up(step + 1):
+            if self.network.is_sound(self.probe):
+                metrics = self.task.evaluate_subset(self.network)
+                of_validation = self.task.validates(self.config)
+                self._observe({**metrics, **({"lr": self.network.lr} if of_validation else {})})
+        memory.reset_peak()
+
+    def _observe(self, metrics: dict[str, Any]) -> None:
+        """Record an evaluation, with the mean loss of the steps since the last one of ``evaluation.every_epochs``."""
+        progress = self.progress
         self.folder.observe(
             {
                 "kind": "evaluation",
@@ -256,13 +281,10 @@ class Training:
                 "epoch": progress.step / self.per_epoch,
                 "train_seconds": progress.train_seconds,
                 "stage_seconds": dict(progress.stage_seconds),
-                "loss": progress.latest_loss,
+                "loss": progress.mean_loss,
                 **metrics,
             }
         )
-        progress.loss_sum, progress.loss_steps = 0.0, 0
-        if first_time:
-            self._probe()
 
     def _check_outputs(self) -> None:
         """Raise Diverged if the network's weights or outputs are lost. Rows must be current."""

@@ -70,6 +70,9 @@ def needed_bytes(config: RunConfig, sizes: Sizes) -> dict[str, int]:
         needs[f"the input rows of {classes:,} classes (model.embedding={width})"] = classes * (width * 4 * numbers + 4)
     layers = getattr(model, "layers", 0)  # each has at least three square matrices
     needs[f"the layers of model={model.name} (model size {model.dim})"] = 3 * layers * model.dim**2 * 4 * numbers
+    if config.evaluation.seconds_factor is not None and config.optimizer.rows == "catch_up":
+        rows = classes + (sizes.features if model.reads == "rows" else 0)
+        needs["the copies of rows that lag (evaluation.seconds_factor)"] = rows * model.dim * 4
     needs.update(_candidates(config, sizes))
     return needs
 

@@ -35,6 +35,9 @@ def warm_up(config: RunConfig) -> None:
             network.train_step(task.batch(draw), step, clock)
             sampler.refresh(step, view)
     after = step + 1
+    if config.evaluation.seconds_factor is not None:
+        with network.caught_up(after):
+            pass
     network.read_all(after)
     with suppress(Diverged):  # divergence on throw-away data says nothing about the run
         task.evaluate_subset(network)

@@ -55,10 +55,11 @@ def write_measured(write_run: Write) -> Write:
         summary = json.loads((folder / "summary.json").read_text())
         summary |= {"measures": [asdict(measure) for measure in measures], "watched": watched, "unit": unit}
         summary["metrics"] = {f"test/{name}": value for name, value in metrics.items()}
-        summary["selection"] = {"step": 10, "epoch": 1.0, "stopped_early": False, "lr": 0.1}
+        headline = next(measure for measure in measures if measure.headline)
+        best = curve.index((max if headline.higher_is_better else min)(curve)) + 1
+        summary["selection"] = {"step": 10 * best, "epoch": float(best), "stopped_early": False, "lr": 0.1}
         (folder / "summary.json").write_text(json.dumps(summary))
-        headline = next(measure.key for measure in measures if measure.headline)
-        observed = (folder / "metrics.jsonl").read_text().replace("test_subset/p@1", f"{watched}/{headline}")
+        observed = (folder / "metrics.jsonl").read_text().replace("test_subset/p@1", f"{watched}/{headline.key}")
         (folder / "metrics.jsonl").write_text(observed)
         return folder
 
@@ -151,12 +152,12 @@ def test_a_table_of_a_new_measure_needs_only_yaml(
 ) -> None:
     spec = load_table("toy", write_tables(grid=grid_text, toy=TABLE.replace("METRIC", "ndcg@10")))
     runs = planned(spec.grid, "small")
-    ranked(write_measured, pick(runs, "full"), [0.3, 0.5, 0.6], 0.51234)
-    ranked(write_measured, pick(runs, "nce"), [0.1, 0.54, 0.2], 0.25)
+    ranked(write_measured, pick(runs, "full"), [0.3, 0.5, 0.6, 0.4], 0.51234)
+    ranked(write_measured, pick(runs, "nce"), [0.4, 0.54, 0.2], 0.25)
     frame = cells(spec, runs)
     text = layout.to_markdown(layout.document(spec, frame, runs, "make"))
     assert "| Full softmax |           3.00 |  0.5123 |" in text
-    assert "| NCE          |           2.00 |  0.2500 |" in text, "0.54 is 90 % of 0.6"
+    assert "| NCE          |           2.00 |  0.2500 |" in text, "0.54 is 90 % of 0.6, of the weights kept"
     assert "Users a second" in text
     assert "Best epoch" in text
 

@@ -1,6 +1,7 @@
 """Methods are shown at the value of a sweep that validates best; seconds are compared with the baseline's own."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from runner.report import layout, plots, tuning
 from runner.report.cells import cells
 from runner.report.curves import running_median
 from runner.report.direct_labels import apart
-from runner.report.grids import PlannedRun, expand
+from runner.report.grids import PlannedRun, expand, point_text
 from runner.report.latex import to_latex
 from runner.report.plan import TO_RUN, plan
 from runner.report.render import render
@@ -321,6 +322,66 @@ def test_a_method_is_tuned_over_all_its_settings(
     choices = tune(spec, runs).choices
     assert choices["diabetes", "uniform"].text == "lr=0.1"
     assert choices["diabetes", "lgd"].text == f"lr=0.1 K=7 ({tuning.AT_EDGE.format(key='K')})"
+
+
+LIST = "{methods: [lgd], overrides: [batch_sampler.K=3, training.decay=0.5], key: optimizer.lr, values: [0.1, 1.0]}"
+
+
+def with_others(listed: str = LIST) -> str:
+    return GRID.replace("without: [oracle]", f"without: [oracle], also: [{listed}]", 1)
+
+
+def test_other_settings_are_tried_at_rates_of_their_own(
+    write_tables: Write, write_regression: Write, results_dir: Path
+) -> None:
+    """They compete with the usual settings; an edge is one of the rates tried with the same settings."""
+    spec = load_table("toy", write_tables(grid=with_others(), toy=TABLE))
+    runs = [run for run in expand(spec.grid, "small", results_dir) if (run.method, run.seed) == ("lgd", 0)]
+    usual = [f"lr={rate}" for rate in ("0.01", "0.1", "1")]
+    assert [point_text(run.point) for run in runs] == [*usual, "lr=0.1 K=3 decay=0.5", "lr=1 K=3 decay=0.5"]
+    assert [(run.config.batch_sampler.K, run.config.training.decay) for run in runs][2:] == [(5, None), *[(3, 0.5)] * 2]
+    assert spec.grid.num_runs("small") == len(expand(spec.grid, "small", results_dir))
+    for run, loss in zip(runs, (3.0, 2.0, 3.0, 1.0, 1.5), strict=True):
+        write_regression(run, [9.0, loss])
+    chosen = tune(spec, runs).choices["diabetes", "lgd"]
+    assert chosen.text == f"lr=0.1 K=3 decay=0.5 ({AT_EDGE})"
+
+
+def test_a_table_of_rates_lists_other_settings_and_what_was_chosen(
+    write_tables: Write, write_regression: Write, results_dir: Path
+) -> None:
+    table = "title: Toy\nkind: learning_rates\ngrid: toy\n"
+    spec = load_table("toy", write_tables(grid=with_others(), toy=table))
+    runs = [run for run in expand(spec.grid, "small", results_dir) if run.seed == 0]
+    nothing = tune(spec, runs)
+    assert nothing.spec.notes == spec.notes, "nothing is chosen before anything has run"
+    for run in runs:
+        if (run.dataset, run.method) == ("diabetes", "lgd"):
+            write_regression(run, [9.0, 1.0 if run.point == (("optimizer.lr", 0.1),) else 2.0])
+    tuned = tune(spec, runs)
+    text = layout.to_markdown(layout.document(tuned.spec, cells(tuned.spec, tuned.runs), tuned.runs, "make"))
+    rows = [re.sub(" +", " ", line) for line in text.splitlines() if line.startswith("| LGD")]
+    assert rows[:2] == [
+        "| LGD | 2.0000 | **1.0000** | 2.0000 |",
+        "| LGD, K=3 decay=0.5 | – | **2.0000** | **2.0000** |",
+    ]
+    assert "- Chosen values on Diabetes: LGD lr=0.1." in text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        ("{methods: [lgt], key: optimizer.lr, values: [0.1]}", "also.methods: unknown 'lgt'; did you mean 'lgd'"),
+        ("{key: optimizer.lr, values: [0.1]}", "also[0].methods: name at least one"),
+        ("{methods: [lgd], overrides: [K], key: optimizer.lr, values: [0.1]}", "'K' is not key=value"),
+        ("{methods: [lgd], key: optimizer.lr, values: []}", "values: give at least one"),
+    ],
+)
+def test_a_mistake_in_other_settings_is_one_line(wrong: str, hint: str, write_tables: Write) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_table("toy", write_tables(grid=with_others(wrong), toy=TABLE))
+    assert hint in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_method_that_is_not_swept_has_no_chosen_values(
