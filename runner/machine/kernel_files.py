@@ -84,7 +84,7 @@ class BySources(caching.UserProvidedCacheLocator):
         super().__init__(py_func, py_file)
         file = Path(py_file)
         if file.is_file():
-            self._cache_path = str(Path(self._cache_path, f"{file.stem}-{_state_of(file.resolve())}"))
+            self._cache_path = str(Path(self.get_cache_path(), f"{file.stem}-{_state_of(file.resolve())}"))
 
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> Any:
