@@ -35,9 +35,7 @@ Configure = Callable[..., RunConfig]
 
 
 @pytest.fixture
-def configure(
-    toy_folder: Path, own_data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Configure:
+def configure(toy_folder: Path, own_data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
     """Compose a run that the clock evaluates from its first step on, if it does so at all."""
     monkeypatch.setattr(settings, "_FIRST_SECONDS", 1e-9)
     data = ["dataset=xmc", f"dataset.path={toy_folder}", f"results_dir={tmp_path / 'results'}"]
@@ -145,5 +143,5 @@ def test_moments_are_a_factor_apart() -> None:
 
 @pytest.mark.parametrize("factor", ["1", "0.5", "-2", "nan"])
 def test_a_factor_that_does_not_grow_is_refused(factor: str) -> None:
-    with pytest.raises(ConfigError, match="evaluation.seconds_factor"):
+    with pytest.raises(ConfigError, match=r"evaluation\.seconds_factor"):
         compose([f"evaluation.seconds_factor={factor}"])
