@@ -1,4 +1,4 @@
-"""Score items by counts of a log, without learning by steps.
+"""Score items by counts of a log, or classes by counts of rows, without learning by steps.
 
 The score of item j is the sum of ``similarity[i, j]`` over the items i of the user's window. Between equal sums, the
 item that was taken more often in training is better.
@@ -50,6 +50,10 @@ class CountsHead:
         ones = np.ones(len(batch.items_X))
         window_BN = coo_array((ones, (window_X, batch.items_X)), shape=(windows, num_items)).tocsr()
         return (window_BN @ self.similarity).toarray() + _TIE * self.counts.weights[:, 0].astype(np.float64)
+
+    def most_counted(self, k: int) -> np.ndarray:
+        """Return the k most frequent ids, best first, (k,) int32; of equal counts the lower id is better."""
+        return np.argsort(-self.counts.weights[:, 0], kind="stable")[:k].astype(np.int32)
 
     # ------------------------------------------------------------ what every head has
 

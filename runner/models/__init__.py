@@ -2,7 +2,7 @@
 
 from runner.models.base import Encoder, ModelConfig
 from runner.models.bert import BertConfig
-from runner.models.counts import ItemKnnConfig, MarkovConfig, PopularityConfig
+from runner.models.counts import ItemKnnConfig, MarkovConfig, MostFrequentConfig, PopularityConfig
 from runner.models.language import LstmConfig, TransformerConfig
 from runner.models.mlp import LinearConfig, Mlp, MlpConfig
 from runner.models.regression import LogisticConfig, RegressionConfig
@@ -19,6 +19,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "sasrec": SasrecConfig,
     "gru4rec": Gru4recConfig,
     "popularity": PopularityConfig,
+    "most_frequent": MostFrequentConfig,
     "markov": MarkovConfig,
     "item_knn": ItemKnnConfig,
 }
@@ -36,6 +37,7 @@ __all__ = [
     "Mlp",
     "MlpConfig",
     "ModelConfig",
+    "MostFrequentConfig",
     "PopularityConfig",
     "RegressionConfig",
     "SasrecConfig",

@@ -1,7 +1,7 @@
-"""Recommend without a network: by popularity, by the last item's successors, or by items that the same users took.
+"""Rank without a network: by popularity, by the last item's successors, or by items that the same users took.
 
-These are the baselines that show what a model of sequences is worth. Each says by a sparse matrix how much an item of
-the user's window speaks for each item; ``runner.heads.counts`` adds this up.
+These are the baselines that show what a model is worth. For sequences each says by a sparse matrix how much an item of
+the user's window speaks for each item; ``runner.heads.counts`` adds this up. For rows there is popularity alone.
 
 @inproceedings{sarwar2001item, title={Item-Based Collaborative Filtering Recommendation Algorithms}, author={Sarwar,
 Badrul and Karypis, George and Konstan, Joseph and Riedl, John}, booktitle={WWW}, year={2001}}
@@ -22,6 +22,7 @@ from runner.optimizers import OptimizerConfig, RowTable
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+    from runner.data.batches import RowBatch
     from runner.data.sequence_batches import SequenceBatch, SequenceWindows
 
 _ITEMS_AT_ONCE = 1024
@@ -61,6 +62,24 @@ class PopularityConfig(CountsConfig):
         from scipy.sparse import csr_array
 
         return csr_array((num_items, num_items), dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MostFrequentConfig(ModelConfig):
+    """Name the classes that most training rows have, for every row: popularity for extreme classification."""
+
+    reads: ClassVar[str] = "rows"
+    task: ClassVar[str | None] = "class_counts"
+
+    name: str = "most_frequent"
+
+    @property
+    def dim(self) -> int:
+        """Return 0: there are no hidden states."""
+        return 0
+
+    def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> "NoEncoder":
+        return NoEncoder()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +148,6 @@ def nearest_items(taken_UN: "csr_array", neighbours: int, shrink: float) -> "csr
 class NoEncoder(FixedEncoder):
     """Stand where networks have an encoder; there is nothing to encode."""
 
-    def encode(self, batch: "SequenceBatch") -> np.ndarray:
+    def encode(self, batch: "SequenceBatch | RowBatch") -> np.ndarray:
         """Return hidden states of size 0, (B, 0)."""
         return np.zeros((batch.num_rows, 0), dtype=np.float32)

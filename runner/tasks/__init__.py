@@ -6,7 +6,7 @@ from runner.errors import require
 from runner.settings import RunConfig
 from runner.tasks.base import Task
 from runner.tasks.classification import Classification
-from runner.tasks.counted import CountedRecommendation
+from runner.tasks.counted import CountedClassification, CountedRecommendation
 from runner.tasks.language import LanguageModelling
 from runner.tasks.pairs import SentencePairs
 from runner.tasks.recommendation import Recommendation
@@ -20,6 +20,7 @@ TASKS: dict[str, type[Task]] = {
     "pairs": SentencePairs,
     "sequences": Recommendation,
     "counts": CountedRecommendation,
+    "class_counts": CountedClassification,
 }
 
 
@@ -51,6 +52,7 @@ def rehearsal_of(config: RunConfig) -> Task:
 __all__ = [
     "TASKS",
     "Classification",
+    "CountedClassification",
     "CountedRecommendation",
     "LanguageModelling",
     "LinearRegression",

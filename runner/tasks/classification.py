@@ -148,6 +148,8 @@ class Classification(Task):
             "num_train": self.examples.count,
             **({} if self.valid_R is None else {"num_valid": len(self.valid_R)}),
             "num_test": data.test.num_rows,
+            "labels_per_row": len(data.train.labels) / data.train.num_rows,
+            "features_per_row": len(data.train.indices) / data.train.num_rows,
             "label_frequency": label_frequency(self.training.label_counts_N),
         }
 

@@ -361,10 +361,8 @@ def test_a_table_of_rates_lists_other_settings_and_what_was_chosen(
     tuned = tune(spec, runs)
     text = layout.to_markdown(layout.document(tuned.spec, cells(tuned.spec, tuned.runs), tuned.runs, "make"))
     rows = [re.sub(" +", " ", line) for line in text.splitlines() if line.startswith("| LGD")]
-    assert rows[:2] == [
-        "| LGD | 2.0000 | **1.0000** | 2.0000 |",
-        "| LGD, K=3 decay=0.5 | – | **2.0000** | **2.0000** |",
-    ]
+    assert rows[0] == "| LGD | 2.0000 | **1.0000** | 2.0000 |"
+    assert rows[1] == "| LGD, K=3 decay=0.5 | – | **2.0000** | **2.0000** |"
     assert "- Chosen values on Diabetes: LGD lr=0.1." in text
 
 

@@ -80,7 +80,7 @@ def numbers(folder: Path) -> tuple[Any, ...]:
 FEW = ("full", "uniform", "lsh_label")
 PRODUCT = [
     pytest.param(sampler, model, marks=[] if model == "mlp" or sampler in FEW else pytest.mark.slow)
-    for model in sorted(name for name, model in MODELS.items() if model.reads == "rows")
+    for model in sorted(name for name, model in MODELS.items() if model.reads == "rows" and model.task is None)
     for sampler in sorted(OPTIONS)
 ]
 
