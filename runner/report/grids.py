@@ -328,8 +328,10 @@ def _profile(raw: Mapping[str, Any], where: str) -> Profile:
     datasets = []
     for index, item in enumerate(items(raw.get("datasets"), f"{where}datasets")):
         place = f"{where}datasets[{index}]."
-        kinds = {"tuned": Tuned, "lengths": Tuned, "also": AlsoSwept}
-        lists = {key: build_all(kind, item.get(key, []), f"{place}{key}") for key, kind in kinds.items()}
+        kinds: dict[str, type[Any]] = {"tuned": Tuned, "lengths": Tuned, "also": AlsoSwept}
+        lists: dict[str, list[Any]] = {
+            key: build_all(kind, item.get(key, []), f"{place}{key}") for key, kind in kinds.items()
+        }
         item = {**item, **lists}
         datasets.append(build(ProfileDataset, item, place))
     sweep = build_all(Swept, raw.get("sweep", []), f"{where}sweep")

@@ -106,7 +106,7 @@ def test_every_table_with_published_numbers_finds_them() -> None:
 
 
 def test_figures_cause_no_run_that_the_tables_do_not_make(tmp_path: Path) -> None:
-    everything = plan([load_table(name) for name in table_names() if name.startswith("lns")], "small", tmp_path)
+    everything = plan([load_table(name) for name in table_names() if load_table(name).grid == lns()], "small", tmp_path)
     table = plan([load_table("lns_table2")], "small", tmp_path)
     assert [step.run.run_id for step in everything] == [step.run.run_id for step in table]
 
