@@ -26,7 +26,7 @@ import numpy as np
 
 from runner.data.events import Events
 from runner.data.readers import blocks, progress_bar
-from runner.data.table_form import BLANKS, NUMBER
+from runner.data.table_form import NUMBER
 from runner.errors import DataError
 
 SEPARATORS = ("\t", ";", ",")  # if several of them fit a header equally well, the first is taken
@@ -358,7 +358,7 @@ def _problem(table: _Table, row: list[str], use_ratings: bool) -> str | None:
 
 def _no_number(text: str) -> str | None:
     """Return why a cell is not a finite number, or None if it is one."""
-    shown = repr(text.strip(BLANKS)[:40])
+    shown = repr(text.strip(" ")[:40])
     if not text.strip():
         return "the cell is empty"
     if NUMBER.fullmatch(text):

@@ -15,8 +15,8 @@ from runner.errors import DataError
 
 SEPARATORS = ("\t", ";", ",")  # a file in which two of them fit equally well is split at the first
 BLANKS = " "  # stands for any number of spaces and tabs
-BLANKS = " \t\n\r\f\v"  # what float() accepts around a number; str.strip() takes more, such as \x1c
-NUMBER = re.compile(rf"[{BLANKS}]*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?[{BLANKS}]*")
+_AROUND = r"[^\S\x1c-\x1f]*"  # float() takes all blanks but these, which str.strip() takes
+NUMBER = re.compile(rf"{_AROUND}[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?{_AROUND}")
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+\s*")
 NO_NUMBER = {"", "nan", "na", "n/a", "null", "none", "?", "inf", "+inf", "-inf", "infinity", "-infinity"}  # lower case
 _HEAD_LINES = 64  # separator and svmlight are recognised from so many lines

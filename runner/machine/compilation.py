@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,9 @@ def compile_apart(config: RunConfig) -> bool:
     )
     if child.returncode == 0:
         marker = marker_of(config)
-        marker.parent.mkdir(parents=True, exist_ok=True)
-        marker.touch()
+        with suppress(OSError):  # a folder that cannot be written to: the next run looks again
+            marker.parent.mkdir(parents=True, exist_ok=True)
+            marker.touch()
     return child.returncode == 0
 
 

@@ -90,8 +90,13 @@ class BySources(caching.UserProvidedCacheLocator):
     def from_function(cls, py_func: Any, py_file: str) -> Any:
         """Return a locator; one of Numba's own where there is no such file or folder."""
         found = super().from_function(py_func, py_file)
-        others = (other.from_function(py_func, py_file) for other in caching.CacheImpl._locator_classes)
-        return found or next((other for other in others if other is not None), None)
+        if found is not None:
+            return found
+        others = (locator.from_function(py_func, py_file) for locator in caching.CacheImpl._locator_classes)
+        other: Any = next((locator for locator in others if locator is not None), None)
+        if other is not None and (file := Path(py_file)).is_file():
+            other._cache_path = str(Path(other.get_cache_path(), f"{file.stem}-{_state_of(file.resolve())}"))
+        return other
 
 
 class _OneAtATime(caching.IndexDataCacheFile):

@@ -217,6 +217,8 @@ def estimate(run: PlannedRun, earlier: Sequence[RunRecord], speed: Speed) -> tup
     config = run.config
     alike = [record.seconds_per_epoch for record in earlier if _is_alike(record, run)]
     start = _START_SECONDS * speed.slowness
+    if config.sampler is None and config.dataset.family == "pairs":  # an encoder of sentences: seconds a batch
+        return (start + config.epochs * statistics.median(alike), True) if alike else (None, False)
     if config.sampler is None:  # such runs share a process, and their steps are cheap
         return _SHARED_START_SECONDS * speed.slowness + config.epochs * (
             statistics.median(alike) if alike else 0.0

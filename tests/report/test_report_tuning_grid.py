@@ -67,8 +67,8 @@ def test_time_to_accuracy_trains_with_the_chosen_settings(profile: str, tmp_path
     if path.exists():
         measured = pd.read_csv(path).dropna(subset="ours")
         measured["name"] = measured["method"].str.partition(" ")[0]
-        for row in measured.sort_values("ours", kind="stable").itertuples():
-            best[row.dataset, row.name] = (row.method, float(row.metric.rpartition("_")[2]))
+        for row in measured.sort_values("ours", ascending=False, kind="stable").itertuples():
+            best.setdefault((row.dataset, row.name), (row.method, float(row.metric.rpartition("_")[2])))
     for run in expand(load_table("time_to_accuracy").grid, profile, tmp_path):
         where = f"{profile}, {run.dataset}, {run.method}"
         found = [
