@@ -5,13 +5,15 @@ Hydra composes the configuration; ``runner.config`` checks it and converts it to
 
 import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from runner.config import explain
+from runner.config import exit_code, explain, prepare_plugins, with_usual_model
+from runner.home import CONF
 from runner.sweeps.job import carry_out
+from runner.sweeps.sweep import sweep
 
 os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors, and this module prints them as one line
 
@@ -27,27 +29,35 @@ def meanings(*, _root_: DictConfig) -> str:
 OmegaConf.register_new_resolver("meanings", meanings, replace=True)
 
 
-@hydra.main(version_base="1.3", config_path="../conf", config_name="config")
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
 def main(cfg: DictConfig) -> None:
     """Check the composed configuration, run it, and print the path of the run folder."""
     carry_out(cfg)
 
 
-if __name__ == "__main__":
-    from runner.config import exit_code, prepare_plugins, with_usual_model
-    from runner.sweeps.sweep import sweep
-
+def run() -> int:
+    """Do what the words of the command line ask for; return the exit status."""
     try:
         prepare_plugins(sys.argv[1:])
         sys.argv[1:] = with_usual_model(sys.argv[1:])
         if not sweep(sys.argv[1:]):
             main()
     except KeyboardInterrupt:
-        sys.exit(130)
+        return 130
     except BrokenPipeError:  # the reader of --help, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        return 0
     except Exception as error:
         print(f"error: {explain(error)}", file=sys.stderr)
-        sys.exit(2)
-    sys.exit(exit_code())
+        return 2
+    return exit_code()
+
+
+def command() -> NoReturn:
+    """Be the command ``runner``: plugins in the current folder are found, as ``python -m runner`` finds them."""
+    sys.path.append(os.getcwd())
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    sys.exit(run())

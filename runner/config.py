@@ -14,21 +14,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner import REPOSITORY
 from runner.conversion import as_path, convert, did_you_mean, shown
 from runner.errors import ConfigError, RunnerError, require
+from runner.home import CONF
 from runner.machine.disk import explained
 from runner.registry import FROM_OUTSIDE, load_plugins
 from runner.settings import EVERY_EXAMPLE_ONCE, HardwareConfig, RunConfig
 
-CONF = REPOSITORY / "conf"
 OF_CLASSES = ("loss", "sampler")  # groups that networks without classes do not have
 GROUPS = ("dataset", "model", "loss", "optimizer", "batch_sampler", "sampler", "hardware")
 
 USUAL_MODELS = {"text": "lstm", "regression": "regression", "pairs": "bert", "sequences": "sasrec"}
 """The model of a family of data sets where none is named; for rows it is that of conf/config.yaml."""
 
-_TABLE_HINT = "a table is many runs: render one by `make reproduce TABLE=NAME` (names are in conf/table)"
+_TABLE_HINT = "a table is many runs: render one by `make reproduce TABLE=NAME` in a checkout (names are in conf/table)"
 
 
 def _registries() -> dict[str, tuple[str, Mapping[str, type]]]:

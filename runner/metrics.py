@@ -11,12 +11,14 @@ import math
 import numpy as np
 from numba import njit, prange
 
+from runner.kernels.groups import PRANGE
+
 RANKS = (1, 3, 5)
 ITEM_RANKS = (10, 20, 50)
 _LARGEST_EXPONENT = 709.0
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def _hits(top_RK, label_indptr, labels):
     out = np.zeros(top_RK.shape, dtype=np.bool_)
     for row in prange(top_RK.shape[0]):

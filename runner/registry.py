@@ -21,9 +21,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner import REPOSITORY
 from runner.conversion import as_path
 from runner.errors import ConfigError, RunnerError, require
+from runner.home import CONF
 from runner.settings import module_name
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _register(
         f"{what}: a name must be a letter followed by letters, digits or '_'",
     )
     _require_free(f"{group}=", registry, name)
-    taken = (REPOSITORY / "conf" / group / f"{name}.yaml").exists()
+    taken = (CONF / group / f"{name}.yaml").exists()
     require(not taken, f"{what} is taken by conf/{group}/{name}.yaml: register yours under another name")
     require(inspect.isclass(cls) and issubclass(cls, base), f"{what}: {cls!r} must be a subclass of {base.__name__}")
     # A subclass without the decorator counts as a dataclass too, but its own fields are ignored.

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from textwrap import fill
 from typing import Any
 
-from runner import REPOSITORY
 from runner.commands.meanings import meaning_in_docstrings, read, shown
 from runner.config import CONF, GROUPS
+from runner.home import FILES
 from runner.registry import FROM_OUTSIDE
 
-PAGE = REPOSITORY / "docs" / "options.md"
+PAGE = FILES / "docs" / "options.md"
 _WIDTH, _KEY, _VALUE = 120, 34, 16
 _ROW = re.compile(r"^\| `(?P<key>\S+)` \| .*? \| (?P<says>.*) \|$", flags=re.M)
 OF_GROUPS = {

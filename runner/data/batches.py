@@ -9,9 +9,10 @@ import numpy as np
 from numba import njit, prange
 
 from runner.data import LabelledRows
+from runner.kernels.groups import PRANGE
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def _gather(indptr, values, rows, out_indptr, out):
     for i in prange(rows.shape[0]):
         begin = indptr[rows[i]]

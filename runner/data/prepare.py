@@ -84,7 +84,7 @@ def load_card_dataset(name: str) -> Dataset:
 
 def how_to_get(card: Card) -> str:
     """Return the sentence that says with which command to prepare a set."""
-    command = f"python scripts/prepare_dataset.py {card.name}"
+    command = f"{places.PREPARE} {card.name}"
     if card.base is not None:
         return f"{card.name} is not prepared: run `{command}` after preparing {card.base}"
     return f"{card.name} is not prepared: run `{command}`, or `{command} --from DIR` with files you have"
@@ -245,7 +245,7 @@ def _find_embedded(card: Card) -> _Found:
     for file in card.embedded:
         path = folder / file.name
         if not path.is_file():
-            raise DataError(f"{path}: missing from the repository")
+            raise DataError(f"{path}: missing, though it comes with the program")
         if (problem := checksum_problem(path, file)) is not None:
             raise DataError(f"{path}: {problem}")
     found = _find_layout(card, [folder])

@@ -14,7 +14,6 @@ Legend: E events, r rows of a piece.
 import csv
 import io
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,12 +26,12 @@ import numpy as np
 
 from runner.data.events import Events
 from runner.data.readers import blocks, progress_bar
+from runner.data.table_form import BLANKS, NUMBER
 from runner.errors import DataError
 
 SEPARATORS = ("\t", ";", ",")  # if several of them fit a header equally well, the first is taken
 ROWS_AT_ONCE = 1 << 10  # many short-lived lists at once would keep Python's garbage collector busy
 _SHOWN_COLUMNS = 20  # of a header in messages
-_NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*")
 _NO_NUMBER = {"nan", "inf", "infinity"}  # lower case and without sign
 
 
@@ -227,7 +226,7 @@ def _layout(path: Path, columns: LogColumns, separator: str | None, header: bool
     row = cells
     if header:
         _, row = next(_numbered_rows(table), (0, cells))
-    is_iso = len(row) == len(cells) and _NUMBER.fullmatch(row[place["time"]]) is None and _is_iso(row[place["time"]])
+    is_iso = len(row) == len(cells) and NUMBER.fullmatch(row[place["time"]]) is None and _is_iso(row[place["time"]])
     return _Table(**{**vars(table), "iso": is_iso})
 
 
@@ -359,10 +358,10 @@ def _problem(table: _Table, row: list[str], use_ratings: bool) -> str | None:
 
 def _no_number(text: str) -> str | None:
     """Return why a cell is not a finite number, or None if it is one."""
-    shown = repr(text.strip()[:40])
+    shown = repr(text.strip(BLANKS)[:40])
     if not text.strip():
         return "the cell is empty"
-    if _NUMBER.fullmatch(text):
+    if NUMBER.fullmatch(text):
         return None if math.isfinite(float(text)) else f"{shown} is too large for a number of 64 bits"
     if text.strip().lstrip("+-").lower() in _NO_NUMBER:
         return f"{shown} is not finite"

@@ -4,7 +4,7 @@ import csv
 import math
 import re
 
-from runner.data.table_form import DECIMAL_COMMA, NO_NUMBER, NUMBER, Form, cells, named, text_lines
+from runner.data.table_form import BLANKS, DECIMAL_COMMA, NO_NUMBER, NUMBER, Form, cells, named, text_lines
 from runner.errors import DataError
 
 _PAIR = re.compile(r"(\d+):(.*)")
@@ -86,7 +86,7 @@ def _no_number(word: str) -> str | None:
         return None if math.isfinite(float(word)) else f"{word.strip()[:40]!r} is too large for a number of 64 bits"
     if not word.strip():
         return "the cell is empty; fill it in or leave the row out"
-    shown = repr(word.strip()[:40])
+    shown = repr(word.strip(BLANKS)[:40])
     if word.strip().lower() in NO_NUMBER:
         return f"{shown} is not a finite number; fill it in or leave the row out"
     if DECIMAL_COMMA.fullmatch(word):

@@ -15,7 +15,8 @@ from runner.errors import DataError
 
 SEPARATORS = ("\t", ";", ",")  # a file in which two of them fit equally well is split at the first
 BLANKS = " "  # stands for any number of spaces and tabs
-NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*")
+BLANKS = " \t\n\r\f\v"  # what float() accepts around a number; str.strip() takes more, such as \x1c
+NUMBER = re.compile(rf"[{BLANKS}]*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?[{BLANKS}]*")
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+\s*")
 NO_NUMBER = {"", "nan", "na", "n/a", "null", "none", "?", "inf", "+inf", "-inf", "infinity", "-infinity"}  # lower case
 _HEAD_LINES = 64  # separator and svmlight are recognised from so many lines

@@ -191,5 +191,6 @@ def take_hashed_steps(
         if not np.isfinite(total):
             return total, taken
         if (step + alike - 1) % query_every == 0:
-            last_query[:] = query
+            for k in range(query.shape[0]):
+                last_query[k] = query[k]
     return total, taken

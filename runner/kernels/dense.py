@@ -8,7 +8,7 @@ in one fixed order, so results have the same bits for any number of threads.
 import numpy as np
 from numba import njit, prange
 
-from runner.kernels.groups import CHUNKS
+from runner.kernels.groups import CHUNKS, PRANGE
 from runner.kernels.products import COLUMNS, ROWS, WHOLE, round_up, tile_float32
 from runner.kernels.rows import FAST, inverse_norm, scale_row
 
@@ -38,7 +38,7 @@ def padded_rows(values_XD: np.ndarray) -> np.ndarray:
     return out
 
 
-@njit(cache=True, parallel=True, fastmath=FAST)
+@njit(cache=True, parallel=PRANGE, fastmath=FAST)
 def gather_candidates(weights_ND, ids_M, rows_MD, panels, least_norm=None):
     """Write the candidates' class vectors to ``rows_MD``, (M', D'), and as columns to ``panels``, (M' / W, D', W).
 
@@ -48,7 +48,8 @@ def gather_candidates(weights_ND, ids_M, rows_MD, panels, least_norm=None):
     for panel in prange(num_panels):
         for w in range(width):
             m = panel * width + w
-            rows_MD[m, :] = np.float32(0.0)
+            for k in range(dim):
+                rows_MD[m, k] = np.float32(0.0)
             if m < ids_M.shape[0]:
                 for k in range(weights_ND.shape[1]):
                     rows_MD[m, k] = weights_ND[ids_M[m], k]
@@ -59,15 +60,16 @@ def gather_candidates(weights_ND, ids_M, rows_MD, panels, least_norm=None):
                 panels[panel, k, w] = rows_MD[panel * width + w, k]
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def logits(hidden_BD, panels, bias_M, logits_BM):
     """Write logits[b, m] = hidden[b] . candidate[m] + bias[m], (B', M')."""
     batch, dim = hidden_BD.shape
     num_panels, _, width = panels.shape
     pitch = logits_BM.shape[1]
     at_hidden, at_panels, at_logits = hidden_BD.ctypes.data, panels.ctypes.data, logits_BM.ctypes.data
-    padded_bias = np.zeros(num_panels * width, dtype=np.float32)
-    padded_bias[: bias_M.shape[0]] = bias_M
+    padded_bias = np.empty(num_panels * width, dtype=np.float32)
+    for m in range(padded_bias.shape[0]):
+        padded_bias[m] = bias_M[m] if m < bias_M.shape[0] else np.float32(0.0)
     for panel in prange(num_panels):
         at_panel = at_panels + 4 * panel * dim * width
         for b in range(0, batch, ROWS):
@@ -80,7 +82,7 @@ def logits(hidden_BD, panels, bias_M, logits_BM):
             )  # fmt: skip
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def grad_candidates(grad_BM, hidden_BD, grad_MD):
     """Write the candidates' gradients, grad[m] = sum_b grad[b, m] hidden[b], (M', D')."""
     candidates, dim = grad_MD.shape
@@ -96,7 +98,7 @@ def grad_candidates(grad_BM, hidden_BD, grad_MD):
                     )  # fmt: skip
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def grad_hidden(grad_BM, rows_MD, grad_BD):
     """Write the hidden states' gradients, grad[b] = sum_m grad[b, m] candidate[m], (B', D')."""
     batch, dim = grad_BD.shape
@@ -112,7 +114,7 @@ def grad_hidden(grad_BM, rows_MD, grad_BD):
                     )  # fmt: skip
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def clear_padding(grad_BM, batch, candidates, end):
     """Set the padding of a gradient matrix to zero: rows from ``batch`` on, columns from ``candidates`` to ``end``."""
     for row in prange(grad_BM.shape[0]):
@@ -126,7 +128,7 @@ def _add(values, sums):
         sums[i] += values[i]
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def column_sums(grad_BM, sums_M):
     """Write sums[m] = sum_b grad[b, m] of the first M columns, summed in a fixed order."""
     batch = grad_BM.shape[0]
@@ -134,6 +136,7 @@ def column_sums(grad_BM, sums_M):
     for part in prange(CHUNKS):
         for b in range(part * batch // CHUNKS, (part + 1) * batch // CHUNKS):
             _add(grad_BM[b], partial_XM[part])
-    sums_M[:] = np.float32(0.0)
+    for m in range(sums_M.shape[0]):
+        sums_M[m] = np.float32(0.0)
     for part in range(CHUNKS):
         _add(partial_XM[part], sums_M)

@@ -20,7 +20,7 @@ number of threads.
 import numpy as np
 from numba import njit, prange
 
-from runner.kernels.groups import CHUNKS
+from runner.kernels.groups import CHUNKS, PRANGE, place_of
 from runner.kernels.math import fast_exp
 from runner.kernels.products import COLUMNS, ROWS, from_bf16, round_up, tile_float32, to_bf16
 from runner.kernels.rows import FAST, adam_row, carry_to_row, inverse_norm, scale_row
@@ -59,7 +59,9 @@ def load_block(weights_ND, lo, hi, block_CD):
     for i in range(hi - lo):
         for k in range(weights_ND.shape[1]):
             block_CD[i, k] = weights_ND[lo + i, k]
-    block_CD[hi - lo :] = np.float32(0.0)
+    for i in range(hi - lo, block_CD.shape[0]):
+        for k in range(block_CD.shape[1]):
+            block_CD[i, k] = np.float32(0.0)
 
 
 @njit(cache=True, inline="always")
@@ -70,7 +72,7 @@ def take_directions(block_CD, count, least_norm, inverse_C):
         scale_row(block_CD, i, inverse_C[i])
 
 
-@njit(cache=True, parallel=True, fastmath=FAST)
+@njit(cache=True, parallel=PRANGE, fastmath=FAST)
 def log_partition(weights_ND, bias_N1, panels, least_norm=None, stored_NB=None, shift_SB=None):
     """Return log sum_c exp(w_c . h_b + bias_c) for every (padded) row of the batch, (B,) float32."""
     num_panels, dim, width = panels.shape
@@ -110,7 +112,10 @@ def combine(top_XB, total_XB):
     """Return the log partitions, (B,) float32, from the maxima and sums of X parts, added in order."""
     log_partition_B = np.empty(top_XB.shape[1], dtype=np.float32)
     for b in range(log_partition_B.shape[0]):
-        top = top_XB[:, b].max()
+        top = top_XB[0, b]
+        for part in range(1, top_XB.shape[0]):
+            if top_XB[part, b] > top or top_XB[part, b] != top_XB[part, b]:  # NaN stays
+                top = top_XB[part, b]
         total = np.float32(0.0)
         for part in range(top_XB.shape[0]):
             if total_XB[part, b] > 0:
@@ -134,7 +139,8 @@ def fold(logits_CX, bias_N1, lo, hi, top_B, total_B):
 def fold_and_store(logits_CX, bias_N1, lo, hi, top_B, total_B, stored_NB, shift_B):
     """Do what ``fold`` does, but with rounded logits; store their distances to ``shift`` in stored[lo:hi]."""
     _raise_all(logits_CX, bias_N1, lo, hi, top_B, total_B)
-    shift_B[:] = top_B
+    for b in range(top_B.shape[0]):
+        shift_B[b] = top_B[b]
     for i in range(hi - lo):
         _store_and_add(logits_CX[i], bias_N1[lo + i, 0], top_B, total_B, stored_NB[lo + i])
 
@@ -180,7 +186,7 @@ def _store_and_add(logits_X, bias, top_B, total_B, stored_B):
         total_B[b] += fast_exp(from_bf16(bits))
 
 
-@njit(cache=True, parallel=True, fastmath=FAST)
+@njit(cache=True, parallel=PRANGE, fastmath=FAST)
 def gradients_and_adam(
     weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
     step_size, beta1, beta2, root, epsilon,
@@ -199,8 +205,11 @@ def gradients_and_adam(
     batch = num_panels * width
     classes = weights_ND.shape[0]
     # Here rows of the batch are rows of tiles, whose height may not divide the batch: the last tile reads zeros.
-    partial = np.zeros((CHUNKS, (batch + ROWS - 1) // ROWS * ROWS, dim), dtype=np.float32)
+    partial = np.empty((CHUNKS, (batch + ROWS - 1) // ROWS * ROWS, dim), dtype=np.float32)
     for part in prange(CHUNKS):
+        for b in range(partial.shape[1]):
+            for k in range(dim):
+                partial[part, b, k] = np.float32(0.0)
         block = np.zeros((BLOCK, dim), dtype=np.float32)
         # One tile of slack: rows a power of two apart would share a few sets of the first-level cache.
         pitch = batch + COLUMNS
@@ -213,7 +222,7 @@ def gradients_and_adam(
         at_block, at_panels, at_hidden = block.ctypes.data, panels.ctypes.data, hidden_BD.ctypes.data
         at_grad, at_grad_block, at_partial = grad.ctypes.data, grad_block.ctypes.data, partial[part].ctypes.data
         first, last = part * classes // CHUNKS, (part + 1) * classes // CHUNKS
-        pair = np.searchsorted(class_P, first)
+        pair = place_of(first, class_P)
         for lo in range(first, last, BLOCK):
             hi = min(lo + BLOCK, last)
             size = (hi - lo + ROWS - 1) // ROWS * ROWS
@@ -231,7 +240,9 @@ def gradients_and_adam(
                     probabilities(grad[i, :batch], bias_N1[lo + i, 0], log_partition_B, scale)
             else:
                 recall(stored_NB, lo, hi, shift_SB[shift_of(part, lo)], log_partition_B, scale, grad)
-            grad[hi - lo : size] = np.float32(0.0)
+            for i in range(hi - lo, size):
+                for b in range(pitch):
+                    grad[i, b] = np.float32(0.0)
             while pair < class_P.shape[0] and class_P[pair] < hi:
                 grad[class_P[pair] - lo, row_P[pair]] -= share_P[pair]
                 pair += 1

@@ -21,7 +21,7 @@ from runner.kernels.full_softmax import (
     sum_of,
     take_directions,
 )
-from runner.kernels.groups import CHUNKS
+from runner.kernels.groups import CHUNKS, place_of
 from runner.kernels.products import COLUMNS, ROWS, tile_bf16, to_bf16
 from runner.kernels.rows import FAST, adam_row, carry_to_row
 
@@ -148,7 +148,7 @@ def _gradients_and_adam(
         at_grad_along_b, at_grad_along_c = grad_along_b.ctypes.data, grad_along_c.ctypes.data
         at_grad, at_grad_block = grad.ctypes.data, grad_block.ctypes.data
         first, last = part * classes // CHUNKS, (part + 1) * classes // CHUNKS
-        pair = np.searchsorted(class_P, first)
+        pair = place_of(first, class_P)
         for lo in range(first, last, BLOCK):
             hi = min(lo + BLOCK, last)
             size = (hi - lo + ROWS - 1) // ROWS * ROWS

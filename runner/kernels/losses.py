@@ -11,6 +11,7 @@ the losses, (B,) float32, without that factor.
 import numpy as np
 from numba import njit, prange
 
+from runner.kernels.groups import PRANGE, place_of
 from runner.kernels.math import fast_exp
 from runner.kernels.rows import FAST
 
@@ -55,7 +56,7 @@ def _scale(values, factor):
         values[i] *= factor
 
 
-@njit(cache=True, parallel=True, fastmath=FAST)
+@njit(cache=True, parallel=PRANGE, fastmath=FAST)
 def softmax_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B):
     """Return -mean over targets of log softmax, over the row's active set {targets} + {candidates}."""
     rows = target_indptr.shape[0] - 1
@@ -116,7 +117,7 @@ def partition_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_
     return losses
 
 
-@njit(cache=True, parallel=True, fastmath=FAST)
+@njit(cache=True, parallel=PRANGE, fastmath=FAST)
 def logistic_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B, power_B):
     """Return mean over targets of power * softplus(-logit) + sum over candidates of softplus(logit).
 
@@ -149,7 +150,7 @@ def logistic_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B
     return losses
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def count_unmasked(begin_B, end_B, candidate_N):
     """Return the number of candidates of each row whose logit is not -inf, (B,) int64."""
     count_B = np.zeros(begin_B.shape[0], dtype=np.int64)
@@ -244,7 +245,7 @@ def blackout_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B
     return losses
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def magnitudes(values_N):
     """Replace each value by its absolute value, in place; return which were negative, (N,) bool."""
     negative_N = np.empty(values_N.shape[0], dtype=np.bool_)
@@ -254,14 +255,14 @@ def magnitudes(values_N):
     return negative_N
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def restore_signs(grad_N, negative_N):
     """Turn gradients of magnitudes into gradients of the values that ``magnitudes`` was given, in place."""
     for i in prange(grad_N.shape[0]):
         grad_N[i] = -grad_N[i] if negative_N[i] else grad_N[i]
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def correct_and_mask_shared(logits_BM, log_count_M, ids_M, target_indptr, targets_P):
     """Subtract log counts and mask accidental hits with -inf, in place, for shared ids in ascending order.
 
@@ -272,13 +273,13 @@ def correct_and_mask_shared(logits_BM, log_count_M, ids_M, target_indptr, target
             for i in range(ids_M.shape[0]):
                 logits_BM[row, i] -= log_count_M[i]
         for t in range(target_indptr[row], target_indptr[row + 1]):
-            i = np.searchsorted(ids_M, targets_P[t])
+            i = place_of(targets_P[t], ids_M)
             while i < ids_M.shape[0] and ids_M[i] == targets_P[t]:
                 logits_BM[row, i] = np.float32(-np.inf)
                 i += 1
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def mask_pairs(logits_N, ids_N, begin_B, end_B, target_indptr, targets_P):
     """Mask accidental hits with -inf, in place, where each row has candidates of its own."""
     for row in prange(begin_B.shape[0]):

@@ -6,10 +6,10 @@ Legend: X rows, D columns.
 import numpy as np
 from numba import njit, prange
 
-from runner.kernels.groups import CHUNKS
+from runner.kernels.groups import CHUNKS, PRANGE
 
 
-@njit(cache=True, parallel=True, fastmath={"reassoc", "contract", "arcp", "nsz"})
+@njit(cache=True, parallel=PRANGE, fastmath={"reassoc", "contract", "arcp", "nsz"})
 def _row_norms(matrix, columns, norms):
     for part in prange(CHUNKS):
         for i in range(part * len(norms) // CHUNKS, (part + 1) * len(norms) // CHUNKS):

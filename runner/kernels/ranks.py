@@ -6,8 +6,10 @@ Legend: B rows, N classes, E events of all users.
 import numpy as np
 from numba import njit, prange
 
+from runner.kernels.groups import PRANGE
 
-@njit(cache=True, parallel=True)
+
+@njit(cache=True, parallel=PRANGE)
 def hide_seen(logits_BN, items_E, begin_B, end_B):
     """Set the logits of the items ``items_E[begin_B[b] : end_B[b]]`` to -inf in each row b."""
     for b in prange(logits_BN.shape[0]):
@@ -15,7 +17,7 @@ def hide_seen(logits_BN, items_E, begin_B, end_B):
             logits_BN[b, items_E[place]] = -np.inf
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def target_ranks(logits_BN, target_B, rank_B):
     """Write the rank (1: best) of each row's target to ``rank_B``, int64.
 

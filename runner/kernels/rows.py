@@ -19,7 +19,7 @@ plain rows have no extra cost.
 import numpy as np
 from numba import njit, prange
 
-from runner.kernels.groups import CHUNKS
+from runner.kernels.groups import CHUNKS, PRANGE
 from runner.kernels.memory import prefetch_row
 
 # The compiler may reorder sums (it does so the same way each time), but must respect infinities.
@@ -75,7 +75,7 @@ def _catch_up_weights(
             _drift_row(bias_R1, bias_first_R1, bias_second_R1, row, drift, damping)
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def catch_up_weights(
     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, rows_U, last_step_R, upto,
     drift_S, damping_S,
@@ -105,7 +105,7 @@ def _decay_row(first_RD, second_RD, row, decay1, decay2):
         second_RD[row, k] *= decay2
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def catch_up_rows(
     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, rows_U, last_step_R, upto,
     drift_S, damping_S, beta1, beta2, powers1_G, powers2_G,
@@ -161,7 +161,7 @@ def carry_to_row(grad_D, weights_RD, row, inverse):
 # ---------------------------------------------------------------- scores
 
 
-@njit(cache=True, parallel=True, fastmath=FAST)
+@njit(cache=True, parallel=PRANGE, fastmath=FAST)
 def score_pairs(
     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, last_step_R, upto, drift_S, damping_S,
     sources_BD, order_N, unique_U, start_U1, pair_source_N, logits_N, least_norm=None,
@@ -217,7 +217,7 @@ def adam_row(weights_RD, first_RD, second_RD, row, grad_D, step_size, keep1, kee
         weights_RD[row, k] -= step_size * first / (np.sqrt(second) * root + epsilon)
 
 
-@njit(cache=True, parallel=True, fastmath=FAST)
+@njit(cache=True, parallel=PRANGE, fastmath=FAST)
 def update_groups(
     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, last_step_R, step, upto,
     step_size, beta1, beta2, root, epsilon, powers1_G, powers2_G,
@@ -238,8 +238,11 @@ def update_groups(
     columns = weights_RD.shape[1]
     num_sources = source_grad_BD.shape[0]
     # Each part has its own copy of the source gradient; adding them in order avoids races and fixes the rounding.
-    partial = np.zeros((CHUNKS, num_sources, columns), dtype=np.float32)
+    partial = np.empty((CHUNKS, num_sources, columns), dtype=np.float32)
     for part in prange(CHUNKS):
+        for source in range(num_sources):
+            for k in range(columns):
+                partial[part, source, k] = np.float32(0.0)
         grad_D = np.empty(columns, dtype=np.float32)
         bias_grad = np.empty(1, dtype=np.float32)
         hi = _part(start_U1, part + 1)
@@ -251,7 +254,8 @@ def update_groups(
                 if grad_UD is None:
                     prefetch_row(first_RD, later)
                     prefetch_row(second_RD, later)
-            grad_D[:] = np.float32(0.0)
+            for k in range(columns):
+                grad_D[k] = np.float32(0.0)
             bias_grad[0] = np.float32(0.0)
             if least_norm is not None:
                 inverse = inverse_norm(weights_RD, row, least_norm)
@@ -324,7 +328,7 @@ def add_rows(rows_A, grad_AD, bias_A, rows_B, grad_BD, bias_B):
     return rows[:total].copy(), grad, bias
 
 
-@njit(cache=True, parallel=True, fastmath=FAST)
+@njit(cache=True, parallel=PRANGE, fastmath=FAST)
 def adam_rows(
     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, last_step_R, step, upto,
     step_size, beta1, beta2, root, epsilon, powers1_G, powers2_G, rows_U, grad_UD, bias_grad_U, factor,
@@ -353,7 +357,7 @@ def adam_rows(
             last_step_R[row] = step
 
 
-@njit(cache=True, parallel=True, fastmath=FAST)
+@njit(cache=True, parallel=PRANGE, fastmath=FAST)
 def descend_rows(weights_RD, bias_R1, rows_U, grad_UD, bias_grad_U, rate):
     """Subtract rate * gradient from distinct rows, and from their biases where there are any."""
     for part in prange(CHUNKS):
@@ -365,7 +369,7 @@ def descend_rows(weights_RD, bias_R1, rows_U, grad_UD, bias_grad_U, rate):
                 bias_R1[row, 0] -= rate * bias_grad_U[i]
 
 
-@njit(cache=True, parallel=True, fastmath=FAST)
+@njit(cache=True, parallel=PRANGE, fastmath=FAST)
 def adagrad_rows(weights_RD, second_RD, bias_R1, bias_second_R1, rows_U, grad_UD, bias_grad_U, rate, epsilon, factor):
     """Take an AdaGrad step with distinct rows, and with their biases where there are any, by factor * gradient."""
     for part in prange(CHUNKS):
@@ -389,7 +393,7 @@ def _sum_of_squares(values):
     return total
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def squared_norm(values_X):
     """Return the sum of squares of a vector in float64, summed in a fixed order."""
     partial = np.zeros(CHUNKS, dtype=np.float64)

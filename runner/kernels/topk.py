@@ -7,6 +7,8 @@ logits.
 import numpy as np
 from numba import njit, prange
 
+from runner.kernels.groups import PRANGE
+
 _STRIP = 64  # logits that are compared with the bar at once
 
 
@@ -15,6 +17,43 @@ def _larger(part_S, top_S, out_S):
     """Write the larger of two vectors' elements; NaN in ``part_S`` is ignored. Only a third array lets it vectorise."""
     for i in range(out_S.shape[0]):
         out_S[i] = part_S[i] if part_S[i] > top_S[i] else top_S[i]
+
+
+# Libraries' selection and sorting would take longer to compile than all else in this file.
+
+
+@njit(cache=True)
+def _kth_largest(values, k):
+    """Return the k-th largest value, k >= 1; ``values`` are put in another order (Hoare's selection). No NaN."""
+    place = values.shape[0] - k
+    low, high = 0, values.shape[0] - 1
+    while low < high:
+        pivot, i, j = values[place], low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while pivot < values[j]:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if j < place:
+            low = i
+        if place < i:
+            high = j
+    return values[place]
+
+
+@njit(cache=True)
+def _rank(values_K, ids_K):
+    """Sort by descending value, in place; equal values keep their order, and NaN comes last."""
+    for i in range(1, values_K.shape[0]):
+        value, own, j = values_K[i], ids_K[i], i
+        while j > 0 and (value > values_K[j - 1] or (values_K[j - 1] != values_K[j - 1] and value == value)):
+            values_K[j], ids_K[j] = values_K[j - 1], ids_K[j - 1]
+            j -= 1
+        values_K[j], ids_K[j] = value, own
 
 
 @njit(cache=True)
@@ -31,7 +70,7 @@ def _first_bar(logits_C, keep):
     for begin in range(0, logits_C.shape[0] - 2 * sets + 1, 2 * sets):
         _larger(logits_C[begin : begin + sets], top_S, other_S)
         _larger(logits_C[begin + sets : begin + 2 * sets], other_S, top_S)
-    return np.nextafter(np.partition(top_S, keep)[keep], np.float32(-np.inf))
+    return np.nextafter(_kth_largest(top_S, keep), np.float32(-np.inf))
 
 
 @njit(cache=True)
@@ -48,7 +87,10 @@ def _shrink(values_W, ids_W, count, keep):
 
     Of equal values the lower id is kept.
     """
-    least = np.partition(values_W[:count], count - keep)[count - keep]
+    sorted_W = np.empty(count, dtype=np.float32)
+    for i in range(count):
+        sorted_W[i] = values_W[i] if values_W[i] == values_W[i] else np.float32(np.inf)  # NaN counts as largest
+    least = _kth_largest(sorted_W, keep)
     above = 0
     for i in range(count):
         above += 1 if values_W[i] > least else 0
@@ -63,7 +105,7 @@ def _shrink(values_W, ids_W, count, keep):
     return least
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def fold_block(logits_BC, first_class, keep, values_BW, ids_BW, count_B, bar_B):
     """Add the logits of a block, (B, C) float32, to the rows' buffers.
 
@@ -94,7 +136,7 @@ def fold_block(logits_BC, first_class, keep, values_BW, ids_BW, count_B, bar_B):
         count_B[row], bar_B[row] = count, bar
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def finish(values_BW, ids_BW, count_B, keep, ranked, out_BK):
     """Write the ids of the ``keep`` largest logits of each row to ``out_BK``.
 
@@ -103,9 +145,7 @@ def finish(values_BW, ids_BW, count_B, keep, ranked, out_BK):
     for row in prange(values_BW.shape[0]):
         if count_B[row] > keep:
             _shrink(values_BW[row], ids_BW[row], count_B[row], keep)
-        if not ranked:
-            out_BK[row, :] = ids_BW[row, :keep]
-            continue
-        best_first = np.argsort(-values_BW[row, :keep], kind="mergesort")
+        if ranked:
+            _rank(values_BW[row, :keep], ids_BW[row, :keep])
         for i in range(keep):
-            out_BK[row, i] = ids_BW[row, best_first[i]]
+            out_BK[row, i] = ids_BW[row, i]

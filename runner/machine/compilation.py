@@ -17,8 +17,12 @@ from typing import Any
 from runner import REPOSITORY
 from runner.config import to_run_config
 from runner.kernels.target import target
+from runner.machine.kernel_files import state_of_all
 from runner.registry import digest_of
 from runner.settings import PLACE_ONLY, RunConfig
+
+# Settings whose value decides no kernel, not even by being zero or missing.
+_DECIDE_NOTHING = (*PLACE_ONLY, "dataset", "seed", "epochs", "max_steps", "evaluation")
 
 
 def _kind(value: Any) -> Any:
@@ -32,10 +36,11 @@ def _kind(value: Any) -> Any:
 
 def marker_of(config: RunConfig) -> Path:
     """Return the file whose existence says that kernels for settings of this kind are compiled."""
-    settings = {key: value for key, value in config.as_dict().items() if key not in (*PLACE_ONLY, "dataset")}
+    settings = {key: value for key, value in config.as_dict().items() if key not in _DECIDE_NOTHING}
     if config.plugins:  # plugins may have kernels of their own
         settings["plugins"] = digest_of(config.plugins)
-    made_for = [_kind(settings), target().description]  # NUMBA_CPU_NAME may name another processor each time
+    # NUMBA_CPU_NAME may name another processor each time.
+    made_for = [_kind(settings), target().description, state_of_all()]
     digest = hashlib.sha256(json.dumps(made_for).encode()).hexdigest()[:16]
     return Path(os.environ["NUMBA_CACHE_DIR"]) / f"compiled-{digest}"
 
@@ -45,10 +50,13 @@ def compile_first(config: RunConfig) -> None:
 
     An error of that process is ignored here, because the run meets the same error and reports it.
     """
-    marker = marker_of(config)
-    if marker.exists():
-        return
-    print("compiling kernels, once for settings of this kind", file=sys.stderr, flush=True)
+    if not marker_of(config).exists():
+        print("compiling kernels, once for settings of this kind", file=sys.stderr, flush=True)
+        compile_apart(config)
+
+
+def compile_apart(config: RunConfig) -> bool:
+    """Let another process compile the kernels that a run needs and that are missing; return whether it could."""
     child = subprocess.run(
         [sys.executable, "-m", "runner.machine.compilation"],
         input=json.dumps(config.as_dict()),
@@ -59,8 +67,10 @@ def compile_first(config: RunConfig) -> None:
         check=False,
     )
     if child.returncode == 0:
+        marker = marker_of(config)
         marker.parent.mkdir(parents=True, exist_ok=True)
         marker.touch()
+    return child.returncode == 0
 
 
 def main() -> int:

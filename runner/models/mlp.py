@@ -19,17 +19,18 @@ from numba import njit, prange
 from runner import rng
 from runner.data.batches import RowBatch
 from runner.errors import require
-from runner.kernels.groups import group_by_id
+from runner.kernels.groups import PRANGE, group_by_id
 from runner.kernels.rows import FAST
 from runner.models.base import ModelConfig
 from runner.optimizers import Gradient, OptimizerConfig, RowTable, dense_step
 
 
-@njit(cache=True, parallel=True, fastmath=FAST)
+@njit(cache=True, parallel=PRANGE, fastmath=FAST)
 def _bag_forward(indptr, indices, values, weights_FD, bias_D, least, hidden_BD):
     """Compute hidden = max(least, bias + sum over the row's features of value * weights[feature])."""
     for row in prange(hidden_BD.shape[0]):
-        hidden_BD[row, :] = bias_D
+        for k in range(hidden_BD.shape[1]):
+            hidden_BD[row, k] = bias_D[k]
         for i in range(indptr[row], indptr[row + 1]):
             for k in range(hidden_BD.shape[1]):
                 hidden_BD[row, k] += values[i] * weights_FD[indices[i], k]

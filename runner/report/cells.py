@@ -106,7 +106,7 @@ def cells(spec: TableSpec, runs: Sequence[PlannedRun], choices: Choices = Mappin
     that is left out on a data set has no rows there.
     """
     published = published_numbers(spec.published) if spec.published else None
-    others = [dataset.name for dataset in spec.grid.datasets if dataset.published is not None]
+    others = [dataset.name for dataset in spec.grid.datasets if dataset.published and published is not None]
     panels = panels_of(spec, runs)
     placed = [(index, panel, column) for index, panel in enumerate(panels) for column in panel.columns]
     rows = []

@@ -118,10 +118,14 @@ class ProfileDataset:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """A profile says how much is run: which data sets, with which settings, and which seeds."""
+    """A profile says how much is run: which data sets, with which settings, and which seeds.
+
+    ``sweep``, if it is given, takes the place of the grid's: the same keys with fewer values.
+    """
 
     seeds: tuple[int, ...]
     datasets: tuple[ProfileDataset, ...]
+    sweep: tuple[Swept, ...] = ()
 
     def __post_init__(self) -> None:
         require(bool(self.seeds), "seeds: give at least one")
@@ -172,6 +176,12 @@ class Grid:
             for name in swept.methods:
                 require_known(f"sweep[{index}].methods", name, methods)
         for profile in PROFILES:
+            for index, swept in enumerate(self.profile(profile).sweep):
+                whole = [item for item in self.sweep if (item.key, item.methods) == (swept.key, swept.methods)]
+                require(
+                    any(set(swept.values) <= set(item.values) for item in whole),
+                    f"profiles.{profile}.sweep[{index}]: not among the values of the grid's own sweep",
+                )
             for dataset in self.profile(profile).datasets:
                 require_known(f"profiles.{profile}.datasets", dataset.name, datasets)
                 for key in ("tuned", "lengths", "also"):
@@ -202,20 +212,26 @@ class Grid:
         """Return the methods that a profile runs on one of its data sets."""
         return [method for method in self.methods if method.name not in dataset.without]
 
-    def points(self, method: str) -> list[Point]:
-        """Return every combination of the settings swept for the method; without any, one empty combination."""
-        swept = [item for item in self.sweep if not item.methods or method in item.methods]
+    def points(self, method: str, profile: str | None = None) -> list[Point]:
+        """Return every combination of the settings swept for the method; without any, one empty combination.
+
+        With a profile, only those that it runs.
+        """
+        sweep = (self.profile(profile).sweep if profile else ()) or self.sweep
+        swept = [item for item in sweep if not item.methods or method in item.methods]
         return list(itertools.product(*([(item.key, value) for value in item.values] for item in swept)))
 
-    def points_on(self, dataset: ProfileDataset, method: str) -> list[Point]:
+    def points_on(self, dataset: ProfileDataset, method: str, profile: str) -> list[Point]:
         """Return all combinations that the method tries on a profile's data set: the sweep's, then the others."""
         others = (point for item in dataset.also if method in item.methods for point in item.points)
-        return [*self.points(method), *others]
+        return [*self.points(method, profile), *others]
 
     def num_runs(self, profile: str) -> int:
         chosen = self.profile(profile)
         points = sum(
-            len(self.points_on(dataset, m.name)) for dataset in chosen.datasets for m in self.methods_on(dataset)
+            len(self.points_on(dataset, m.name, profile))
+            for dataset in chosen.datasets
+            for m in self.methods_on(dataset)
         )
         return points * len(chosen.seeds)
 
@@ -313,10 +329,13 @@ def _profile(raw: Mapping[str, Any], where: str) -> Profile:
     for index, item in enumerate(items(raw.get("datasets"), f"{where}datasets")):
         place = f"{where}datasets[{index}]."
         kinds: dict[str, type[Any]] = {"tuned": Tuned, "lengths": Tuned, "also": AlsoSwept}
-        lists: dict[str, list[Any]] = {key: build_all(kind, item.get(key, []), f"{place}{key}") for key, kind in kinds.items()}
+        lists: dict[str, list[Any]] = {
+            key: build_all(kind, item.get(key, []), f"{place}{key}") for key, kind in kinds.items()
+        }
         item = {**item, **lists}
         datasets.append(build(ProfileDataset, item, place))
-    return build(Profile, {**raw, "datasets": datasets}, where)
+    sweep = build_all(Swept, raw.get("sweep", []), f"{where}sweep")
+    return build(Profile, {**raw, "datasets": datasets, "sweep": sweep}, where)
 
 
 # ---------------------------------------------------------------- expansion
@@ -351,7 +370,8 @@ def expand(
     for dataset in profile.datasets:
         if datasets is not None and dataset.name not in datasets:
             continue
-        for method, point in ((m, p) for m in grid.methods_on(dataset) for p in grid.points_on(dataset, m.name)):
+        methods = grid.methods_on(dataset)
+        for method, point in ((m, p) for m in methods for p in grid.points_on(dataset, m.name, profile_name)):
             shown = grid.dataset(dataset.name)
             chosen = (
                 f"dataset={shown.dataset or shown.name}",

@@ -20,6 +20,7 @@ import pandas as pd
 from runner import REPOSITORY
 from runner.data import CardConfig, SyntheticXcConfig
 from runner.data.card import Expected, ExpectedText, RowsCard, TextCard, load_card
+from runner.data.python_topics import PythonTopicsConfig
 from runner.data.synthetic_xc import Shape
 from runner.errors import RunLocked
 from runner.machine.compilation import marker_of
@@ -191,6 +192,8 @@ _BF16_SHARE, _STORED_SHARE = 0.57, 0.8  # of full softmax's seconds
 _READS, _READS_BY_BUCKET, _READS_SHARED = 1.5, 2.6, 0.15  # of a candidate's class vector
 _ENCODES = 4.0  # of ``Speed.encoded_row``
 _START_SECONDS, _COMPILE_SECONDS = 8.0, 30.0  # every process starts; the first one of a kind of settings also compiles
+_SHARED_START_SECONDS = 0.5  # of a run in a process that other runs have started
+_TOPICS = ExpectedText(num_classes=3316, train_tokens=89_820, valid_tokens=7_632, test_tokens=8_653)  # Python 3.11's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,8 +217,10 @@ def estimate(run: PlannedRun, earlier: Sequence[RunRecord], speed: Speed) -> tup
     config = run.config
     alike = [record.seconds_per_epoch for record in earlier if _is_alike(record, run)]
     start = _START_SECONDS * speed.slowness
-    if config.sampler is None:  # steps on tables of numbers are so cheap that the start of the process matters most
-        return start + config.epochs * (statistics.median(alike) if alike else 0.0), bool(alike)
+    if config.sampler is None:  # such runs share a process, and their steps are cheap
+        return _SHARED_START_SECONDS * speed.slowness + config.epochs * (
+            statistics.median(alike) if alike else 0.0
+        ), bool(alike)
     work = _work(run, speed)
     if work is None:
         return (start + config.epochs * statistics.median(alike), True) if alike else (None, False)
@@ -266,6 +271,8 @@ def _work(run: PlannedRun, speed: Speed) -> _Work | None:
         shape = card.expected if isinstance(card, RowsCard | TextCard) else None
     elif isinstance(dataset, SyntheticXcConfig):
         shape = dataset.shape
+    elif isinstance(dataset, PythonTopicsConfig):
+        shape = _TOPICS
     if shape is None:
         return None
     encode_seconds = _ENCODES * speed.encoded_row

@@ -56,7 +56,7 @@ def _effect(grid: Grid, datasets: Sequence[Dataset], runs: Sequence[PlannedRun])
     Points are means over seeds, and bands are their standard deviation. A setting that lacks a seed's run is left out.
     """
     key = grid.sweep[0].key
-    values = sorted({value for swept in grid.sweep for value in swept.values})
+    values = sorted({value for run in runs for _, value in run.point})
     looks = looks_of_rows(grid.methods)
     yardstick = record_of(runs[0]).yardstick
     row = []

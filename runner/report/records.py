@@ -9,7 +9,7 @@ from typing import Any
 
 from runner.data import CardConfig
 from runner.data.card import load_card
-from runner.data.places import prepared_dir
+from runner.data.places import PREPARE, prepared_dir
 from runner.data.store import read_manifest
 from runner.errors import DamagedRun, DataError, ProcessorLacks
 from runner.report.grids import PlannedRun
@@ -238,9 +238,9 @@ def how_to_prepare(run: PlannedRun) -> str | None:
         if card.embedded or read_manifest(prepared_dir(dataset.name)) is not None:
             return None
     except DataError:  # damaged
-        return f"python scripts/prepare_dataset.py {dataset.name} --force"
+        return f"{PREPARE} {dataset.name} --force"
     before = f"{card.base} " if card.base is not None else ""
-    return f"python scripts/prepare_dataset.py {before}{dataset.name}"
+    return f"{PREPARE} {before}{dataset.name}"
 
 
 def why_skipped(run: PlannedRun) -> str | None:

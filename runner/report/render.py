@@ -57,7 +57,10 @@ def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[
     for asked in specs:
         if asked.grid not in shown:
             shown[asked.grid] = runs_shown(asked.grid, profile, results_dir)
-        tuned = tune(asked, shown[asked.grid])
+        runs = shown[asked.grid]
+        if asked.kind == "numbers" and asked.published is None:  # nothing is printed for what the profile leaves out
+            runs = [run for run in runs if run.dataset in {data.name for data in asked.grid.profile(profile).datasets}]
+        tuned = tune(asked, runs)
         command = f"make reproduce TABLE={asked.name} PROFILE={profile}"
         section, frame = _render_one(tuned, folder, command)
         sections.append(section)

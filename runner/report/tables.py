@@ -6,17 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from runner.config import CONF
 from runner.conversion import did_you_mean
 from runner.errors import ConfigError, require
+from runner.home import FILES, REPOSITORY
 from runner.report.grids import Grid, grid_names, load_grid
 from runner.report.methods import CATALOGUE
 from runner.report.yaml_files import TABLES, build, build_all, place, read, require_unique
 
 Axis = Literal["seconds", "step", "epoch"]
 BENCH = "bench"  # the folder in conf/table for tables that are measured, not made from runs
-PUBLISHED = CONF.parent / "results" / "published"
-_REPOSITORY = CONF.parent
+PUBLISHED = FILES / "results" / "published"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +103,8 @@ class TableSpec:
         elif self.kind == "frontier":
             require(bool(sweep), "kind: frontier needs a grid with a sweep")
         elif self.kind == "effect":
-            require(len({swept.key for swept in sweep}) == 1, "kind: effect needs a grid that sweeps one key")
+            alone = len({swept.key for swept in sweep}) == 1 and not self.grid.also
+            require(alone, "kind: effect needs a grid that sweeps one key")
         elif self.tuned:
             require(self.kind in ("numbers", "curves"), "tuned: only for kind: numbers and kind: curves")
             require(bool(sweep), "tuned: needs a grid with a sweep")
@@ -157,7 +157,7 @@ class BenchSpec:
         Paths in it are relative to the repository, so that reports contain no absolute path of the machine.
         """
         report = self.report(results_dir)
-        shown = report.relative_to(_REPOSITORY) if report.is_relative_to(_REPOSITORY) else report
+        shown = report.relative_to(REPOSITORY) if report.is_relative_to(REPOSITORY) else report
         return [sys.executable, "scripts/bench.py", *self.arguments, "--json", str(shown)]
 
 

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import yaml
 
-from runner.config import CONF
 from runner.conversion import convert, did_you_mean
 from runner.errors import ConfigError, require
+from runner.home import CONF, FILES
 
 TABLES = CONF / "table"
 
@@ -28,8 +28,7 @@ def read(file: Path) -> dict[str, Any]:
 
 def place(file: Path) -> str:
     """Return the path as a user would write it: relative to the repository if the file lies in it."""
-    root = CONF.parent
-    return str(file.relative_to(root)) if file.is_relative_to(root) else str(file)
+    return str(file.relative_to(FILES)) if file.is_relative_to(FILES) else str(file)
 
 
 def build(kind: type[T], values: Mapping[str, Any], where: str) -> T:

@@ -28,6 +28,7 @@ from numba import get_num_threads, njit, prange
 from runner import rng
 from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import require
+from runner.kernels.groups import PRANGE
 from runner.kernels.memory import prefetch_element
 from runner.samplers.base import Sampler, customary
 from runner.samplers.hashed import Hashed, HashedConfig, draw_outside, window_of_bucket
@@ -65,7 +66,7 @@ def _keep_most_met(ids, length, keep, count, by_count):
     return kept
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def _retrieve(
     codes_LQ, query_indptr_B1, start, members, max_per_bucket, budget, max_retrieved, min_candidates, tail, seed, step,
     count, ids_BM,
@@ -120,7 +121,7 @@ def _retrieve(
     return num_hits, lengths
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def _flatten(ids_BM, num_hits, indptr, num_classes, ids_N, log_count_N):
     for row in prange(ids_BM.shape[0]):
         begin, hits = indptr[row], num_hits[row]
@@ -133,7 +134,7 @@ def _flatten(ids_BM, num_hits, indptr, num_classes, ids_N, log_count_N):
             log_count_N[begin + i] = np.float32(0.0) if i < hits else tail_count
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def _target_counts(target_indptr_B1, targets_P, indptr_B1, ids_N, log_count_N, log_tail_P, out_P):
     """Set ``out_P`` to 0 for targets that were retrieved and to the tail's log count for the others.
 

@@ -24,7 +24,7 @@ from numba import njit, prange
 
 from runner import rng
 from runner.kernels.dense import gather_candidates, logits, padded_dim, padded_size, pitch
-from runner.kernels.groups import CHUNKS
+from runner.kernels.groups import CHUNKS, PRANGE
 from runner.kernels.products import COLUMNS
 from runner.structures.simhash import SimHash, codes_of_one
 
@@ -92,17 +92,20 @@ def codes_in_all(projections, vector, bits, codes):
         codes[table] = code_in(projections, vector, table)
 
 
-@njit(cache=True, parallel=True)
-def _pack(products, bits, codes):
-    """Set codes[t, i] to the signs of products[i, t * bits : (t + 1) * bits]."""
-    tables, count = codes.shape
+@njit(cache=True, parallel=PRANGE)
+def _pack(products, bits, first, end, codes):
+    """Set codes[t, first + i] to the signs of products[i, t * bits : (t + 1) * bits], for the codes below ``end``.
+
+    Whole codes are given, because a part of them would be another type, for which all would be compiled again.
+    """
+    tables, count = codes.shape[0], end - first
     for part in prange(CHUNKS):
         for i in range(part * count // CHUNKS, (part + 1) * count // CHUNKS):
             for table in range(tables):
                 code = 0
                 for bit in range(table * bits, (table + 1) * bits):
                     code = 2 * code + np.int64(products[i, bit] > np.float32(0.0))
-                codes[table, i] = code
+                codes[table, first + i] = code
 
 
 def _hash_dense(dense_LKD: np.ndarray, vectors_XD: np.ndarray, codes_LX: np.ndarray) -> None:
@@ -111,7 +114,7 @@ def _hash_dense(dense_LKD: np.ndarray, vectors_XD: np.ndarray, codes_LX: np.ndar
     matrix = dense_LKD.reshape(tables * bits, dim)
     rows = np.empty((padded_size(len(matrix)), padded_dim(dim)), dtype=np.float32)
     panels = np.empty((len(rows) // COLUMNS, rows.shape[1], COLUMNS), dtype=np.float32)
-    gather_candidates(matrix, np.arange(len(matrix), dtype=np.int32), rows, panels)
+    gather_candidates(matrix, np.arange(len(matrix), dtype=np.int32), rows, panels, None)
     block = np.zeros((padded_size(min(_BLOCK, len(vectors_XD))), rows.shape[1]), dtype=np.float32)
     products = np.empty((len(block), pitch(len(matrix))), dtype=np.float32)
     no_bias = np.zeros(0, dtype=np.float32)
@@ -119,10 +122,10 @@ def _hash_dense(dense_LKD: np.ndarray, vectors_XD: np.ndarray, codes_LX: np.ndar
         here = vectors_XD[begin : begin + _BLOCK]
         block[: len(here), :dim] = here
         logits(block, panels, no_bias, products)
-        _pack(products, bits, codes_LX[:, begin : begin + len(here)])
+        _pack(products, bits, begin, begin + len(here), codes_LX)
 
 
-@njit(cache=True, parallel=True, fastmath=_FAST)
+@njit(cache=True, parallel=PRANGE, fastmath=_FAST)
 def _hash_all(projections, vectors, codes):
     """Set codes[t, i] to the code of vectors[i] in table t, for sparse projections."""
     tables, count = codes.shape

@@ -13,7 +13,7 @@ from numba import njit, prange
 
 from runner import rng
 from runner.errors import require
-from runner.kernels.groups import CHUNKS
+from runner.kernels.groups import CHUNKS, PRANGE
 from runner.kernels.hadamard import LANES, hadamard, multiply, width_for
 
 _ROUNDS = 3
@@ -30,14 +30,15 @@ def _append_bit(projections, code):
 def _load(vectors, rows, shift, first, lanes, x):
     """Load rows minus the shift, one to a lane; unused lanes and coordinates are zero."""
     if lanes < LANES or vectors.shape[1] * LANES < x.shape[0]:
-        x[:] = np.float32(0.0)
+        for k in range(x.shape[0]):
+            x[k] = np.float32(0.0)
     for lane in range(lanes):
         row = rows[first + lane]
         for k in range(vectors.shape[1]):
             x[k * LANES + lane] = vectors[row, k] - shift[k]
 
 
-@njit(cache=True, parallel=True, fastmath=_FAST)
+@njit(cache=True, parallel=PRANGE, fastmath=_FAST)
 def _simhash(vectors, rows, shift, signs, bits, codes):
     """Set codes[t, i] to the K sign bits of table t for vectors[rows[i]] - shift.
 
@@ -57,13 +58,15 @@ def _simhash(vectors, rows, shift, signs, bits, codes):
             _load(vectors, rows, shift, first, lanes, x)
             for block in range(blocks):
                 y = projections[block * size : (block + 1) * size]
-                y[:] = x
+                for k in range(size):
+                    y[k] = x[k]
                 for turn in range(rounds):
                     multiply(y, signs[block, turn])
                     hadamard(y)
             position = 0
             for table in range(tables):
-                lane_codes[:] = 0
+                for lane in range(LANES):
+                    lane_codes[lane] = 0
                 for _ in range(bits):
                     _append_bit(projections[position : position + LANES], lane_codes)
                     position += LANES
@@ -82,8 +85,8 @@ def codes_of_one(vector, flips, bits, codes):
     position, table = 0, 0
     code = np.int64(0)
     for block in range(blocks):
-        y[: vector.shape[0]] = vector
-        y[vector.shape[0] :] = np.float32(0.0)
+        for k in range(width):
+            y[k] = vector[k] if k < vector.shape[0] else np.float32(0.0)
         for turn in range(rounds):
             multiply(y, flips[block, turn])
             half = 1

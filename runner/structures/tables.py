@@ -7,19 +7,23 @@ import numpy as np
 from numba import njit, prange
 
 from runner import rng
+from runner.kernels.groups import PRANGE
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=PRANGE)
 def _build(codes, visit, start, members):
     """Set members[t, start[t, c] : start[t, c + 1]] to the rows with code c in table t, in the order of ``visit``."""
     tables, rows = codes.shape
     for table in prange(tables):
-        start[table, :] = 0
+        for bucket in range(start.shape[1]):
+            start[table, bucket] = 0
         for row in range(rows):
             start[table, codes[table, row] + 1] += 1
         for bucket in range(start.shape[1] - 1):
             start[table, bucket + 1] += start[table, bucket]
-        cursor = start[table, :-1].copy()
+        cursor = np.empty(start.shape[1] - 1, dtype=np.int32)
+        for bucket in range(cursor.shape[0]):
+            cursor[bucket] = start[table, bucket]
         for i in range(rows):
             row = visit[i]
             code = codes[table, row]

@@ -19,7 +19,7 @@ from runner.data.dense import DenseRows, RegressionDataset
 from runner.data.dense_batches import DenseBatch, Split, StoredExamples, store
 from runner.heads import scalar_steps as kernel
 from runner.heads.scalar import LOSSES, ScalarHead, ScalarLoss
-from runner.kernels.groups import CHUNKS
+from runner.kernels.groups import CHUNKS, PRANGE
 from runner.optimizers import AdaGradConfig, AdamConfig
 from runner.settings import RunConfig
 from runner.structures.projections import dot
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _KERNEL_LOSS = {"squared": kernel.SQUARED, "logistic": kernel.LOGISTIC}
 
 
-@njit(cache=True, parallel=True, fastmath={"reassoc", "contract", "arcp", "nsz"})
+@njit(cache=True, parallel=PRANGE, fastmath={"reassoc", "contract", "arcp", "nsz"})
 def _slopes(loss, vectors, query, rows, slopes):
     """Set slopes[m] to |slope(z)| of the example rows[m], or of example m if there are no rows."""
     for part in prange(CHUNKS):

@@ -32,10 +32,11 @@ from typing import IO, Any
 import numpy as np
 import yaml
 
-from runner import REPOSITORY
+from runner import __version__
 from runner.config import to_run_config
 from runner.conversion import as_path
 from runner.errors import ConfigError, DamagedRun, RunLocked, RunnerError
+from runner.home import IS_CHECKOUT, REPOSITORY
 from runner.machine.disk import sync, writing
 from runner.registry import check_trusted
 from runner.settings import RunConfig
@@ -378,6 +379,8 @@ _DECIDING = ("runner", "conf", "datasets", "constraints.txt", "pyproject.toml") 
 
 
 def _git(*arguments: str) -> str | None:
+    if not IS_CHECKOUT:  # a repository around the installation would be another program's
+        return None
     try:
         done = subprocess.run(
             ["git", "-C", str(REPOSITORY), *arguments],
@@ -421,7 +424,7 @@ def provenance(config: RunConfig, threads: int, data_checksum: str) -> dict[str,
         "command": " ".join(sys.argv),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in packages},
+        "versions": {"runner": __version__, **{name: version(name) for name in packages}},
         "threads": threads,
         "parallel_jobs": config.hardware.parallel_jobs,
         "cpu": _cpu_name(),

@@ -212,6 +212,7 @@ BAD: dict[str, tuple[str | bytes, dict, str]] = {
     "NaN time": (LOG + "u,a,1,NaN\n", {}, r"line 6: column 4 \(time\): 'NaN' is not finite"),
     "infinite time": (LOG + "u,a,1,-inf\n", {}, r"line 6: column 4 \(time\): '-inf' is not finite"),
     "huge time": (LOG + "u,a,1,1e999\n", {}, r"line 6: column 4 \(time\): '1e999' is too large"),
+    "a blank that float() refuses": (LOG + "u,a,1,\x1c1\n", {}, r"line 6: column 4 \(time\): '\\x1c1' is not a number"),
     "Python's number": (LOG + "u,a,1,1_000\n", {}, r"line 6: column 4 \(time\): '1_000' is not a number"),
     "kind changes": (LOG + "u,a,1,2010-10-19\n", {}, r"line 6: column 4 \(time\): '2010-10-19' is not a number.*same"),
     "number after ISO": (ISO + "u,a,1287446400\n", {}, r"line 3: column 3 \(time\): '1287446400' is not ISO 8601, as"),

@@ -123,6 +123,7 @@ FAULTS: dict[str, tuple[str | bytes, str]] = {
     "many": (HEADED + "4,5,6,7\n", "line 3: column 4 is one too many: 4 columns, but line 1 has 3"),
     "header too short": ("a,b\n1,2,3\n4,5,6\n", "line 2: column 3 is one too many: 3 columns, but line 1 has 2"),
     "many without header": ("1 2\n3 4\n5 6 7\n", "line 3: column 3 is one too many: 3 columns, but line 1 has 2"),
+    "a blank that float() refuses": (HEADED + "4,\x1c1,6\n", r"column 2 \(b\): '\\x1c1' is not a number"),
     "underscore": (HEADED + "4,1_000,6\n", r"column 2 \(b\): '1_000' is not a number"),
     "header alone": ("a,b\n", "line 1 is a header, but no rows follow"),
     "empty file": ("", "the file is empty"),

@@ -39,6 +39,6 @@ def command_lines() -> list[CommandLine]:
 def is_command(code: str) -> bool:
     """Tell whether code within the text is a command, not a name, formula or path."""
     first, *rest = code.split()
-    if first == "make" or first.rpartition("/")[2].startswith("python"):
+    if first in ("make", "runner") or first.rpartition("/")[2].startswith("python"):
         return bool(rest)
     return first.startswith((".venv/bin/", "scripts/"))

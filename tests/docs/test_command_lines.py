@@ -23,6 +23,7 @@ from runner import diagnose, generate
 from runner.config import check_model_reads_dataset, compose
 from runner.data.card import card_names
 from runner.errors import RunnerError
+from runner.prepare import __main__ as prepare
 from runner.runs.__main__ import main as runs_main
 from runner.training.run import run
 from runner.training.run_folder import RunFolder
@@ -99,7 +100,12 @@ def runs(at: Workplace, words: list[str]) -> None:
     """``python -m runner``: of every swept list the first and the last value compose; the first trains two steps.
 
     What a reader is to fill in (``<name>``) is left as it is by default. Launchers (``hydra...``) have their own tests.
+    Completion (``-sc``) is tried in the shell by tests/install.
     """
+    if words[:1] == ["-sc"]:
+        asked = subprocess.run([sys.executable, "-m", "runner", *words[:2]], cwd=ROOT, capture_output=True, check=True)
+        assert b"complete " in asked.stdout
+        return
     words = [word for word in words if "<" not in word and not word.startswith("hydra")]
     if words == ["--help"]:
         helped = subprocess.run([sys.executable, "-m", "runner", "--help"], cwd=ROOT, capture_output=True, check=True)
@@ -156,7 +162,7 @@ def reproduces(at: Workplace, words: list[str]) -> None:
 
 def prepares(at: Workplace, words: list[str]) -> None:
     """Check that every word is understood and every name has a card, without downloading."""
-    script, asked = script_named("prepare_dataset"), []
+    asked = []
     words = ["ptb" if word == "<name>" else word for word in words]
 
     class Manifest:
@@ -171,9 +177,10 @@ def prepares(at: Workplace, words: list[str]) -> None:
         asked.append(name)
         return Manifest()
 
-    at.monkeypatch.setattr(script, "prepare_card", prepare_card)
+    at.monkeypatch.setattr(prepare, "prepare_card", prepare_card)
     at.monkeypatch.delenv("DATA_MIRROR", raising=False)
-    at.main(script, *words)
+    at.main(prepare, *words)
+    assert script_named("prepare_dataset").main is prepare.main
     assert asked or "--list" in words
 
 
@@ -223,8 +230,8 @@ def installs(at: Workplace, words: list[str]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     source = (ROOT / "runner" / "models" / "bert.py").read_text()
     for word in words[1:]:
-        if found := re.fullmatch(r"\.\[(\w+)\]", word):
-            assert found[1] in project["optional-dependencies"]
+        if found := re.fullmatch(r"\.(?:\[(\w+)\])?", word):
+            assert found[1] is None or found[1] in project["optional-dependencies"]
         elif not word.startswith("--"):
             assert f"pip install --no-deps {word}" in source
 
@@ -239,7 +246,8 @@ def knows_its_options(at: Workplace, words: list[str]) -> None:
 
 
 MODULES: dict[str, Rule] = {"runner": runs, "runner.diagnose": diagnoses, "runner.generate": generates,
-                            "runner.runs": keeps_runs, "pytest": finds_its_tests, "pip": installs}  # fmt: skip
+                            "runner.runs": keeps_runs, "runner.prepare": prepares, "pytest": finds_its_tests,
+                            "pip": installs}  # fmt: skip
 SCRIPTS: dict[str, Rule] = {"render_tables": renders, "reproduce": reproduces, "prepare_dataset": prepares,
                             "bench": measures}  # fmt: skip
 
@@ -251,6 +259,10 @@ def rule_for(words: Sequence[str]) -> tuple[Rule, list[str]] | None:
         return makes, rest
     if program.startswith("scripts/"):
         return rule_for(["python", *words])
+    if program in ("runner", ".venv/bin/runner"):
+        return runs, rest
+    if program == "eval" and (inside := re.fullmatch(r"\$\((.*)\)", rest[0])):
+        return rule_for(shlex.split(inside[1]))
     if program.rpartition("/")[2].startswith("python") and rest:
         if rest[0] == "-m" and len(rest) > 1:
             name, arguments = rest[1], rest[2:]

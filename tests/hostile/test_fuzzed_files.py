@@ -44,6 +44,7 @@ BYTES = [
     b"'",
     b"#",
     b"\0",
+    b"\x1c",
     b"\xff",
     b"\xef\xbb\xbf",
     b"\xc3\xa9",

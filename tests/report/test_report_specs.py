@@ -89,7 +89,7 @@ def test_every_table_expands_in_every_profile(profile: str, tmp_path: Path) -> N
         runs = expand(grid, profile, tmp_path)
         chosen = grid.profile(profile)
         assert len({run.run_id for run in runs}) == len(runs)
-        points = {method.name: len(grid.points(method.name)) for method in grid.methods}
+        points = {method.name: len(grid.points(method.name, profile)) for method in grid.methods}
         made = sum(sum(points.values()) - sum(points[name] for name in item.without) for item in chosen.datasets)
         assert len(runs) == grid.num_runs(profile) == made * len(chosen.seeds)
         for run in runs:

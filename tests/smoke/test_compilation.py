@@ -14,7 +14,7 @@ import pytest
 
 from runner.config import compose, to_run_config
 from runner.errors import ConfigError, DataNotPrepared, RunnerError
-from runner.machine import compilation
+from runner.machine import ahead, compilation, kernel_files
 from runner.settings import RunConfig
 from runner.training import run as training_run
 
@@ -41,7 +41,10 @@ def test_settings_of_a_kind_are_compiled_once(children: list[RunConfig], capsys:
     compilation.compile_first(config)
     assert children == [config]
     assert "compiling kernels" in capsys.readouterr().err
-    for alike in (["sampler.num_samples=9"], ["optimizer.lr=0.5"], ["seed=3"], ["dataset=wordnet_related"]):
+    for alike in (
+        ["sampler.num_samples=9"], ["optimizer.lr=0.5"], ["seed=0"], ["dataset=wordnet_related"], ["max_steps=5"],
+        ["epochs=1", "evaluation.every_epochs=1"],
+    ):  # fmt: skip
         compilation.compile_first(compose([*BASE, *alike]))
     assert children == [config]
     assert capsys.readouterr().err == ""
@@ -55,6 +58,13 @@ def test_settings_of_another_kind_are_compiled_too(other: str, children: list[Ru
     for config in configs:
         compilation.compile_first(config)
     assert children == configs
+
+
+def test_a_change_of_kernels_makes_another_kind(children: list[RunConfig], monkeypatch: pytest.MonkeyPatch) -> None:
+    compilation.compile_first(compose(BASE))
+    monkeypatch.setattr(compilation, "state_of_all", lambda: f"not {kernel_files.state_of_all()}")
+    compilation.compile_first(compose(BASE))
+    assert len(children) == 2
 
 
 def test_what_could_not_be_compiled_is_tried_again(children: list[RunConfig]) -> None:
@@ -103,3 +113,45 @@ def test_kernels_are_compiled_before_this_process_needs_them(
     with pytest.raises(Begun):
         training_run.run(config, compiles_apart=True)
     assert children == [config]
+
+
+# ---------------------------------------------------------------- make setup
+
+
+def test_usual_runs_are_compiled_ahead_once(children: list[RunConfig], capsys: pytest.CaptureFixture[str]) -> None:
+    assert ahead.compile_usual_runs() == []
+    usual = {compilation.marker_of(compose(words.split())) for words in ahead.USUAL_RUNS}
+    assert {compilation.marker_of(config) for config in children} == usual
+    assert len(children) == len(usual) == len(ahead.USUAL_RUNS)
+    said = capsys.readouterr().out.splitlines()
+    assert [line.partition(" kinds")[0] for line in said[1:-1]] == [
+        f"{done} of {len(usual)}" for done in range(1, len(usual) + 1)
+    ]
+    assert ahead.compile_usual_runs() == []
+    assert len(children) == len(usual), "nothing is compiled again"
+    assert capsys.readouterr().out == "the kernels of usual runs are compiled\n"
+
+
+@pytest.mark.parametrize("words", [
+    "", "seed=7 sampler.K=12", "sampler=uniform sampler.num_samples=500 seed=1", "model=sasrec",
+    "model=lstm dataset=text dataset.path=anywhere",
+])  # fmt: skip
+def test_a_usual_run_finds_its_kernels(
+    words: str, children: list[RunConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ahead.compile_usual_runs()
+    capsys.readouterr()
+    compilation.compile_first(compose(words.split()))
+    assert capsys.readouterr().err == "", "nothing is compiled"
+
+
+def test_what_cannot_be_compiled_ahead_is_named(
+    children: list[RunConfig], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ahead, "USUAL_RUNS", ("sampler=full", "sampler=uniform seed=13"))
+    monkeypatch.setattr("sys.argv", ["ahead"])
+    assert ahead.main() == 1
+    captured = capsys.readouterr()
+    assert captured.err == "could not compile ahead; the first run tries again: sampler=uniform seed=13\n"
+    assert "2 of 2 kinds" in captured.out
+    assert "are compiled" not in captured.out

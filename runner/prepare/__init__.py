@@ -1,0 +1,1 @@
+"""Prepare data sets at the command line: ``python -m runner.prepare``."""
