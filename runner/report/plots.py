@@ -56,7 +56,7 @@ def _effect(grid: Grid, datasets: Sequence[Dataset], runs: Sequence[PlannedRun])
     Points are means over seeds, and bands are their standard deviation. A setting that lacks a seed's run is left out.
     """
     key = grid.sweep[0].key
-    values = sorted({value for run in runs for _, value in run.point})
+    values = sorted({value for run in runs for _, value in run.point if not isinstance(value, str)})
     looks = looks_of_rows(grid.methods)
     yardstick = record_of(runs[0]).yardstick
     row = []
@@ -66,7 +66,9 @@ def _effect(grid: Grid, datasets: Sequence[Dataset], runs: Sequence[PlannedRun])
             mine = [run for run in runs if run.dataset == dataset.name and run.method == method.name]
             ends: dict[float | None, list[float]] = {}
             for run in mine:
-                ends.setdefault(dict(run.point).get(key), []).append(record_of(run).quality)
+                swept_to = dict(run.point).get(key)
+                assert not isinstance(swept_to, str), "an effect is that of a number"
+                ends.setdefault(swept_to, []).append(record_of(run).quality)
             if ends:
                 is_reference = method.name == grid.baseline
                 lines.append(line_by_value(method.label, looks[method.name], ends, is_reference=is_reference))

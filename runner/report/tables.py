@@ -103,7 +103,8 @@ class TableSpec:
         elif self.kind == "frontier":
             require(bool(sweep), "kind: frontier needs a grid with a sweep")
         elif self.kind == "effect":
-            require(len({swept.key for swept in sweep}) == 1, "kind: effect needs a grid that sweeps one key")
+            alone = len({swept.key for swept in sweep}) == 1 and not self.grid.also
+            require(alone, "kind: effect needs a grid that sweeps one key")
         elif self.tuned:
             require(self.kind in ("numbers", "curves"), "tuned: only for kind: numbers and kind: curves")
             require(bool(sweep), "tuned: needs a grid with a sweep")
