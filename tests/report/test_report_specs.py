@@ -91,6 +91,7 @@ def test_every_table_expands_in_every_profile(profile: str, tmp_path: Path) -> N
         assert len({run.run_id for run in runs}) == len(runs)
         points = {method.name: len(grid.points(method.name, profile)) for method in grid.methods}
         made = sum(sum(points.values()) - sum(points[name] for name in item.without) for item in chosen.datasets)
+        made += sum(len(also.values) * len(also.methods) for item in chosen.datasets for also in item.also)
         assert len(runs) == grid.num_runs(profile) == made * len(chosen.seeds)
         for run in runs:
             column = grid.dataset(run.dataset)
