@@ -143,8 +143,8 @@ class RowTable:
         rows_U = np.flatnonzero((self.last_step > 0) & (self.last_step < upto)).astype(np.int32)
         moved = [array for array in (self.weights, self.bias) if array.size]
         held = [array[rows_U] for array in moved]
-        catch_up_weights(*self._arrays, rows_U, self.last_step, *self._lag(upto))
         try:
+            catch_up_weights(*self._arrays, rows_U, self.last_step, *self._lag(upto))
             with self.frozen():
                 yield
         finally:
