@@ -222,7 +222,7 @@ def gradients_and_adam(
         at_block, at_panels, at_hidden = block.ctypes.data, panels.ctypes.data, hidden_BD.ctypes.data
         at_grad, at_grad_block, at_partial = grad.ctypes.data, grad_block.ctypes.data, partial[part].ctypes.data
         first, last = part * classes // CHUNKS, (part + 1) * classes // CHUNKS
-        pair = place_of(first, class_P)
+        pair = place_of(first, class_P, 0, class_P.shape[0])
         for lo in range(first, last, BLOCK):
             hi = min(lo + BLOCK, last)
             size = (hi - lo + ROWS - 1) // ROWS * ROWS

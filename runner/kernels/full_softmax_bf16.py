@@ -148,7 +148,7 @@ def _gradients_and_adam(
         at_grad_along_b, at_grad_along_c = grad_along_b.ctypes.data, grad_along_c.ctypes.data
         at_grad, at_grad_block = grad.ctypes.data, grad_block.ctypes.data
         first, last = part * classes // CHUNKS, (part + 1) * classes // CHUNKS
-        pair = place_of(first, class_P)
+        pair = place_of(first, class_P, 0, class_P.shape[0])
         for lo in range(first, last, BLOCK):
             hi = min(lo + BLOCK, last)
             size = (hi - lo + ROWS - 1) // ROWS * ROWS

@@ -273,7 +273,7 @@ def correct_and_mask_shared(logits_BM, log_count_M, ids_M, target_indptr, target
             for i in range(ids_M.shape[0]):
                 logits_BM[row, i] -= log_count_M[i]
         for t in range(target_indptr[row], target_indptr[row + 1]):
-            i = place_of(targets_P[t], ids_M)
+            i = place_of(targets_P[t], ids_M, 0, ids_M.shape[0])
             while i < ids_M.shape[0] and ids_M[i] == targets_P[t]:
                 logits_BM[row, i] = np.float32(-np.inf)
                 i += 1

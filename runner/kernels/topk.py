@@ -45,15 +45,28 @@ def _kth_largest(values, k):
     return values[place]
 
 
+@njit(cache=True, inline="always")
+def _comes_before(value, own, other, other_id):
+    """Tell whether a value with its id ranks before another: larger first, then lower ids, and NaN last."""
+    if value == other or (value != value and other != other):
+        return own < other_id
+    return value > other or other != other
+
+
 @njit(cache=True)
 def _rank(values_K, ids_K):
-    """Sort by descending value, in place; equal values keep their order, and NaN comes last."""
-    for i in range(1, values_K.shape[0]):
-        value, own, j = values_K[i], ids_K[i], i
-        while j > 0 and (value > values_K[j - 1] or (values_K[j - 1] != values_K[j - 1] and value == value)):
-            values_K[j], ids_K[j] = values_K[j - 1], ids_K[j - 1]
-            j -= 1
-        values_K[j], ids_K[j] = value, own
+    """Sort by Shell's method, in place: descending values, of equal ones the lower id first, and NaN last."""
+    gap = 1
+    while 3 * gap + 1 < values_K.shape[0]:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, values_K.shape[0]):
+            value, own, j = values_K[i], ids_K[i], i
+            while j >= gap and _comes_before(value, own, values_K[j - gap], ids_K[j - gap]):
+                values_K[j], ids_K[j] = values_K[j - gap], ids_K[j - gap]
+                j -= gap
+            values_K[j], ids_K[j] = value, own
+        gap //= 3
 
 
 @njit(cache=True)

@@ -43,7 +43,7 @@ from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import require
 from runner.kernels import dense
 from runner.kernels.codewords import panels_of, squared_norms
-from runner.kernels.groups import CHUNKS, group_by_id
+from runner.kernels.groups import CHUNKS, group_by_id, place_of
 from runner.kernels.math import fast_exp
 from runner.kernels.products import ROWS, round_up
 from runner.kernels.rows import FAST
@@ -98,22 +98,13 @@ def fold_cells(score_1C, score_2C, log_mass_CC, top_C, total_C, cumulative_CC, c
 
 
 @njit(cache=True, inline="always")
-def _place(cumulative, begin, end, target):
-    """Find the first place whose running sum reaches a target in (0, last sum]; that place adds more than 0."""
-    while begin < end:
-        middle = (begin + end) // 2
-        if cumulative[middle] < target:
-            begin = middle + 1
-        else:
-            end = middle
-    return begin
-
-
-@njit(cache=True, inline="always")
 def draw_cell(cumulative_C, cumulative_CC, bits_1, bits_2):
-    """Draw codewords (k1, k2) by their probabilities. 1 - unit lies in (0, 1], so an empty cell is never drawn."""
+    """Draw codewords (k1, k2) by their probabilities.
+
+    1 - unit lies in (0, 1], so the first place whose running sum reaches the target adds more than 0 to it.
+    """
     last = cumulative_C.shape[0] - 1
-    k1 = _place(cumulative_C, 0, last, (1.0 - rng.unit(bits_1)) * cumulative_C[last])
+    k1 = place_of((1.0 - rng.unit(bits_1)) * cumulative_C[last], cumulative_C, 0, last)
     target = (1.0 - rng.unit(bits_2)) * np.float64(cumulative_CC[last, k1])
     begin, end = 0, last
     while begin < end:
@@ -160,7 +151,8 @@ def _draw(
                 begin, end = start[k1 * codewords + k2], start[k1 * codewords + k2 + 1]
                 score = np.float64(score_1C[k1]) + np.float64(score_2C[k2])
                 if by_popularity:
-                    chosen = members_N[_place(popular_N, begin, end - 1, (1.0 - rng.unit(bits)) * popular_N[end - 1])]
+                    target = (1.0 - rng.unit(bits)) * popular_N[end - 1]
+                    chosen = members_N[place_of(target, popular_N, begin, end - 1)]
                     score += log_weight_N[chosen]
                 else:
                     chosen = members_N[begin + rng.below(bits, end - begin)]

@@ -9,6 +9,7 @@ from lsh_cases import N, build, full_hashing
 from runner.check.cases import ROWS, cases_of, random_layer, rows_of, stated_counts
 from runner.contracts import Query
 from runner.heads.output_layer import OutputLayer
+from runner.kernels import topk as topk_kernels
 
 
 @pytest.mark.slow
@@ -41,3 +42,16 @@ def test_a_normalised_layer_is_ranked_by_its_cosines(name: str, case: str, query
     logit_BN = layer.query_vectors(query.hidden_BD) @ layer.class_vectors().T + layer.table.bias_view
     for row in range(ROWS):
         assert np.exp(logit_BN[row, certain_BN[row]]).mean() > np.exp(logit_BN[row]).mean()
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 40, 1000])
+def test_long_rankings_are_sorted(count: int) -> None:
+    """Descending values, of equal ones the lower id, and NaN last, as a library sorts them."""
+    draw = np.random.default_rng(count)
+    values = draw.integers(-5, 5, count).astype(np.float32)
+    values[draw.random(count) < 0.1] = np.nan
+    values[draw.random(count) < 0.1] = -np.inf
+    ids = draw.permutation(count).astype(np.int32)
+    wanted = ids[np.lexsort((ids, -values))]
+    topk_kernels._rank(values, ids)
+    assert ids.tolist() == wanted.tolist()
