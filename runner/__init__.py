@@ -15,6 +15,10 @@ __version__ = "0.1.0"
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
+# Products have the same bits with any number of threads if MKL, torch's BLAS, is asked for that before it starts.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+
+
 # NUMBA_CPU_NAME emulates another processor. Numba would add the host's features to those of the named processor, so an
 # AVX2 processor emulated on an AVX-512 machine would be neither. An empty list of features prevents that.
 if os.environ.get("NUMBA_CPU_NAME", "host") != "host":

@@ -37,6 +37,9 @@ def main() -> int:
     parser.add_argument("--tables-dir", type=Path, default=TABLES, metavar="DIR", help="default: conf/table")
     parser.add_argument("--list", action="store_true", help="list tables, figures and profiles")
     parser.add_argument("--dry-run", action="store_true", help="show the plan and stop")
+    parser.add_argument(
+        "--record-seconds", type=Path, metavar="FILE", help="write how long each run took, like conf/table/seconds.csv"
+    )
     parser.add_argument("--render-only", action="store_true", help="render from what has been run")
     arguments = parser.parse_args()
     try:
@@ -85,6 +88,7 @@ def reproduce(
     from runner.report.diagnosed import diagnose_runs
     from runner.report.layout import markdown_table
     from runner.report.plan import Outcome, execute, plan, plan_table, plan_total
+    from runner.report.reference_seconds import write_seconds
     from runner.report.render import has_runs, render
 
     results_dir = as_path(arguments.results_dir, "--results-dir")
@@ -101,6 +105,8 @@ def reproduce(
         if arguments.dry_run:
             return 0
         outcome = execute(steps)
+        if arguments.record_seconds:
+            write_seconds(outcome.seconds, as_path(arguments.record_seconds, "--record-seconds"))
         if not outcome.stopped:
             try:
                 outcome.failed.extend(diagnose_runs(specs, arguments.profile, results_dir))

@@ -1,6 +1,11 @@
 """Set the number of threads that compute."""
 
+import functools
+import math
 import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from runner.errors import require
 
@@ -27,3 +32,61 @@ def set_threads(threads: int, parallel_jobs: int = 1) -> int:
     numba.set_num_threads(count)
     torch.set_num_threads(count)
     return count
+
+
+class EncoderThreads:
+    """Find out during the first steps whether torch computes an encoder faster with one thread or with all.
+
+    Threads meet after each operation, so an encoder of many small operations, such as a recurrent network of some
+    hundred units, is slower with two threads than with one. The steps have the same bits either way.
+    """
+
+    def __init__(self) -> None:
+        import torch
+
+        self._all = torch.get_num_threads()
+        self._least = dict.fromkeys((1, self._all), math.inf)  # seconds of a step
+        self._turns = [*self._least] * _TRIES if self._all > 1 and _products_ignore_threads(self._all) else []
+        self._chosen, self._seconds = self._all, 0.0
+
+    @contextmanager
+    def part(self, *, is_last: bool) -> Iterator[None]:
+        """Compute a part of a step with the threads whose turn it is; the step's last part ends the turn."""
+        import torch
+
+        threads = self._turns[-1] if self._turns else self._chosen
+        if threads == self._all and not self._turns:
+            yield
+            return
+        begin = time.perf_counter()
+        torch.set_num_threads(threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(self._all)
+        self._seconds += time.perf_counter() - begin
+        if is_last and self._turns:
+            self._least[threads] = min(self._least[threads], self._seconds)
+            self._turns.pop()
+            self._chosen = min(self._least, key=lambda count: self._least[count])
+        self._seconds *= not is_last
+
+
+_TRIES = 5  # steps with each number of threads
+
+
+@functools.cache
+def _products_ignore_threads(count: int) -> bool:
+    """Tell whether a product has the same bits with one thread and with ``count``; not every BLAS keeps them."""
+    import torch
+
+    shared = torch.linspace(-1, 1, 2560 * 64).reshape(2560, 64)
+    before = torch.get_num_threads()
+    products = []
+    try:
+        for threads in (1, count):
+            torch.set_num_threads(threads)
+            products.append(shared.t() @ shared.cos())
+    finally:
+        torch.set_num_threads(before)
+    return torch.equal(*products)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from runner.models.same_bits import TransformerLayer
 from runner.models.token_encoder import TokenEncoder
 from runner.optimizers import OptimizerConfig, RowTable
 
@@ -55,10 +56,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.scale = embedding**0.5  # word vectors have norm 1, positions sqrt(E / 2)
         self.drop = nn.Dropout(dropout)
-        self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(embedding, heads, feed_forward, dropout, activation="gelu", batch_first=True)
-            for _ in range(layers)
-        )
+        self.layers = nn.ModuleList(TransformerLayer(embedding, heads, feed_forward, dropout) for _ in range(layers))
 
     def start(self, rows: int) -> State:
         """Return the empty state."""

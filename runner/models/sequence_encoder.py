@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.utils.rnn import PackedSequence
 
+from runner.models.same_bits import LayerNorm, causal_attention
 from runner.models.token_encoder import TokenEncoder
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class SelfAttention(nn.Module):
         self.layers = nn.ModuleList(
             _Layer(size=size, heads=heads, feed_forward=feed_forward, dropout=dropout) for _ in range(layers)
         )
-        self.norm = nn.LayerNorm(size)
+        self.norm = LayerNorm(size)
 
     def forward(self, x_XE: Tensor, batch: "SequenceBatch") -> Tensor:
         place_X = torch.from_numpy(batch.place_from_end_X).to(x_XE.device)
@@ -71,7 +71,7 @@ class _Layer(nn.Module):
     def __init__(self, *, size: int, heads: int, feed_forward: int, dropout: float) -> None:
         super().__init__()
         self.heads, self.dropout = heads, dropout
-        self.norm_attention, self.norm_forward = nn.LayerNorm(size), nn.LayerNorm(size)
+        self.norm_attention, self.norm_forward = LayerNorm(size), LayerNorm(size)
         self.into = nn.Linear(size, 3 * size)  # queries, keys and values
         self.out_of = nn.Linear(size, size)
         self.forward_part = nn.Sequential(
@@ -95,7 +95,7 @@ class _Layer(nn.Module):
                 part = part.new_zeros(grid.windows * grid.places, 3 * size).index_copy(0, cell_X, part)
             mixed = part.view(grid.windows, grid.places, 3, self.heads, size // self.heads).permute(2, 0, 3, 1, 4)
             query, key, value = mixed.unbind()
-            attended = scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
+            attended = causal_attention(query, key, value, dropped=dropout)
             flat = attended.transpose(1, 2).reshape(-1, size)
             outputs.append(flat if grid.is_full else flat.index_select(0, cell_X))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)

@@ -6,8 +6,8 @@ weights. The token vectors are a ``RowTable`` of their own, or (tied) the class 
 the rows of its tokens.
 
 On a CPU dropout is a function of (seed, step); on a GPU, cuDNN itself draws the dropout between the layers of a
-recurrent network. BLAS computes the products, so numbers of runs with different numbers of threads agree only up to
-rounding.
+recurrent network. One thread and several give the same bits where BLAS keeps them, as MKL does on Intel's processors
+(``tests/numerics/test_encoder_threads.py``); elsewhere they agree up to rounding.
 
 On a GPU a copy of the module computes. Before each pass its parameters are copied from the module, and after it the
 gradients are copied back, so weights and optimizers are the same wherever the module runs.
@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from runner import rng
 from runner.kernels.groups import group_by_id
+from runner.machine.threads import EncoderThreads
 from runner.models.parameters import Parameters, draws_of, gradient_of_words, load_states, states_of
 from runner.optimizers import Gradient, OptimizerConfig, RowTable
 
@@ -59,6 +60,7 @@ class TokenEncoder(ABC, Generic[AnyModule]):
         self.working = self.module  # the module that computes: this one, or its copy on another device
         self.tables: Sequence[RowTable] = (self.parameters.table, *((words,) if owns_words else ()))
         self.dense: Sequence[np.ndarray] = ()
+        self._threads = EncoderThreads()
 
     @abstractmethod
     def tokens(self, batch: Any) -> np.ndarray:
@@ -127,9 +129,9 @@ class TokenEncoder(ABC, Generic[AnyModule]):
         self._x = self.vectors(batch).requires_grad_()
         self.bring_parameters()
         self.working.train()
-        with draws_of(self.seed, rng.DROPOUT, step):
+        with self._threads.part(is_last=False), draws_of(self.seed, rng.DROPOUT, step):
             self._hidden = self.run(self._x, batch)
-        return self._hidden.detach().cpu().numpy()
+            return self._hidden.detach().cpu().numpy()
 
     def backward(self, grad_hidden_BD: np.ndarray, step: int) -> None:
         """Update the parameters and the vectors of the batch's tokens, which must be the encoder's own."""
@@ -140,8 +142,9 @@ class TokenEncoder(ABC, Generic[AnyModule]):
     def gradients(self, grad_hidden_BD: np.ndarray, step: int) -> list[Gradient]:
         """Return the gradients of the parameters and of the batch's tokens."""
         self.parameters.grad_RC.fill(0)
-        self._hidden.backward(torch.from_numpy(grad_hidden_BD).to(self.device))
-        self._bring_gradients_back()
+        with self._threads.part(is_last=True):
+            self._hidden.backward(torch.from_numpy(grad_hidden_BD).to(self.device))
+            self._bring_gradients_back()
         grad_x = self._x.grad
         assert grad_x is not None
         grad_XE = grad_x.cpu().numpy().reshape(-1, grad_x.shape[-1])

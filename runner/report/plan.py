@@ -40,6 +40,7 @@ from runner.report.records import (
     record_of,
     why_skipped,
 )
+from runner.report.reference_seconds import reference_seconds
 from runner.report.speed import Speed
 from runner.report.speed import measure as measure_speed
 from runner.report.tables import TableSpec
@@ -211,11 +212,14 @@ class _Work:
 def estimate(run: PlannedRun, earlier: Sequence[RunRecord], speed: Speed) -> tuple[float | None, bool]:
     """Return the estimated wall seconds of a run (None if unknown), and True if they are based on earlier runs.
 
-    Earlier runs count if they have the same data set, model, method, batch size and threads. All epochs count, though a
-    validation set may end the training earlier. Compilation is left out.
+    Earlier runs count if they have the same data set, model, method, batch size and threads. Without any, seconds of
+    the same run on another machine count, multiplied by this machine's slowness. All epochs count, though a validation
+    set may end the training earlier. Compilation is left out.
     """
     config = run.config
     alike = [record.seconds_per_epoch for record in earlier if _is_alike(record, run)]
+    if not alike and (elsewhere := reference_seconds(run)) is not None:
+        return elsewhere * speed.slowness, False
     start = _START_SECONDS * speed.slowness
     if config.sampler is None and config.dataset.family == "pairs":  # an encoder of sentences: seconds a batch
         return (start + config.epochs * statistics.median(alike), True) if alike else (None, False)
@@ -332,9 +336,14 @@ def _is_alike(record: RunRecord, run: PlannedRun) -> bool:
 
 @dataclass
 class Outcome:
-    """The outcome of the pending runs: (title, reason) of each failure, and whether the user stopped them."""
+    """The outcome of the pending runs.
+
+    ``failed``: (title, reason) of each failure. ``seconds``: wall seconds of each run that finished, without compiling.
+    ``stopped``: whether the user stopped them.
+    """
 
     failed: list[tuple[str, str]] = field(default_factory=list)
+    seconds: list[tuple[PlannedRun, float]] = field(default_factory=list)
     stopped: bool = False
 
 
@@ -384,7 +393,9 @@ def execute(steps: Sequence[Step]) -> Outcome:
                 _say("stopped: finished runs are kept; the same command continues")
                 break
             if code == 0 and record.finished:
-                _say(f"    {FINISHED} in {duration(time.monotonic() - begin)}: {record.headline}")
+                seconds = time.monotonic() - begin
+                outcome.seconds.append((step.run, seconds - record.warm_up_seconds))
+                _say(f"    {FINISHED} in {duration(seconds)}: {record.headline}")
                 continue
             if _is_answer(step.run, record.status):
                 _say(f"    {record.status}: {record.error}")

@@ -1,7 +1,7 @@
 """Loss curves and metrics must not change unless that is intended.
 
-``python tests/golden/regenerate.py`` writes them again; review the difference like code. The tolerance of 1e-4 allows
-for linear algebra that differs between machines.
+``python tests/golden/regenerate.py`` writes them again; review the difference like code. The tolerance of 3e-4 allows
+for linear algebra that differs between machines: the last bits of a product may move a draw to the next class.
 """
 
 import json
@@ -23,7 +23,7 @@ def test_every_curve_is_recorded() -> None:
 def test_loss_curve(name: str, own_data_dir: Path, tmp_path: Path) -> None:
     write_text(tmp_path)
     expected = json.loads(CURVES.read_text())[name]
-    assert curve(name, tmp_path) == pytest.approx(expected, rel=1e-4)
+    assert curve(name, tmp_path) == pytest.approx(expected, rel=3e-4)
 
 
 @pytest.mark.parametrize("name", sorted(RUNS))
