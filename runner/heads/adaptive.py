@@ -32,14 +32,15 @@ if TYPE_CHECKING:
     from runner.settings import RunConfig
 
 
-def usual_cutoffs(num_classes: int) -> list[int]:
+def usual_cutoffs(num_classes: int, dim: int, div_value: float) -> list[int]:
     """Return after how many of the most frequent classes bands end: a tenth and a half of all, both rounded.
 
     A text's few most frequent words are most of its targets, so most rows need the head alone. There are fewer bands if
-    classes are too few for three.
+    classes are too few for three, or if hidden states are too short to be divided so often.
     """
     ends = dict.fromkeys(max(1, round(num_classes * share)) for share in (0.1, 0.5))
-    return [end for end in ends if end < num_classes]
+    fitting = [end for number, end in enumerate(ends, 1) if number == 1 or dim >= div_value**number]
+    return [end for end in fitting if end < num_classes]
 
 
 class AdaptiveScores:
@@ -82,7 +83,11 @@ class AdaptiveHead:
 
     def __init__(self, config: "RunConfig", label_counts_N: np.ndarray) -> None:
         num_classes, output = len(label_counts_N), config.output
-        cutoffs = usual_cutoffs(num_classes) if output.cutoffs is None else list(output.cutoffs)
+        cutoffs = (
+            usual_cutoffs(num_classes, config.model.dim, output.div_value)
+            if output.cutoffs is None
+            else list(output.cutoffs)
+        )
         require(
             bool(cutoffs) and cutoffs[-1] < num_classes,
             f"output.cutoffs={cutoffs}: the last must be below the {num_classes:,} classes of {config.dataset.name}",

@@ -95,9 +95,12 @@ def test_the_head_holds_the_most_frequent_classes() -> None:
     assert head.module.head.weight.shape == (7 + 1, D)
 
 
-@pytest.mark.parametrize(("classes", "cutoffs"), [(2, [1]), (3, [1, 2]), (10, [1, 5]), (3316, [332, 1658])])
-def test_usual_cutoffs(classes: int, cutoffs: list[int]) -> None:
-    assert usual_cutoffs(classes) == cutoffs
+@pytest.mark.parametrize(("classes", "dim", "cutoffs"), [
+    (2, 100, [1]), (3, 100, [1, 2]), (10, 100, [1, 5]), (3316, 100, [332, 1658]), (3316, 16, [332, 1658]),
+    (3316, 15, [332]),
+])  # fmt: skip
+def test_usual_cutoffs(classes: int, dim: int, cutoffs: list[int]) -> None:
+    assert usual_cutoffs(classes, dim, 4.0) == cutoffs
 
 
 # ---------------------------------------------------------------- a step
