@@ -27,6 +27,7 @@ from pathlib import Path
 from runner.commands.frame import carry_out, parser_of
 from runner.config import CONF, prepare_plugins
 from runner.diagnosis.request import Request
+from runner.errors import RunnerError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -64,7 +65,12 @@ def measure(folder: Path, request: Request, command: str) -> tuple[str, Path]:
     from runner.diagnosis import example_tables, examples, run, tables
     from runner.training.run_folder import config_of, run_with_weights
 
-    if config_of(run_with_weights(folder)).sampler is None:
+    config = config_of(run_with_weights(folder))
+    if config.dataset.family in ("rows", "text") and config.sampler is None:
+        raise RunnerError(
+            f"{folder}: {config.run_id} samples neither classes nor examples, so nothing can be diagnosed"
+        )
+    if config.sampler is None:
         of_examples, place = examples.diagnose(folder, request, command)
         return example_tables.to_markdown(of_examples), place
     of_classes, place = run.diagnose(folder, request, command)

@@ -27,6 +27,14 @@ class ProcessorLacks(RunnerError):
         self.status = f"skipped: needs {instructions}"
 
 
+class NotInstalled(RunnerError):
+    """A library of an optional extra is not installed; tables show ``status``. The message says how to install it."""
+
+    def __init__(self, library: str, extra: str, message: str) -> None:
+        super().__init__(message)
+        self.status = f"skipped: {library} is not installed (pip install '.[{extra}]')"
+
+
 class Diverged(RunnerError):
     """The training diverged: a loss or a weight is no longer a finite number, or an output is too large to mean any."""
 

@@ -76,6 +76,11 @@ def generate(arguments: argparse.Namespace) -> list[str]:
         raise RunnerError(
             f"{arguments.run_folder}: {config.run_id} is no language model; give the folder of a run on a text"
         )
+    if config.loss is None:
+        raise RunnerError(
+            f"{arguments.run_folder}: its output layer is {config.method_name}, and this command draws only from a"
+            " class matrix; give a run with a sampler"
+        )
     if config.loss.by_magnitude:
         raise RunnerError(
             f"{arguments.run_folder}: loss={config.loss.name} trains the softmax of the logits' magnitudes, and"

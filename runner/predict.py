@@ -74,6 +74,11 @@ def predict(arguments: argparse.Namespace) -> None:
             f"{arguments.run_folder}: {config.run_id} was trained on {config.dataset.family}, for which there are no"
             f" classes to rank; give the folder of a run on rows or on sequences{other}"
         )
+    if config.dataset.family == "rows" and config.sampler is None:
+        raise RunnerError(
+            f"{arguments.run_folder}: model={config.model.name} has no class matrix, and this command ranks rows by"
+            " one; give the folder of a run with a sampler"
+        )
     from runner.machine.threads import set_threads
     from runner.training.run import load_trained
 

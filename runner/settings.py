@@ -6,6 +6,7 @@ configure. ``runner.config`` makes a ``RunConfig`` from what Hydra composed. Ran
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from runner.errors import require
 # These settings say where and how a run happens, never what it computes, so they are not part of its run_id.
 PLACE_ONLY = ("hardware", "results_dir", "force", "checkpoint_every_seconds", "keep_weights", "tracker")
 _FIRST_SECONDS = 0.25  # the first moment of evaluation.seconds_factor
+ADAPTIVE = "adaptive_softmax"  # the method of runs with output.kind=adaptive
 EVERY_EXAMPLE_ONCE = {"name": "epoch"}  # the default sampler of examples; a run folder's config.yaml leaves it out
 
 
@@ -94,16 +96,24 @@ class EvaluationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputConfig:
-    """Say how the output layer scores a class: by h . w + b, or by the cosine of h and w.
+    """Say how the output layer scores a class: by h . w + b, by the cosine of h and w, or by frequency bands.
 
     ``bias``: false means b = 0, as in the linear models of RF-softmax and MIDX, whose samplers do not see biases.
     ``normalize``: the logit is cos(h, w) / ``temperature`` ** 2, without a bias, as in RF-softmax.
     ``temperature``: the RF-softmax paper's T = 1 / sqrt(tau); that paper finds 0.3 best for full softmax.
+    ``kind``: ``classes`` is a matrix of class vectors, trained with a sampler and a loss. ``adaptive`` is PyTorch's
+    adaptive softmax for texts (``runner.heads.adaptive``), which has neither; ``bias`` is then that of its head.
+    ``cutoffs``: how many of the most frequent classes the bands of ``adaptive`` end after, ascending; None: a tenth and
+    a half of all classes.
+    ``div_value``: each band's vectors are so many times shorter than those of the band before it.
     """
 
     bias: bool = True
     normalize: bool = False
     temperature: float = 0.3
+    kind: Literal["classes", "adaptive"] = "classes"
+    cutoffs: tuple[int, ...] | None = None
+    div_value: float = 4.0
 
     def __post_init__(self) -> None:
         require(1e-6 <= self.temperature <= 1e6, "output.temperature must lie in [1e-6, 1e6]")
@@ -111,6 +121,18 @@ class OutputConfig:
             self.normalize or self.temperature == OutputConfig.temperature,
             "output.temperature has no effect unless the layer is normalised: set output.normalize=true too",
         )
+        adaptive = self.kind == "adaptive"
+        for key in ("cutoffs", "div_value"):
+            is_usual = getattr(self, key) == getattr(OutputConfig, key)
+            require(adaptive or is_usual, f"output.{key} has no effect unless output.kind=adaptive")
+        require(not (adaptive and self.normalize), "output.kind=adaptive has no cosines: leave output.normalize out")
+        cutoffs = self.cutoffs or (1,)
+        require(
+            cutoffs[0] >= 1 and all(low < high for low, high in itertools.pairwise(cutoffs)),
+            "output.cutoffs must be null or ascending numbers of classes, such as [2000,10000]",
+        )
+        require(self.cutoffs is None or len(self.cutoffs) > 0, "output.cutoffs must be null or name at least one")
+        require(1 <= self.div_value <= 1000, "output.div_value must lie in [1, 1000]")
 
     @property
     def scale(self) -> float | None:
@@ -246,6 +268,11 @@ class RunConfig:
         require(self.checkpoint_every_seconds > 0, "checkpoint_every_seconds must be above 0")
         require(bool(self.results_dir), "results_dir must not be empty")
         as_path(self.results_dir, "results_dir")  # raises ConfigError
+        require(
+            self.output.kind == "classes" or (self.sampler is None and self.loss is None),
+            "output.kind=adaptive has a loss of its own and samples no classes: add '~sampler' '~loss', or take"
+            " preset=adaptive_softmax",
+        )
         if self.sampler is None or self.loss is None:
             return
         self.sampler.check_loss(self.loss)
@@ -261,7 +288,8 @@ class RunConfig:
         Settings that change nothing are left out, so that they do not make the ids of equal runs differ:
 
         - ``diagnostics`` if none are made, ``plugins`` if there are none, ``training`` if all of it is null;
-        - ``output`` if logits are h . w + b, ``sampler.stored_logits`` if no logits are stored;
+        - ``output`` if logits are h . w + b, the keys of its adaptive kind if it is of the other;
+        - ``sampler.stored_logits`` if no logits are stored;
         - ``sampler.rank`` and ``sampler.until_distinct`` of log-uniform draws if the rank is that by frequency, and if
           draws end after their number;
         - ``ranking`` if seen items are excluded;
@@ -287,6 +315,8 @@ class RunConfig:
         for section, is_so in changes_nothing.items():
             if is_so:
                 del out[section]
+        if "output" in out and self.output.kind == "classes":
+            out["output"] = {key: out["output"][key] for key in ("bias", "normalize", "temperature")}
         if out.get("sampler", {}).get("stored_logits") == "none":
             del out["sampler"]["stored_logits"]
         if out.get("sampler", {}).get("name") == "log_uniform":
@@ -307,12 +337,17 @@ class RunConfig:
 
         A plugin's file enters the hash by its name alone.
         """
-        return f"{self.dataset.name}-{self.model.name}-{self.method.name}-{digest_of(self.as_dict())}"
+        return f"{self.dataset.name}-{self.model.name}-{self.method_name}-{digest_of(self.as_dict())}"
 
     @property
     def method(self) -> Any:
         """Return what is compared: the sampler of classes or, in a network without classes, that of examples."""
         return self.batch_sampler if self.sampler is None else self.sampler
+
+    @property
+    def method_name(self) -> str:
+        """Return the name of ``method``, or that of an output layer that takes the place of a sampler."""
+        return ADAPTIVE if self.output.kind == "adaptive" else str(self.method.name)
 
     @property
     def run_dir(self) -> Path:

@@ -7,6 +7,7 @@ from runner.models.language import LstmConfig, TransformerConfig
 from runner.models.mlp import LinearConfig, Mlp, MlpConfig
 from runner.models.regression import LogisticConfig, RegressionConfig
 from runner.models.sequences import Gru4recConfig, SasrecConfig
+from runner.models.trees import OmikujiConfig
 
 MODELS: dict[str, type[ModelConfig]] = {
     "mlp": MlpConfig,
@@ -22,6 +23,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "most_frequent": MostFrequentConfig,
     "markov": MarkovConfig,
     "item_knn": ItemKnnConfig,
+    "omikuji": OmikujiConfig,
 }
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "MlpConfig",
     "ModelConfig",
     "MostFrequentConfig",
+    "OmikujiConfig",
     "PopularityConfig",
     "RegressionConfig",
     "SasrecConfig",

@@ -76,6 +76,10 @@ class ModelConfig(ABC):
         """Return the model to compile kernels with: this one, or a small one of its kind if this takes long to load."""
         return self
 
+    def check_installed(self) -> None:
+        """Raise NotInstalled if the model needs a library of an optional extra, and this is not installed."""
+        return
+
     @abstractmethod
     def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> Encoder:
         """Make the encoder.

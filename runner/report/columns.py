@@ -301,6 +301,7 @@ _LISTED = (
     _of_summary("epochs", "Epochs trained", "epochs", 0),
     _BEST_EPOCH,
     _of_summary("units_per_second", "Rows a second", "", 0, of_time=True),
+    _of_summary("train_seconds", "Seconds of training", "s", 1, of_time=True),
     _of_summary("candidates_per_row", "Candidates per row", "classes", 0),
     _of_summary("peak_rss_mb", "Peak memory", "MB", 0),
 )  # fmt: skip

@@ -25,6 +25,7 @@ from runner.data.synthetic_xc import Shape
 from runner.errors import RunLocked
 from runner.machine.compilation import marker_of
 from runner.models.language import LstmConfig, TransformerConfig
+from runner.models.trees import OmikujiConfig
 from runner.report.grids import PlannedRun, expand, point_text
 from runner.report.planned_memory import expected_memory
 from runner.report.records import (
@@ -45,6 +46,7 @@ from runner.report.speed import Speed
 from runner.report.speed import measure as measure_speed
 from runner.report.tables import TableSpec
 from runner.samplers.full import FullConfig
+from runner.settings import RunConfig
 from runner.training.run_folder import RunFolder
 
 CHANGED = ", by code with uncommitted changes"
@@ -152,7 +154,7 @@ def plan_total(steps: Sequence[Step], at_once: int = 1) -> str:
     if older:
         parts.append(f"{older} {OLDER}")
     if skipped:
-        parts.append(f"{skipped} that this processor cannot run")
+        parts.append(f"{skipped} that need another processor or a library that is not installed")
     if pending:
         parts.append(f"estimated time: {_length(pending, at_once)}")
         if not all(step.measured for step in pending):
@@ -192,6 +194,8 @@ _FULL_RATE, _RANKING_RATE, _TREE_RATE = 1.3, 0.65, 1 / 15  # of ``Speed.products
 _BF16_SHARE, _STORED_SHARE = 0.57, 0.8  # of full softmax's seconds
 _READS, _READS_BY_BUCKET, _READS_SHARED = 1.5, 2.6, 0.15  # of a candidate's class vector
 _ENCODES = 4.0  # of ``Speed.encoded_row``
+_GROWS, _PREDICTS = 18.0, 130.0  # of ``Speed.encoded_row``: a row of one label tree, and a row's ranking by all trees
+_HEAD_SHARE = 0.25  # of full softmax's seconds: adaptive softmax with its usual bands
 _START_SECONDS, _COMPILE_SECONDS = 8.0, 30.0  # every process starts; the first one of a kind of settings also compiles
 _SHARED_START_SECONDS = 0.5  # of a run in a process that other runs have started
 _TOPICS = ExpectedText(num_classes=3316, train_tokens=89_820, valid_tokens=7_632, test_tokens=8_653)  # Python 3.11's
@@ -223,7 +227,7 @@ def estimate(run: PlannedRun, earlier: Sequence[RunRecord], speed: Speed) -> tup
     start = _START_SECONDS * speed.slowness
     if config.sampler is None and config.dataset.family == "pairs":  # an encoder of sentences: seconds a batch
         return (start + config.epochs * statistics.median(alike), True) if alike else (None, False)
-    if config.sampler is None:  # such runs share a process, and their steps are cheap
+    if _is_short(config):  # such runs share a process, and their steps are cheap
         return _SHARED_START_SECONDS * speed.slowness + config.epochs * (
             statistics.median(alike) if alike else 0.0
         ), bool(alike)
@@ -235,6 +239,8 @@ def estimate(run: PlannedRun, earlier: Sequence[RunRecord], speed: Speed) -> tup
         epochs = min(epochs, config.max_steps / max(1, work.trained // work.step))
     ranked_row = 2.0 * work.classes * config.model.dim / (_RANKING_RATE * speed.products)
     evaluated_row = ranked_row + work.encode_seconds / 3
+    if isinstance(config.model, OmikujiConfig):
+        evaluated_row = _PREDICTS * speed.encoded_row
     if alike:
         trained = epochs * statistics.median(alike)
     else:
@@ -244,9 +250,18 @@ def estimate(run: PlannedRun, earlier: Sequence[RunRecord], speed: Speed) -> tup
     return start + trained + (watched + work.evaluated_last) * evaluated_row, bool(alike)
 
 
+def _is_short(config: RunConfig) -> bool:
+    """Tell whether starting a process would take longer than the run: there are no classes to score."""
+    return config.sampler is None and config.output.kind == "classes" and not isinstance(config.model, OmikujiConfig)
+
+
 def _layer_seconds(run: PlannedRun, num_classes: int, ranked_row: float, speed: Speed) -> float:
     """Estimate the output layer's training seconds for one row from the number of classes that the sampler touches."""
-    sampler, dim = run.config.sampler, run.config.model.dim
+    sampler, dim, output = run.config.sampler, run.config.model.dim, run.config.output
+    if isinstance(run.config.model, OmikujiConfig):
+        return run.config.model.n_trees * _GROWS * speed.encoded_row
+    if output.kind == "adaptive":  # most rows need the head alone, and later bands have short vectors
+        return _HEAD_SHARE * 8.0 * num_classes * dim / (_FULL_RATE * speed.products)
     if isinstance(sampler, FullConfig):
         seconds = 8.0 * num_classes * dim / (_FULL_RATE * speed.products)
         seconds *= _BF16_SHARE if sampler.takes_bf16 else 1.0
@@ -386,7 +401,7 @@ def execute(steps: Sequence[Step]) -> Outcome:
             left = sum(other.seconds or 0.0 for other in pending[index:])
             _say(f"[{index + 1}/{len(pending)}] {step.title}; about {duration(left)} left")
             begin = time.monotonic()
-            code = shared.run(step) if step.run.config.sampler is None else _run_process(step, stopper)
+            code = shared.run(step) if _is_short(step.run.config) else _run_process(step, stopper)
             record = record_of(step.run)
             if stopper.stopped:
                 outcome.stopped = True

@@ -11,10 +11,10 @@ from runner.data import CardConfig
 from runner.data.card import load_card
 from runner.data.places import PREPARE, prepared_dir
 from runner.data.store import read_manifest
-from runner.errors import DamagedRun, DataError, ProcessorLacks
+from runner.errors import DamagedRun, DataError, NotInstalled, ProcessorLacks
 from runner.report.grids import PlannedRun
 from runner.report.yardstick import Yardstick
-from runner.settings import EVERY_EXAMPLE_ONCE
+from runner.settings import ADAPTIVE, EVERY_EXAMPLE_ONCE
 from runner.training.run_records import FINISHED, check_run, read_observations, read_provenance, read_summary
 
 DIVERGED = "diverged"
@@ -167,6 +167,8 @@ class RunRecord:
     def method_name(self) -> str:
         """The sampler's name, or that of the method which its settings make of it: ``nce``, ``full_bf16``,
         ``lsh_label_shared``."""
+        if self.config.get("output", {}).get("kind") == "adaptive":
+            return ADAPTIVE
         if "sampler" not in self.config:
             return str(self.config.get("batch_sampler", EVERY_EXAMPLE_ONCE)["name"])
         sampler = self.config["sampler"]
@@ -249,11 +251,12 @@ def how_to_prepare(run: PlannedRun) -> str | None:
 
 
 def why_skipped(run: PlannedRun) -> str | None:
-    """Return ``skipped: REASON`` if the run cannot be made here for want of data or processor instructions, or None."""
+    """Return ``skipped: REASON`` if data, a library or instructions are missing that the run needs, or None."""
     try:
+        run.config.model.check_installed()
         if run.config.sampler is not None:
             run.config.sampler.check_processor()
-    except ProcessorLacks as error:
+    except (NotInstalled, ProcessorLacks) as error:
         return error.status
     command = how_to_prepare(run)
     return f"{NO_DATA} ({command})" if command else None

@@ -4,6 +4,7 @@ from typing import Any
 
 from runner.errors import require
 from runner.settings import RunConfig
+from runner.tasks.adaptive import AdaptiveLanguageModelling
 from runner.tasks.base import Task
 from runner.tasks.classification import Classification
 from runner.tasks.counted import CountedClassification, CountedRecommendation
@@ -11,6 +12,7 @@ from runner.tasks.language import LanguageModelling
 from runner.tasks.pairs import SentencePairs
 from runner.tasks.recommendation import Recommendation
 from runner.tasks.regression import LinearRegression, LogisticRegression
+from runner.tasks.trees import LabelTrees
 
 TASKS: dict[str, type[Task]] = {
     "rows": Classification,
@@ -21,16 +23,25 @@ TASKS: dict[str, type[Task]] = {
     "sequences": Recommendation,
     "counts": CountedRecommendation,
     "class_counts": CountedClassification,
+    "label_trees": LabelTrees,
+    "adaptive_text": AdaptiveLanguageModelling,
 }
 
 
 def task_class(config: RunConfig) -> type[Task]:
     """Return the class of a configuration's task, which can say without data what it measures.
 
-    It is the task that the model names, or that of the data set's family. Raises ConfigError where none is registered.
+    It is the task that the model names, or that of the data set's family; the adaptive output layer has one of its own.
+    Raises ConfigError where none is registered.
     """
     family = config.dataset.family
     name = config.model.task if config.model.task is not None and config.model.reads == family else family
+    if config.output.kind == "adaptive":
+        require(
+            name == "text",
+            f"output.kind=adaptive is for texts, but dataset={config.dataset.name} holds {family}; leave it out",
+        )
+        name = "adaptive_text"
     require(
         name in TASKS,
         f"dataset={config.dataset.name} holds {family}, and no task is registered for {name} (only for"
@@ -51,9 +62,11 @@ def rehearsal_of(config: RunConfig) -> Task:
 
 __all__ = [
     "TASKS",
+    "AdaptiveLanguageModelling",
     "Classification",
     "CountedClassification",
     "CountedRecommendation",
+    "LabelTrees",
     "LanguageModelling",
     "LinearRegression",
     "LogisticRegression",

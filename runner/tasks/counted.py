@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from runner.network import Network
 
 
-def _check_counting(config: RunConfig, what: str) -> None:
-    """Raise ConfigError for settings of training by steps."""
+def check_one_pass(config: RunConfig, what: str, *, does: str = "counts") -> None:
+    """Raise ConfigError for settings of training by steps, for a model that takes all its data at once."""
     name = config.model.name
-    require(config.epochs == 1, f"model={name} counts the {what} once; leave epochs at 1")
+    require(config.epochs == 1, f"model={name} {does} the {what} once; leave epochs at 1")
     require(
         config.batch_sampler.name == EVERY_EXAMPLE_ONCE["name"],
-        f"model={name} counts all {what}; batch_sampler={config.batch_sampler.name} has no effect on it",
+        f"model={name} {does} all {what}; batch_sampler={config.batch_sampler.name} has no effect on it",
     )
     require(
         config.training == TrainingConfig(),
@@ -44,7 +44,7 @@ class CountedRecommendation(Recommendation):
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
         """Raise ConfigError for settings of training by steps, which have no effect on counting."""
-        _check_counting(config, "training events")
+        check_one_pass(config, "training events")
 
     def __init__(self, config: RunConfig, data: SequencesDataset) -> None:
         super().__init__(config, data)
@@ -86,7 +86,7 @@ class CountedClassification(Classification):
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
         """Raise ConfigError for settings of training by steps, which have no effect on counting."""
-        _check_counting(config, "training rows")
+        check_one_pass(config, "training rows")
 
     def __init__(self, config: RunConfig, data: XmcDataset) -> None:
         super().__init__(config, data)

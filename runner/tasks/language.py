@@ -28,7 +28,7 @@ from runner.settings import RunConfig
 from runner.tasks.base import OF_CLASSES, PROGRESS_BAR, Task, label_frequency
 
 if TYPE_CHECKING:
-    from runner.network import ClassNetwork
+    from runner.network import ClassNetwork, Network
 
 # Number of rows of an evaluation. Contiguous rows are few, because the first targets of each stream have few tokens
 # before them; chunked sequences are independent in any case.
@@ -105,8 +105,7 @@ class LanguageModelling(Task):
         ``name``: name of the text in errors. ``label``: text of the progress bar. Raises Diverged if the mean is not a
         number.
         """
-        encoder, layer, windows = network.encoder, network.head.layer, self.config.windows
-        by_magnitude = network.head.loss.by_magnitude
+        encoder, windows = network.encoder, self.config.windows
         assert isinstance(encoder, TextEncoder)
         rows = min(_EVALUATION_ROWS[windows.cut], max(1, (len(tokens_n) - 1) // windows.length))
         total, count, state = 0.0, len(tokens_n) - 1, encoder.start(rows)
@@ -114,11 +113,17 @@ class LanguageModelling(Task):
         with bar:
             for batch in evaluation_batches(tokens_n, rows, windows.length, windows.cut):
                 hidden, state = encoder.go_on(batch, state)
-                total += float(layer.cross_entropy(hidden, batch.targets, by_magnitude=by_magnitude).sum())
+                total += float(self._losses(network, hidden, batch.targets).sum())
                 bar.update(batch.num_rows)
         if math.isnan(total):
             raise Diverged(f"the cross-entropy of the {name} text is not a number; try a smaller optimizer.lr")
         return total / count
+
+    def _losses(self, network: "Network[Any]", hidden_BD: np.ndarray, target_B: np.ndarray) -> np.ndarray:
+        """Return the cross-entropy of each row's target, (B,) float64 in nats."""
+        head = network.head
+        losses_B: np.ndarray = head.layer.cross_entropy(hidden_BD, target_B, by_magnitude=head.loss.by_magnitude)
+        return losses_B
 
     def evaluate_subset(self, network: "ClassNetwork") -> dict[str, Any]:
         """Measure the whole validation text."""

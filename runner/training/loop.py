@@ -128,7 +128,7 @@ class Training:
         epochs, steps = divmod(self.last_step, self.per_epoch)
         bar = tqdm(
             total=epochs * task.rows_per_epoch + steps * task.rows_per_step, initial=progress.rows, unit=task.unit,
-            unit_scale=True, desc=config.method.name, **PROGRESS_BAR,
+            unit_scale=True, desc=config.method_name, **PROGRESS_BAR,
         )  # fmt: skip
         with bar, stop_signals() as stopping:
             while not self._is_over():

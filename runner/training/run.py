@@ -33,6 +33,7 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
     """
     check_model_reads_dataset(config)
     check_libraries(config)
+    config.model.check_installed()
     if config.sampler is not None:
         config.sampler.check_processor()
     config = settled(config)

@@ -42,7 +42,7 @@ def test_no_address_is_in_the_lock() -> None:
     assert not re.search(r"https?:|file:|^-", LOCK.read_text(), flags=re.M)
 
 
-@pytest.mark.parametrize("extra", ["dev", "docs", "sweep", "nlp", "audit"])
+@pytest.mark.parametrize("extra", ["dev", "docs", "sweep", "nlp", "audit", "baselines"])
 def test_what_is_required_is_locked(extra: str, lock: ModuleType) -> None:
     locked = set(lock.entries(LOCK.read_text()))
     asked = {normalised(re.split(r"[\s<>=!~\[;]", line)[0]) for line in lock.requirements(extra)}

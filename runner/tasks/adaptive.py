@@ -1,0 +1,41 @@
+"""Define language modelling with PyTorch's adaptive softmax in place of a class matrix, a sampler and a loss."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from runner.errors import require
+from runner.heads.adaptive import AdaptiveHead
+from runner.settings import RunConfig
+from runner.tasks.language import LanguageModelling
+
+if TYPE_CHECKING:
+    from runner.network import Network
+
+
+class AdaptiveLanguageModelling(LanguageModelling):
+    """Train and measure as all language models do; probabilities are those of the adaptive softmax, which are exact."""
+
+    sections = frozenset({"output", "windows"})
+
+    @classmethod
+    def check_config(cls, config: RunConfig) -> None:
+        """Raise ConfigError for tied vectors: those of rare classes are shorter than a word's input vector."""
+        require(
+            not config.model.tied,
+            "output.kind=adaptive has short vectors for rare classes, which cannot be input vectors too: set"
+            " model.tied=false",
+        )
+
+    @classmethod
+    def rehearsal(cls, config: RunConfig) -> Self:
+        return super().rehearsal(replace(config, output=replace(config.output, cutoffs=None)))  # there are 80 classes
+
+    def build_head(self) -> AdaptiveHead:
+        """Return the untrained head, whose bands follow the frequencies of the training text."""
+        return AdaptiveHead(self.config, self.training.label_counts_N)
+
+    def _losses(self, network: "Network[Any]", hidden_BD: np.ndarray, target_B: np.ndarray) -> np.ndarray:
+        head: AdaptiveHead = network.head
+        return head.cross_entropy(hidden_BD, target_B)
