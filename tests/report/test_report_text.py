@@ -11,9 +11,9 @@ import pytest
 from runner.errors import ConfigError
 from runner.report import layout, plots
 from runner.report.cells import cells, runs_table
+from runner.report.estimate import estimate
 from runner.report.frontier import pareto, settings_of_plan
 from runner.report.grids import PlannedRun, expand
-from runner.report.plan import estimate
 from runner.report.records import record_of
 from runner.report.speed import Speed, measure
 from runner.report.sweep import sweep_table
