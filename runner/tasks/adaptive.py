@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from runner.errors import require
-from runner.heads.adaptive import AdaptiveHead
 from runner.settings import RunConfig
 from runner.tasks.language import LanguageModelling
 
 if TYPE_CHECKING:
+    from runner.heads.adaptive import AdaptiveHead
     from runner.network import Network
 
 
@@ -32,8 +32,10 @@ class AdaptiveLanguageModelling(LanguageModelling):
     def rehearsal(cls, config: RunConfig) -> Self:
         return super().rehearsal(replace(config, output=replace(config.output, cutoffs=None)))  # there are 80 classes
 
-    def build_head(self) -> AdaptiveHead:
+    def build_head(self) -> "AdaptiveHead":
         """Return the untrained head, whose bands follow the frequencies of the training text."""
+        from runner.heads.adaptive import AdaptiveHead  # torch, which a wrong command line need not wait for
+
         return AdaptiveHead(self.config, self.training.label_counts_N)
 
     def _losses(self, network: "Network[Any]", hidden_BD: np.ndarray, target_B: np.ndarray) -> np.ndarray:

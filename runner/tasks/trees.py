@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
 from runner.batch_samplers import ExampleSampler
@@ -47,6 +46,8 @@ class LabelTrees(Classification):
 
     def build_head(self) -> ForestHead:
         """Return the head, without a tree. It computes with as many threads as torch has been given."""
+        import torch  # late, because a wrong command line need not wait for it
+
         return ForestHead(self.config.model, self.config.optimizer, torch.get_num_threads())
 
     def compiled_steps(self, network: "Network[Any]", sampler: ExampleSampler) -> "Growing":
