@@ -34,6 +34,7 @@ from runner.report.records import (
     record_of,
     why_skipped,
 )
+from runner.report.reference_seconds import reference_seconds
 from runner.report.speed import measure as measure_speed
 from runner.report.tables import TableSpec
 from runner.training.run_folder import RunFolder
@@ -80,7 +81,9 @@ def steps_of(titled: Iterable[tuple[str, PlannedRun]], records: Sequence[RunReco
     speed, compiled = measure_speed(), set[Path]()
     for title, run in titled:
         seconds, measured = estimate(run, earlier, speed)
-        if seconds is not None and (kind := marker_of(run.config)) not in compiled and not kind.exists():
+        if not measured and reference_seconds(run) is not None:
+            pass  # these seconds hold what had to be compiled
+        elif seconds is not None and (kind := marker_of(run.config)) not in compiled and not kind.exists():
             seconds += COMPILE_SECONDS * speed.slowness
             compiled.add(kind)
         memory = expected_memory(run, [record for record in earlier if is_alike(record, run)])
@@ -181,7 +184,7 @@ def duration(seconds: float) -> str:
 class Outcome:
     """The outcome of the pending runs.
 
-    ``failed``: (title, reason) of each failure. ``seconds``: wall seconds of each run that finished, without compiling.
+    ``failed``: (title, reason) of each failure. ``seconds``: wall seconds of each run that finished.
     ``stopped``: whether the user stopped them.
     """
 
@@ -237,7 +240,7 @@ def execute(steps: Sequence[Step]) -> Outcome:
                 break
             if code == 0 and record.finished:
                 seconds = time.monotonic() - begin
-                outcome.seconds.append((step.run, seconds - record.warm_up_seconds))
+                outcome.seconds.append((step.run, seconds))
                 _say(f"    {FINISHED} in {duration(seconds)}: {record.headline}")
                 continue
             if _is_answer(step.run, record.status):

@@ -159,11 +159,6 @@ class RunRecord:
         return float(self.summary["train_seconds"]) / float(self.summary["epochs"])
 
     @property
-    def warm_up_seconds(self) -> float:
-        """Seconds that preparing kernels took before the first step."""
-        return float(self.summary.get("warm_up_seconds", 0.0))
-
-    @property
     def method_name(self) -> str:
         """The sampler's name, or that of the method which its settings make of it: ``nce``, ``full_bf16``,
         ``lsh_label_shared``."""

@@ -1,8 +1,8 @@
 """Seconds of runs on an idle machine with two cores, for plans of runs that were never made on the user's machine.
 
 ``conf/table/seconds.csv`` holds them. ``python scripts/reproduce.py --record-seconds FILE`` writes such a file; it is
-worth keeping only from a machine where nothing else ran. Seconds are divided by that machine's slowness
-(``runner.report.speed``) and do not hold the compilation of kernels.
+worth keeping only from a machine where nothing else ran and where no run had been made since ``make setup``, because
+the seconds hold what runs compile themselves. They are divided by that machine's slowness (``runner.report.speed``).
 """
 
 import csv
