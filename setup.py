@@ -11,6 +11,7 @@ from setuptools.command.build_py import build_py
 
 SHIPPED = (
     "conf/**/*.yaml",
+    "conf/table/seconds.csv",
     "datasets/*/card.yaml",
     "datasets/*/*.txt.xz",  # the two WordNet sets
     "datasets/*/*_LICENSE.txt",
