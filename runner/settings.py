@@ -288,7 +288,7 @@ class RunConfig:
         Settings that change nothing are left out, so that they do not make the ids of equal runs differ:
 
         - ``diagnostics`` if none are made, ``plugins`` if there are none, ``training`` if all of it is null;
-        - ``output`` if logits are h . w + b, the keys of its adaptive kind if it is of the other;
+        - ``output`` if logits are h . w + b; its ``kind``, ``cutoffs`` and ``div_value`` if ``kind`` is ``classes``;
         - ``sampler.stored_logits`` if no logits are stored;
         - ``sampler.rank`` and ``sampler.until_distinct`` of log-uniform draws if the rank is that by frequency, and if
           draws end after their number;

@@ -42,6 +42,10 @@ def main() -> int:
     )
     parser.add_argument("--render-only", action="store_true", help="render from what has been run")
     arguments = parser.parse_args()
+    if arguments.record_seconds and (arguments.dry_run or arguments.render_only):
+        parser.error("--record-seconds needs runs: leave out --dry-run and --render-only")
+    if arguments.record_seconds and not arguments.record_seconds.absolute().parent.is_dir():
+        parser.error(f"--record-seconds {arguments.record_seconds}: its folder does not exist")
     try:
         folder = arguments.tables_dir.absolute()
         benches = bench_names(folder)

@@ -18,6 +18,7 @@ parameters, R its rows.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -99,6 +100,10 @@ class TokenEncoder(ABC, Generic[AnyModule]):
                 parameter.grad.copy_(copy.grad)
                 copy.grad = None
 
+    def _with_threads(self, *, is_last: bool) -> AbstractContextManager[None]:
+        """Return the context of a part of a step; on a GPU, threads of the CPU do not matter."""
+        return self._threads.part(is_last=is_last) if self.working is self.module else nullcontext()
+
     # ------------------------------------------------------------ at test time
 
     def encode(self, batch: Any) -> np.ndarray:
@@ -129,7 +134,7 @@ class TokenEncoder(ABC, Generic[AnyModule]):
         self._x = self.vectors(batch).requires_grad_()
         self.bring_parameters()
         self.working.train()
-        with self._threads.part(is_last=False), draws_of(self.seed, rng.DROPOUT, step):
+        with self._with_threads(is_last=False), draws_of(self.seed, rng.DROPOUT, step):
             self._hidden = self.run(self._x, batch)
             return self._hidden.detach().cpu().numpy()
 
@@ -142,7 +147,7 @@ class TokenEncoder(ABC, Generic[AnyModule]):
     def gradients(self, grad_hidden_BD: np.ndarray, step: int) -> list[Gradient]:
         """Return the gradients of the parameters and of the batch's tokens."""
         self.parameters.grad_RC.fill(0)
-        with self._threads.part(is_last=True):
+        with self._with_threads(is_last=True):
             self._hidden.backward(torch.from_numpy(grad_hidden_BD).to(self.device))
             self._bring_gradients_back()
         grad_x = self._x.grad

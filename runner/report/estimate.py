@@ -50,7 +50,7 @@ def estimate(run: PlannedRun, earlier: Sequence[RunRecord], speed: Speed) -> tup
 
     Earlier runs count if they have the same data set, model, method, batch size and threads. Without any, seconds of
     the same run on another machine count, multiplied by this machine's slowness. All epochs count, though a validation
-    set may end the training earlier. Compilation is left out.
+    set may end the training earlier. Compilation is left out, except of seconds from another machine.
     """
     config = run.config
     alike = [record.seconds_per_epoch for record in earlier if is_alike(record, run)]
@@ -83,7 +83,7 @@ def estimate(run: PlannedRun, earlier: Sequence[RunRecord], speed: Speed) -> tup
 
 
 def is_short(config: RunConfig) -> bool:
-    """Tell whether starting a process would take longer than the run: there are no classes to score."""
+    """Tell whether the run shares a process with others: it scores no classes, so most such runs take a second."""
     return config.sampler is None and config.output.kind == "classes" and not isinstance(config.model, OmikujiConfig)
 
 

@@ -1,4 +1,4 @@
-"""This module plans the runs that tables need, estimates how long the missing ones take, and runs them."""
+"""Plan the runs that tables need, and make those that are missing."""
 
 import json
 import os
@@ -81,10 +81,9 @@ def steps_of(titled: Iterable[tuple[str, PlannedRun]], records: Sequence[RunReco
     speed, compiled = measure_speed(), set[Path]()
     for title, run in titled:
         seconds, measured = estimate(run, earlier, speed)
-        if not measured and reference_seconds(run) is not None:
-            pass  # these seconds hold what had to be compiled
-        elif seconds is not None and (kind := marker_of(run.config)) not in compiled and not kind.exists():
-            seconds += COMPILE_SECONDS * speed.slowness
+        if seconds is not None and (kind := marker_of(run.config)) not in compiled and not kind.exists():
+            if measured or reference_seconds(run) is None:  # seconds from elsewhere hold what had to be compiled
+                seconds += COMPILE_SECONDS * speed.slowness
             compiled.add(kind)
         memory = expected_memory(run, [record for record in earlier if is_alike(record, run)])
         steps.append(Step(run=run, title=title, status=_status(run), seconds=seconds, measured=measured, memory=memory))
@@ -151,7 +150,8 @@ def plan_total(steps: Sequence[Step], at_once: int = 1) -> str:
         parts.append(f"estimated time: {_length(pending, at_once)}")
         if not all(step.measured for step in pending):
             parts.append(
-                "~ marks a rough guess from the size of the data and this machine's speed just now; "
+                "~ marks a rough guess, from seconds on another machine or from the size of the data and this "
+                "machine's speed just now; "
                 "other times and sizes are from earlier runs on it"
             )
     if without_data:
@@ -184,7 +184,7 @@ def duration(seconds: float) -> str:
 class Outcome:
     """The outcome of the pending runs.
 
-    ``failed``: (title, reason) of each failure. ``seconds``: wall seconds of each run that finished.
+    ``failed``: (title, reason) of each failure. ``seconds``: wall seconds of each run that was made from start to end.
     ``stopped``: whether the user stopped them.
     """
 
@@ -216,11 +216,11 @@ class _Stopper:
 
 
 def execute(steps: Sequence[Step]) -> Outcome:
-    """Run the pending steps one after the other, each in its own process; networks without classes share one.
+    """Run the pending steps one after the other, each in its own process; short ones (``is_short``) share one.
 
     A crash ends no other run. Peak memory is a run's own where its process is; in the shared one it holds what earlier
-    runs left. A failure is recorded in its run folder, and
-    the next step starts. Ctrl-C stops as soon as the current run has written its checkpoint.
+    runs left. A failure is recorded in its run folder, and the next step starts. Ctrl-C stops when the current run has
+    written its checkpoint.
     """
     pending = [step for step in steps if step.is_pending]
     outcome, stopper = Outcome(), _Stopper()
@@ -240,7 +240,8 @@ def execute(steps: Sequence[Step]) -> Outcome:
                 break
             if code == 0 and record.finished:
                 seconds = time.monotonic() - begin
-                outcome.seconds.append((step.run, seconds))
+                if step.status == TO_RUN:  # a continued run has only a part of its seconds here
+                    outcome.seconds.append((step.run, seconds))
                 _say(f"    {FINISHED} in {duration(seconds)}: {record.headline}")
                 continue
             if _is_answer(step.run, record.status):

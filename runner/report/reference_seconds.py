@@ -14,47 +14,51 @@ from runner.errors import DataError
 from runner.report.grids import PlannedRun, point_text
 from runner.report.speed import measure as measure_speed
 from runner.report.yaml_files import TABLES
+from runner.settings import digest_of
 
 FILE = TABLES / "seconds.csv"
-_COLUMNS = ("dataset", "model", "method", "settings", "epochs", "seconds")
-_Key = tuple[str, str, str, str]
+_COLUMNS = ("digest", "epochs", "seconds", "dataset", "method", "settings")  # the last three are for readers
 
 
-def _key(run: PlannedRun) -> _Key:
-    return run.dataset, run.config.model.name, run.method, point_text(run.point)
+def _digest(run: PlannedRun) -> str:
+    """Return a digest of all settings that decide the seconds of an epoch."""
+    return digest_of({key: value for key, value in run.config.as_dict().items() if key not in ("epochs", "seed")})
 
 
 @functools.cache
-def _read(file: Path) -> dict[_Key, tuple[float, float]]:
-    """Return (epochs, seconds) of each run. Raises DataError that names the file and the line."""
+def _read(file: Path) -> dict[str, tuple[float, float]]:
+    """Return (epochs, seconds) of each digest. Raises DataError that names the file and the line."""
     found = {}
     with file.open(newline="", encoding="utf-8") as lines:
         rows = csv.DictReader(lines)
         for row in rows:
             try:
-                key = (row["dataset"], row["model"], row["method"], row["settings"])
-                found[key] = float(row["epochs"]), float(row["seconds"])
+                found[row["digest"]] = float(row["epochs"]), float(row["seconds"])
             except (KeyError, TypeError, ValueError):
                 raise DataError(f"{file}:{rows.line_num}: expected {', '.join(_COLUMNS)}") from None
     return found
 
 
 def reference_seconds(run: PlannedRun, file: Path = FILE) -> float | None:
-    """Return the seconds that the run took there, scaled to its number of epochs; None if it was not made there.
+    """Return the seconds that a run with the same settings took there, scaled to its number of epochs, or None.
 
     They are seconds of a machine whose slowness is 1.
     """
-    epochs, seconds = _read(file).get(_key(run), (1.0, None))
+    epochs, seconds = _read(file).get(_digest(run), (1.0, None))
     return None if seconds is None else seconds * run.config.epochs / epochs
 
 
 def write_seconds(measured: Iterable[tuple[PlannedRun, float]], file: Path) -> None:
-    """Write a file that ``reference_seconds`` reads, from seconds measured here; of runs with the same key the last
-    counts.
-    """
+    """Write a file that ``reference_seconds`` reads, from seconds measured here; rows of other runs in it are kept."""
     slowness = measure_speed().slowness
-    rows = {_key(run): (*_key(run), f"{run.config.epochs:g}", f"{seconds / slowness:.2f}") for run, seconds in measured}
+    rows: dict[str, tuple[str, ...]] = {}
+    if file.exists():
+        with file.open(newline="", encoding="utf-8") as lines:
+            rows = {row[0]: tuple(row) for row in list(csv.reader(lines))[1:]}
+    for run, seconds in measured:
+        numbers = (f"{run.config.epochs:g}", f"{seconds / slowness:.2f}")
+        rows[_digest(run)] = (_digest(run), *numbers, run.dataset, run.method, point_text(run.point))
     with file.open("w", newline="", encoding="utf-8") as lines:
         writer = csv.writer(lines, lineterminator="\n")
         writer.writerow(_COLUMNS)
-        writer.writerows(rows[key] for key in sorted(rows))
+        writer.writerows(sorted(rows.values(), key=lambda row: row[3:]))

@@ -13,7 +13,7 @@ from typing import Any
 _SECONDS_EACH = 0.25  # time given to each measurement
 _FEWEST = 3
 _DIM = 128
-_USUAL_ENCODED_ROW = 2.5e-6  # ``Speed.encoded_row`` of the machine that the constants in plan.py come from
+_USUAL_ENCODED_ROW = 2.5e-6  # ``Speed.encoded_row`` of the machine that the constants in estimate.py come from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Speed:
 
     @property
     def slowness(self) -> float:
-        """The factor by which starting and compiling take longer than on the machine of plan.py's constants."""
+        """The factor by which starting, compiling and runs measured elsewhere take longer than on a usual machine."""
         return self.encoded_row / _USUAL_ENCODED_ROW
 
 

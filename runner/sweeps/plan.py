@@ -71,7 +71,7 @@ def plan_jobs(combinations: Sequence[Sequence[str]], compose: Callable[[Sequence
             failures[number] = Failure(reason=explain(error), is_mistake=True)
         else:
             runs[number] = PlannedRun(
-                dataset=config.dataset.name, method=config.method.name, seed=config.seed, overrides=(), config=config
+                dataset=config.dataset.name, method=config.method_name, seed=config.seed, overrides=(), config=config
             )
             first.setdefault(config.run_dir, number)
     folders = {run.config.run_dir.parents[1] for run in runs.values()}

@@ -1,7 +1,5 @@
 """Encoders compute the same bits with one thread and with two, and training finds the faster number."""
 
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -28,11 +26,13 @@ def two_threads() -> None:
 
 
 @pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("dropout", [0.0, 0.2])  # it takes another path through torch
 @pytest.mark.parametrize("name", ENCODERS)
-def test_steps_have_the_same_bits_with_one_thread_and_two(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_have_the_same_bits_with_one_thread_and_two(
+    name: str, dropout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(threads, "_TRIES", 0)
-    config = compose(ENCODERS[name])
-    assert getattr(config.model, "dropout", 0.0) > 0, "dropout takes another path through torch"
+    config = compose([*ENCODERS[name], f"model.dropout={dropout}"])
     task = task_of(config, config.dataset.build())
     results = []
     for count in (1, 2):
@@ -42,7 +42,8 @@ def test_steps_have_the_same_bits_with_one_thread_and_two(name: str, monkeypatch
         for step in (1, 2, 3):
             network.train_step(task.batch(sampler.draw(step)), step, StageClock())
         network.read_all(4)
-        results.append([table.weights.copy() for table in network.tables])
+        measured = list(task.evaluate_subset(network).values())
+        results.append([*(table.weights.copy() for table in network.tables), np.array(measured)])
     for one, two in zip(*results, strict=True):
         np.testing.assert_array_equal(one, two)
 
@@ -82,14 +83,16 @@ def test_attention_that_drops_weights_is_the_formula(places: int) -> None:
 
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("faster", [1, 2])
-def test_the_faster_number_is_found_and_kept(faster: int) -> None:
+def test_the_faster_number_is_found_and_kept(faster: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(threads.time, "perf_counter", lambda: now)
     set_threads(2)
     choice, seen = EncoderThreads(), []
     for _ in range(2 * threads._TRIES + 5):
         for is_last in (False, True):
             with choice.part(is_last=is_last):
                 seen.append(torch.get_num_threads())
-                time.sleep(0.0 if seen[-1] == faster else 0.002)
+                now += 1.0 if seen[-1] == faster else 2.0
         assert torch.get_num_threads() == 2, "everything else keeps its threads"
     assert set(seen) == {1, 2}, "both are tried"
     assert set(seen[-10:]) == {faster}
