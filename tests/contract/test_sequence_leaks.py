@@ -251,8 +251,8 @@ def encoder_of(module: type[Module]) -> SequenceEncoder:
     )  # fmt: skip
 
 
-def attends_to_everything(query: Tensor, key: Tensor, value: Tensor, *, dropout_p: float, is_causal: bool) -> Tensor:
-    return torch.nn.functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout_p)
+def attends_to_everything(query: Tensor, key: Tensor, value: Tensor, *, dropped: float) -> Tensor:
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value, dropout_p=dropped)
 
 
 LENGTHS = np.array([5, 5, 5, 3, 2, 2, 1])
@@ -301,7 +301,7 @@ def test_no_position_sees_later_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     if attention is not None:
-        monkeypatch.setattr(sequence_encoder, "scaled_dot_product_attention", attention)
+        monkeypatch.setattr(sequence_encoder, "causal_attention", attention)
     encoder = encoder_of(module)
     with outcome():
         check_past_only(encoder)

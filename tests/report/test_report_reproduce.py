@@ -182,7 +182,7 @@ def test_estimates_come_from_earlier_runs_of_the_same_method(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After a small run at 25 s per epoch, a medium run of 4 epochs takes 100 s and the start; nothing is guessed."""
-    monkeypatch.setattr(planning, "_COMPILE_SECONDS", 0.0)
+    monkeypatch.setattr(planning, "COMPILE_SECONDS", 0.0)
     runs = planned(toy["convergence"].grid, "small")
     write_run(pick(runs, "full"), [0.5], seconds=25)
     steps = {(s.run.method, s.run.seed): s for s in plan([toy["convergence"]], "medium", results_dir)}
