@@ -54,11 +54,12 @@ def write_seconds(measured: Iterable[tuple[PlannedRun, float]], file: Path) -> N
     rows: dict[str, tuple[str, ...]] = {}
     if file.exists():
         with file.open(newline="", encoding="utf-8") as lines:
-            rows = {row[0]: tuple(row) for row in list(csv.reader(lines))[1:]}
+            rows = {row["digest"]: tuple(row[name] for name in _COLUMNS) for row in csv.DictReader(lines)}
     for run, seconds in measured:
         numbers = (f"{run.config.epochs:g}", f"{seconds / slowness:.2f}")
         rows[_digest(run)] = (_digest(run), *numbers, run.dataset, run.method, point_text(run.point))
+    in_order = sorted(rows.values(), key=lambda row: row[3:])
     with file.open("w", newline="", encoding="utf-8") as lines:
         writer = csv.writer(lines, lineterminator="\n")
         writer.writerow(_COLUMNS)
-        writer.writerows(sorted(rows.values(), key=lambda row: row[3:]))
+        writer.writerows(in_order)
