@@ -7,6 +7,8 @@ the seconds hold what runs compile themselves. They are divided by that machine'
 
 import csv
 import functools
+import io
+import math
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from runner.report.grids import PlannedRun, point_text
 from runner.report.speed import measure as measure_speed
 from runner.report.yaml_files import TABLES
 from runner.settings import digest_of
+from runner.training.files import write_atomically
 
 FILE = TABLES / "seconds.csv"
 _COLUMNS = ("digest", "epochs", "seconds", "dataset", "method", "settings")  # the last three are for readers
@@ -31,11 +34,14 @@ def _read(file: Path) -> dict[str, tuple[float, float]]:
     found = {}
     with file.open(newline="", encoding="utf-8") as lines:
         rows = csv.DictReader(lines)
-        for row in rows:
-            try:
-                found[row["digest"]] = float(row["epochs"]), float(row["seconds"])
-            except (KeyError, TypeError, ValueError):
-                raise DataError(f"{file}:{rows.line_num}: expected {', '.join(_COLUMNS)}") from None
+        try:
+            for row in rows:
+                epochs, seconds = float(row["epochs"]), float(row["seconds"])
+                if not (0 < epochs < math.inf and 0 <= seconds < math.inf):
+                    raise ValueError
+                found[row["digest"]] = epochs, seconds
+        except (KeyError, TypeError, ValueError, csv.Error):  # UnicodeDecodeError is a ValueError
+            raise DataError(f"{file}:{rows.line_num}: expected {', '.join(_COLUMNS)}") from None
     return found
 
 
@@ -49,17 +55,20 @@ def reference_seconds(run: PlannedRun, file: Path = FILE) -> float | None:
 
 
 def write_seconds(measured: Iterable[tuple[PlannedRun, float]], file: Path) -> None:
-    """Write a file that ``reference_seconds`` reads, from seconds measured here; rows of other runs in it are kept."""
+    """Write a file that ``reference_seconds`` reads, from seconds measured here; rows of other runs in it are kept.
+
+    Raises DataError if the file exists and is damaged.
+    """
     slowness = measure_speed().slowness
     rows: dict[str, tuple[str, ...]] = {}
     if file.exists():
+        _read.__wrapped__(file)
         with file.open(newline="", encoding="utf-8") as lines:
             rows = {row["digest"]: tuple(row[name] for name in _COLUMNS) for row in csv.DictReader(lines)}
     for run, seconds in measured:
         numbers = (f"{run.config.epochs:g}", f"{seconds / slowness:.2f}")
         rows[_digest(run)] = (_digest(run), *numbers, run.dataset, run.method, point_text(run.point))
     in_order = sorted(rows.values(), key=lambda row: row[3:])
-    with file.open("w", newline="", encoding="utf-8") as lines:
-        writer = csv.writer(lines, lineterminator="\n")
-        writer.writerow(_COLUMNS)
-        writer.writerows(in_order)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([_COLUMNS, *in_order])
+    write_atomically(file, text.getvalue())

@@ -41,12 +41,16 @@ def test_seconds_are_read_as_written_and_scaled_to_epochs_and_machine(
     assert estimate(first, [], slow) == (pytest.approx(24.0), False)
 
 
-def test_a_bad_line_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "line", [b"0123456789,1,soon,ptb,full,", b"0123456789,0,1,ptb,full,", b"0123456789,1,nan,,,", b"\xff"]
+)
+def test_a_bad_line_is_named(line: bytes, tmp_path: Path) -> None:
     run = runs(tmp_path)[0]
     file = tmp_path / "seconds.csv"
-    file.write_text("digest,epochs,seconds,dataset,method,settings\n0123456789,1,soon,ptb,full,\n")
-    with pytest.raises(DataError, match=r"seconds\.csv:2: expected digest, epochs"):
-        reference_seconds(run, file)
+    file.write_bytes(b"digest,epochs,seconds,dataset,method,settings\n" + line + b"\n")
+    for use in (lambda: reference_seconds(run, file), lambda: write_seconds([(run, 1.0)], file)):
+        with pytest.raises(DataError, match=r"seconds\.csv:\d: expected digest, epochs"):
+            use()
 
 
 def test_rows_of_other_runs_are_kept(tmp_path: Path) -> None:
