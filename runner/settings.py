@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -331,7 +332,7 @@ class RunConfig:
                 out["dataset"].pop(key, None)
         return out
 
-    @property
+    @cached_property
     def run_id(self) -> str:
         """Return a readable name plus a hash of every setting that can change a number.
 

@@ -51,9 +51,33 @@ def compile_first(config: RunConfig) -> None:
 
     An error of that process is ignored here, because the run meets the same error and reports it.
     """
-    if not marker_of(config).exists():
-        print("compiling kernels, once for settings of this kind", file=sys.stderr, flush=True)
+    if _is_missing(config):
         compile_apart(config)
+
+
+def compile_here(config: RunConfig) -> None:
+    """Compile in this process the kernels that the run needs, unless that was done before.
+
+    The run must be made in another process, even one that is copied from what this one was before.
+    """
+    if _is_missing(config):
+        _warm_up(config)
+        _mark(config)
+
+
+def _is_missing(config: RunConfig) -> bool:
+    """Return whether kernels have to be compiled, and tell the user so."""
+    missing = not marker_of(config).exists()
+    if missing:
+        print("compiling kernels, once for settings of this kind", file=sys.stderr, flush=True)
+    return missing
+
+
+def _mark(config: RunConfig) -> None:
+    marker = marker_of(config)
+    with suppress(OSError):  # a folder that cannot be written to: the next run looks again
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
 
 
 def compile_apart(config: RunConfig) -> bool:
@@ -68,21 +92,22 @@ def compile_apart(config: RunConfig) -> bool:
         check=False,
     )
     if child.returncode == 0:
-        marker = marker_of(config)
-        with suppress(OSError):  # a folder that cannot be written to: the next run looks again
-            marker.parent.mkdir(parents=True, exist_ok=True)
-            marker.touch()
+        _mark(config)
     return child.returncode == 0
+
+
+def _warm_up(config: RunConfig) -> None:
+    from runner.machine.threads import set_threads
+    from runner.training.warm_up import warm_up
+
+    on_cpu = to_run_config({**config.as_dict(), "hardware": {"name": "cpu"}})  # kernels run only on the CPU
+    set_threads(on_cpu.hardware.threads)
+    warm_up(on_cpu)
 
 
 def main() -> int:
     """Compile kernels for the configuration on standard input, as JSON."""
-    from runner.machine.threads import set_threads
-    from runner.training.warm_up import warm_up
-
-    config = to_run_config({**json.load(sys.stdin), "hardware": {"name": "cpu"}})  # kernels run only on the CPU
-    set_threads(config.hardware.threads)
-    warm_up(config)
+    _warm_up(to_run_config(json.load(sys.stdin)))
     return 0
 
 

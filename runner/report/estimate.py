@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,27 +45,27 @@ class _Work:
     encode_seconds: float  # per trained row
 
 
-def estimate(run: PlannedRun, earlier: Sequence[RunRecord], speed: Speed) -> tuple[float | None, bool]:
-    """Return the estimated wall seconds of a run (None if unknown), and True if they are based on earlier runs.
+def estimate(run: PlannedRun, similar: Sequence[RunRecord], speed: Speed) -> tuple[float | None, bool]:
+    """Return the estimated wall seconds of a run (None if unknown), and True if they are based on similar runs.
 
-    Earlier runs count if they have the same data set, model, method, batch size and threads. Without any, seconds of
-    the same run on another machine count, multiplied by this machine's slowness. All epochs count, though a validation
-    set may end the training earlier. Compilation is left out, except of seconds from another machine.
+    ``similar``: finished runs that are ``similar_to`` it. Without any, seconds of the same run on another machine
+    count, multiplied by this machine's slowness. All epochs count, though a validation set may end the training
+    earlier. Compilation is left out, except of seconds from another machine.
     """
     config = run.config
-    alike = [record.seconds_per_epoch for record in earlier if is_alike(record, run)]
-    if not alike and (elsewhere := reference_seconds(run)) is not None:
+    per_epoch = [record.seconds_per_epoch for record in similar]
+    if not per_epoch and (elsewhere := reference_seconds(run)) is not None:
         return elsewhere * speed.slowness, False
     start = _START_SECONDS * speed.slowness
     if config.sampler is None and config.dataset.family == "pairs":  # an encoder of sentences: seconds a batch
-        return (start + config.epochs * statistics.median(alike), True) if alike else (None, False)
+        return (start + config.epochs * statistics.median(per_epoch), True) if per_epoch else (None, False)
     if is_short(config):  # such runs share a process, and their steps are cheap
         return _SHARED_START_SECONDS * speed.slowness + config.epochs * (
-            statistics.median(alike) if alike else 0.0
-        ), bool(alike)
+            statistics.median(per_epoch) if per_epoch else 0.0
+        ), bool(per_epoch)
     work = _work(run, speed)
     if work is None:
-        return (start + config.epochs * statistics.median(alike), True) if alike else (None, False)
+        return (start + config.epochs * statistics.median(per_epoch), True) if per_epoch else (None, False)
     epochs = float(config.epochs)
     if config.max_steps is not None:
         epochs = min(epochs, config.max_steps / max(1, work.trained // work.step))
@@ -73,13 +73,13 @@ def estimate(run: PlannedRun, earlier: Sequence[RunRecord], speed: Speed) -> tup
     evaluated_row = ranked_row + work.encode_seconds / 3
     if isinstance(config.model, OmikujiConfig):
         evaluated_row = _PREDICTS * speed.encoded_row
-    if alike:
-        trained = epochs * statistics.median(alike)
+    if per_epoch:
+        trained = epochs * statistics.median(per_epoch)
     else:
         layer_seconds = _layer_seconds(run, work.classes, ranked_row, speed)
         trained = epochs * work.trained * (work.encode_seconds + layer_seconds)
     watched = work.evaluated * (epochs + config.evaluation.turn(trained) / config.evaluation.per_epoch)
-    return start + trained + (watched + work.evaluated_last) * evaluated_row, bool(alike)
+    return start + trained + (watched + work.evaluated_last) * evaluated_row, bool(per_epoch)
 
 
 def is_short(config: RunConfig) -> bool:
@@ -163,12 +163,16 @@ def _weights_between(model: Any) -> int:
 _OF_SPEED = ("shared", "products", "stored_logits", "D", "num_samples", "refresh_every_steps")
 
 
-def is_alike(record: RunRecord, run: PlannedRun) -> bool:
-    """Tell whether a record has the run's data set, model, method, batch size and threads.
+def similar_to(run: PlannedRun, records: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return the records that have the run's data set, model, method, batch size and threads.
 
     Learning rate, length, K and L may differ.
     """
-    theirs, ours = record.config, run.config.as_dict()
+    ours = run.config.as_dict()
+    return [record for record in records if _is_alike(record.config, ours)]
+
+
+def _is_alike(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
     alike = True
     for group in ("sampler", "loss", "batch_sampler"):
         mine, other = (config.get(group) or {} for config in (ours, theirs))

@@ -18,7 +18,7 @@ import pandas as pd
 from runner import REPOSITORY
 from runner.errors import RunLocked
 from runner.machine.compilation import marker_of
-from runner.report.estimate import COMPILE_SECONDS, estimate, is_alike, is_short
+from runner.report.estimate import COMPILE_SECONDS, estimate, is_short, similar_to
 from runner.report.grids import PlannedRun, expand, point_text
 from runner.report.planned_memory import expected_memory
 from runner.report.records import (
@@ -40,6 +40,7 @@ from runner.report.tables import TableSpec
 from runner.training.run_folder import RunFolder
 
 CHANGED = ", by code with uncommitted changes"
+_FORKS = sys.platform == "linux"  # elsewhere libraries may not work in a copy of a process that has imported them
 _ENDED = (FINISHED, OLDER, DIVERGED, DAMAGED)
 TO_RUN, RESUME, AGAIN = "to run", "resume", "failed, run again"
 
@@ -80,12 +81,13 @@ def steps_of(titled: Iterable[tuple[str, PlannedRun]], records: Sequence[RunReco
     steps = []
     speed, compiled = measure_speed(), set[Path]()
     for title, run in titled:
-        seconds, measured = estimate(run, earlier, speed)
+        similar = similar_to(run, earlier)
+        seconds, measured = estimate(run, similar, speed)
         if seconds is not None and (kind := marker_of(run.config)) not in compiled and not kind.exists():
             if measured or reference_seconds(run) is None:  # seconds from elsewhere hold what had to be compiled
                 seconds += COMPILE_SECONDS * speed.slowness
             compiled.add(kind)
-        memory = expected_memory(run, [record for record in earlier if is_alike(record, run)])
+        memory = expected_memory(run, similar)
         steps.append(Step(run=run, title=title, status=_status(run), seconds=seconds, measured=measured, memory=memory))
     return steps
 
@@ -218,6 +220,9 @@ class _Stopper:
 def execute(steps: Sequence[Step]) -> Outcome:
     """Run the pending steps one after the other, each in its own process; short ones (``is_short``) share one.
 
+    A process is a copy of one that has imported the libraries, which saves seconds a run; not so on other systems than
+    Linux.
+
     A crash ends no other run. Peak memory is a run's own where its process is; in the shared one it holds what earlier
     runs left. A failure is recorded in its run folder, and the next step starts. Ctrl-C stops when the current run has
     written its checkpoint.
@@ -227,12 +232,13 @@ def execute(steps: Sequence[Step]) -> Outcome:
     outcome.failed += [
         (step.title, f"{DAMAGED}: {record_of(step.run).error}") for step in steps if step.status == DAMAGED
     ]
-    with stopper.listening(), _Shared(stopper) as shared:
+    with stopper.listening(), _Worker(stopper) as shared, _Worker(stopper, "--fork") as forking:
         for index, step in enumerate(pending):
             left = sum(other.seconds or 0.0 for other in pending[index:])
             _say(f"[{index + 1}/{len(pending)}] {step.title}; about {duration(left)} left")
             begin = time.monotonic()
-            code = shared.run(step) if is_short(step.run.config) else _run_process(step, stopper)
+            worker = shared if is_short(step.run.config) else forking if _FORKS else None
+            code = worker.run(step) if worker else _run_process(step, stopper)
             record = record_of(step.run)
             if stopper.stopped:
                 outcome.stopped = True
@@ -253,29 +259,40 @@ def execute(steps: Sequence[Step]) -> Outcome:
     return outcome
 
 
-class _Shared:
-    """Keep one process for many short runs (``runner.report.one_process``); after a crash the next run starts one."""
+class _Worker:
+    """Keep one process that makes runs (``runner.report.worker``).
 
-    def __init__(self, stopper: _Stopper) -> None:
+    After a crash, and after a change of the sources, which it has read already, the next run starts another.
+    """
+
+    def __init__(self, stopper: _Stopper, *options: str) -> None:
         self.stopper = stopper
+        self.options = options
+        self.newest_source = 0
         self.child: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Let the process end, if there is one."""
         if self.child is not None:
-            assert self.child.stdin is not None
-            with suppress(BrokenPipeError):  # it may have ended
-                self.child.stdin.close()
-            self.child.wait()
+            self.child.communicate()
+            self.child = None
 
     def run(self, step: Step) -> int:
-        """Make one run; return its exit code, or that of the process if it ended; 130 if the user stopped before it."""
+        """Make one run; return its exit code, or that of the worker if it ended; 130 if the user stopped before it."""
         if self.stopper.stopped:
             return 130
-        if self.child is None or self.child.poll() is not None:
-            self.child = _start(["-m", "runner.report.one_process"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        newest = max(path.stat().st_mtime_ns for path in (REPOSITORY / "runner").rglob("*.py"))
+        if self.child is None or self.child.poll() is not None or newest != self.newest_source:
+            self.end()
+            self.newest_source = newest
+            command = ["-m", "runner.report.worker", *self.options]
+            self.child = _start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         child = self.stopper.child = self.child
         assert child.stdin is not None
         assert child.stdout is not None

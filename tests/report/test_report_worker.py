@@ -1,4 +1,4 @@
-"""Short runs share a process, which answers each with an exit code and nothing else."""
+"""A worker makes a plan's runs, in its own process or in copies of it, and answers each with its exit code alone."""
 
 import io
 import json
@@ -11,7 +11,7 @@ import pytest
 from runner import REPOSITORY
 from runner.config import forget_failures
 from runner.machine import compilation
-from runner.report import one_process
+from runner.report import worker
 
 SHORT = ["model=regression", "epochs=1", "hardware.threads=1"]
 
@@ -30,11 +30,25 @@ def lines(folder: Path) -> list[str]:
 def test_each_run_has_its_own_answer(tmp_path: Path, own_data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation, "compile_first", lambda config: None)
     answers = io.StringIO()
-    assert one_process.main(lines(tmp_path), answers) == 0
+    assert worker.main(lines(tmp_path), answers) == 0
     forget_failures()
     assert answers.getvalue().split() == ["0", "2", "2", "0"]
     found = sorted(json.loads(path.read_text())["status"] for path in tmp_path.rglob("summary.json"))
     assert found == ["diverged", "finished", "finished"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="plans fork on Linux only")
+def test_copies_answer_like_the_process_itself_and_a_crash_ends_one_run(tmp_path: Path, own_data_dir: Path) -> None:
+    crash = tmp_path / "plugin_that_crashes.py"
+    crash.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    first, *others = lines(tmp_path)
+    killed = json.dumps([*SHORT, f"plugins=[{crash}]", f"results_dir={tmp_path}"]) + "\n"
+    command = [sys.executable, "-m", "runner.report.worker", "--fork"]
+    words = "".join([first, killed, *others])
+    done = subprocess.run(command, input=words, capture_output=True, text=True, cwd=REPOSITORY, check=False)
+    assert done.stdout.split() == ["0", "-9", "2", "2", "0"]
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow
@@ -43,7 +57,7 @@ def test_what_a_run_prints_is_no_answer(tmp_path: Path, own_data_dir: Path) -> N
     plugin = tmp_path / "plugin_that_prints.py"
     plugin.write_text("print(7)\n")
     line = json.dumps([*SHORT, f"plugins=[{plugin}]", f"results_dir={tmp_path}"]) + "\n"
-    command = [sys.executable, "-m", "runner.report.one_process"]
+    command = [sys.executable, "-m", "runner.report.worker"]
     done = subprocess.run(command, input=line, capture_output=True, text=True, cwd=REPOSITORY, check=False)
     assert done.returncode == 0
     assert done.stdout == "0\n"

@@ -1,0 +1,90 @@
+"""Make the runs of a plan, so that not each of them waits for Python to start and to import its libraries.
+
+The command lines come on standard input, one JSON list of overrides a line. A line on standard output follows each run,
+with its exit code: 0, 1 or 2 as of ``python -m runner``, or less than 0 for the signal that ended it. Whatever else is
+printed goes to standard error.
+
+Without ``--fork`` all runs are made in this process, which is meant for runs of a second. With it, each run has a
+process of its own, a copy of this one that has imported what all runs need and nothing more, so that its memory is that
+of any run. It has started no thread. Before each run another copy compiles what kernels are missing.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TextIO
+
+from runner.config import compose, exit_code, forget_failures, register_failure
+from runner.machine.compilation import compile_here
+from runner.training.run import run
+
+INTERRUPTED = 130  # the exit code that shells use after Ctrl-C
+
+
+def main(lines: Iterable[str], answers: TextIO, *, fork: bool = False) -> int:
+    """Make the runs; return 0, or 130 after Ctrl-C, which saves a checkpoint of the present run."""
+    if fork:
+        compose([])  # this imports Hydra and reads its plugins
+    for line in lines:
+        overrides = json.loads(line)
+        if fork:
+            in_copy(compile_kernels, overrides)
+            code = in_copy(make, overrides)
+        else:
+            code = make(overrides)
+            if code == INTERRUPTED:
+                return code
+        print(code, file=answers, flush=True)
+    return 0
+
+
+def compile_kernels(overrides: list[str]) -> int:
+    """Compile what kernels the run lacks; return 0, also after an error, since the run meets and reports it too."""
+    with suppress(Exception):
+        compile_here(compose(overrides))
+    return 0
+
+
+def make(overrides: list[str]) -> int:
+    """Make one run in this process; return its exit code."""
+    forget_failures()
+    try:
+        run(compose(overrides), compiles_apart=True)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        register_failure(error)
+    return exit_code()
+
+
+def in_copy(work: Callable[[list[str]], int], overrides: list[str]) -> int:
+    """Let a copy of this process do the work; return its exit code, or less than 0 for the signal that ended it.
+
+    Ctrl-C is passed on to the copy.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # it comes when there is a copy to pass it on to
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # the lines are not the run's to read
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        sys.exit(work(overrides))
+    while True:
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        except KeyboardInterrupt:
+            os.kill(child, signal.SIGINT)
+
+
+if __name__ == "__main__":
+    try:
+        with os.fdopen(os.dup(1), "w") as answers:
+            os.dup2(2, 1)
+            sys.exit(main(sys.stdin, answers, fork="--fork" in sys.argv[1:]))
+    except KeyboardInterrupt:  # between two runs
+        sys.exit(INTERRUPTED)
