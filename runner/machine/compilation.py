@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from numba.core.event import install_recorder
+
 from runner import REPOSITORY
 from runner.config import to_run_config
 from runner.kernels.target import target
@@ -55,14 +57,17 @@ def compile_first(config: RunConfig) -> None:
         compile_apart(config)
 
 
-def compile_here(config: RunConfig) -> None:
-    """Compile in this process the kernels that the run needs, unless that was done before.
+def compile_here(config: RunConfig) -> bool:
+    """Compile in this process what kernels the run lacks; return whether there were any.
 
-    The run must be made in another process, even one that is copied from what this one was before.
+    If so, the run must be made in another process.
     """
-    if _is_missing(config):
+    if not _is_missing(config):
+        return False
+    with install_recorder("numba:compile") as recorder:  # loading a kernel is no such event
         _warm_up(config)
-        _mark(config)
+    _mark(config)
+    return bool(recorder.buffer)
 
 
 def _is_missing(config: RunConfig) -> bool:

@@ -6,7 +6,8 @@ printed goes to standard error.
 
 Without ``--fork`` all runs are made in this process, which is meant for runs of a second. With it, each run has a
 process of its own, a copy of this one that has imported what all runs need and nothing more, so that its memory is that
-of any run. It has started no thread. Before each run another copy compiles what kernels are missing.
+of any run. It has started no thread. If kernels have to be compiled, one copy does so and another makes the run (see
+``runner.machine.compilation``).
 """
 
 import json
@@ -22,6 +23,7 @@ from runner.machine.compilation import compile_here
 from runner.training.run import run
 
 INTERRUPTED = 130  # the exit code that shells use after Ctrl-C
+_COMPILED = 75  # an exit code that no run has
 
 
 def main(lines: Iterable[str], answers: TextIO, *, fork: bool = False) -> int:
@@ -31,20 +33,14 @@ def main(lines: Iterable[str], answers: TextIO, *, fork: bool = False) -> int:
     for line in lines:
         overrides = json.loads(line)
         if fork:
-            in_copy(compile_kernels, overrides)
-            code = in_copy(make, overrides)
+            code = in_copy(make_unless_compiling, overrides)
+            if code == _COMPILED:
+                code = in_copy(make, overrides)
         else:
             code = make(overrides)
             if code == INTERRUPTED:
                 return code
         print(code, file=answers, flush=True)
-    return 0
-
-
-def compile_kernels(overrides: list[str]) -> int:
-    """Compile what kernels the run lacks; return 0, also after an error, since the run meets and reports it too."""
-    with suppress(Exception):
-        compile_here(compose(overrides))
     return 0
 
 
@@ -58,6 +54,14 @@ def make(overrides: list[str]) -> int:
     except Exception as error:
         register_failure(error)
     return exit_code()
+
+
+def make_unless_compiling(overrides: list[str]) -> int:
+    """Make one run in this process, unless kernels had to be compiled for it first; return its exit code."""
+    with suppress(Exception):  # the run meets the error too, and reports it
+        if compile_here(compose(overrides)):
+            return _COMPILED
+    return make(overrides)
 
 
 def in_copy(work: Callable[[list[str]], int], overrides: list[str]) -> int:

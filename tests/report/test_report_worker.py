@@ -52,6 +52,24 @@ def test_copies_answer_like_the_process_itself_and_a_crash_ends_one_run(tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="plans fork on Linux only")
+def test_a_copy_has_the_bits_of_a_process_of_its_own(tmp_path: Path, own_data_dir: Path) -> None:
+    words = ["dataset=synthetic_xc", "sampler=midx_rq", "sampler.codewords=8", "model.hidden=8", "max_steps=20"]
+    losses = []
+    for command in (["runner", *words, f"results_dir={tmp_path / 'own'}"], ["runner.report.worker", "--fork"]):
+        line = json.dumps([*words, f"results_dir={tmp_path / 'copy'}"]) + "\n"
+        subprocess.run(
+            [sys.executable, "-m", *command], input=line, capture_output=True, text=True, cwd=REPOSITORY, check=True
+        )
+    for place in ("own", "copy"):
+        (path,) = (tmp_path / place).rglob("metrics.jsonl")
+        lines_of_run = [json.loads(line) for line in path.read_text().splitlines()]
+        losses.append([{key: value for key, value in line.items() if "second" not in key} for line in lines_of_run])
+    assert losses[0] == losses[1]
+    assert losses[0]
+
+
+@pytest.mark.slow
 def test_what_a_run_prints_is_no_answer(tmp_path: Path, own_data_dir: Path) -> None:
     """A plugin prints to standard output when it is imported."""
     plugin = tmp_path / "plugin_that_prints.py"

@@ -5,6 +5,7 @@ test_runs.py shows with real processes that a run that compiles has the same bit
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from runner import REPOSITORY
 from runner.config import compose, to_run_config
 from runner.errors import ConfigError, DataNotPrepared, RunnerError
 from runner.machine import ahead, compilation, kernel_files
@@ -113,6 +115,27 @@ def test_kernels_are_compiled_before_this_process_needs_them(
     with pytest.raises(Begun):
         training_run.run(config, compiles_apart=True)
     assert children == [config]
+
+
+@pytest.mark.slow
+def test_compiling_here_tells_whether_anything_was_missing(tmp_path: Path) -> None:
+    code = "from runner.machine.compilation import *; print(compile_here(to_run_config(json.load(sys.stdin))))"
+    config = json.dumps(compose(["model=regression"]).as_dict())
+    said = []
+    for forget in (False, False, True):
+        for marker in tmp_path.glob("compiled-*") if forget else ():
+            marker.unlink()
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            input=config,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+            cwd=REPOSITORY,
+            check=True,
+        )
+        said.append(done.stdout)
+    assert said == ["True\n", "False\n", "False\n"], "compiled, then known to be, then loaded"
 
 
 # ---------------------------------------------------------------- make setup
