@@ -46,22 +46,28 @@ def main(lines: Iterable[str], answers: TextIO, *, fork: bool = False) -> int:
 
 def make(overrides: list[str]) -> int:
     """Make one run in this process; return its exit code."""
+    return _make(overrides, may_compile=False)
+
+
+def make_unless_compiling(overrides: list[str]) -> int:
+    """Make one run in this process, unless kernels had to be compiled for it first; return its exit code."""
+    return _make(overrides, may_compile=True)
+
+
+def _make(overrides: list[str], *, may_compile: bool) -> int:
     forget_failures()
     try:
-        run(compose(overrides), compiles_apart=True)
+        config = compose(overrides)
+        if may_compile:
+            with suppress(Exception):  # the run meets the error too, and records it
+                if compile_here(config):
+                    return _COMPILED
+        run(config, compiles_apart=True)
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
         register_failure(error)
     return exit_code()
-
-
-def make_unless_compiling(overrides: list[str]) -> int:
-    """Make one run in this process, unless kernels had to be compiled for it first; return its exit code."""
-    with suppress(Exception):  # the run meets the error too, and reports it
-        if compile_here(compose(overrides)):
-            return _COMPILED
-    return make(overrides)
 
 
 def in_copy(work: Callable[[list[str]], int], overrides: list[str]) -> int:
