@@ -120,6 +120,7 @@ def test_sgd_is_torchs(kind: str, scale: float | None) -> None:
     np.testing.assert_allclose(grad_hidden, h.grad.numpy(), rtol=1e-3, atol=1e-6)  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_BF16, reason="needs AVX512_BF16")
 def test_full_softmax_in_bf16_keeps_gradients_too() -> None:
     layer = layer_of(SgdConfig(lr=1.0), None)

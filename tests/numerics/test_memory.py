@@ -54,8 +54,12 @@ print(peak_mb() - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the system can not reset a process's peak")
-@pytest.mark.parametrize("logits", ["made twice", "stored"])
-@pytest.mark.parametrize("products", ["float32", "bf16"])
+@pytest.mark.parametrize(("products", "logits"), [
+    ("float32", "made twice"),
+    pytest.param("float32", "stored", marks=pytest.mark.slow),
+    pytest.param("bf16", "made twice", marks=pytest.mark.slow),
+    pytest.param("bf16", "stored", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_full_softmax_holds_what_it_says(products: str, logits: str) -> None:
     """20,000 classes of 32 elements: weights and moments are 7.3 MB, a matrix of logits for 256 rows 19.5 MB.
 
