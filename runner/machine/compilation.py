@@ -1,4 +1,4 @@
-"""Compile kernels in a separate process that trains nothing, so that every run executes the code in the cache.
+"""Compile kernels in a process that then trains nothing, so that every run executes the code in the cache.
 
 A process that has just compiled a kernel runs other machine code than a process that loads it from the cache. In the
 first, the kernel calls functions as they were compiled before; in the second, it calls copies that were optimised again

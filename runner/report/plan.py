@@ -220,8 +220,8 @@ class _Stopper:
 def execute(steps: Sequence[Step]) -> Outcome:
     """Run the pending steps one after the other, each in its own process; short ones (``is_short``) share one.
 
-    A process is a copy of one that has imported the libraries, which saves seconds a run; not so on other systems than
-    Linux.
+    On Linux a run's own process is a copy of one that has imported the libraries, which saves seconds. On other systems
+    it starts anew.
 
     A crash ends no other run. Peak memory is a run's own where its process is; in the shared one it holds what earlier
     runs left. A failure is recorded in its run folder, and the next step starts. Ctrl-C stops when the current run has
@@ -268,7 +268,7 @@ class _Worker:
     def __init__(self, stopper: _Stopper, *options: str) -> None:
         self.stopper = stopper
         self.options = options
-        self.newest_source = 0
+        self.sources: frozenset[tuple[str, int]] = frozenset()
         self.child: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -287,13 +287,15 @@ class _Worker:
         """Make one run; return its exit code, or that of the worker if it ended; 130 if the user stopped before it."""
         if self.stopper.stopped:
             return 130
-        newest = max(path.stat().st_mtime_ns for path in (REPOSITORY / "runner").rglob("*.py"))
-        if self.child is None or self.child.poll() is not None or newest != self.newest_source:
+        sources = _sources()
+        if self.child is None or self.child.poll() is not None or sources != self.sources:
             self.end()
-            self.newest_source = newest
+            self.sources = sources
             command = ["-m", "runner.report.worker", *self.options]
             self.child = _start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         child = self.stopper.child = self.child
+        if self.stopper.stopped:  # while it started
+            child.send_signal(signal.SIGINT)
         assert child.stdin is not None
         assert child.stdout is not None
         overrides = [*step.run.overrides, *_plugins_of(step.run)]
@@ -302,6 +304,15 @@ class _Worker:
             child.stdin.flush()
         answer = child.stdout.readline()
         return int(answer) if answer.strip() else child.wait()
+
+
+def _sources() -> frozenset[tuple[str, int]]:
+    """Return the files of the runner with the times of their last changes, which tell whether one has changed."""
+    found = set()
+    for path in (REPOSITORY / "runner").rglob("*.py"):
+        with suppress(OSError):  # an editor may be replacing it
+            found.add((str(path), path.stat().st_mtime_ns))
+    return frozenset(found)
 
 
 def _run_process(step: Step, stopper: _Stopper) -> int:

@@ -1,13 +1,13 @@
 """Make the runs of a plan, so that not each of them waits for Python to start and to import its libraries.
 
 The command lines come on standard input, one JSON list of overrides a line. A line on standard output follows each run,
-with its exit code: 0, 1 or 2 as of ``python -m runner``, or less than 0 for the signal that ended it. Whatever else is
-printed goes to standard error.
+with its exit code: 0, 1 or 2 as of ``python -m runner``, 130 after Ctrl-C, or less than 0 for the signal that ended it.
+Whatever else is printed goes to standard error.
 
 Without ``--fork`` all runs are made in this process, which is meant for runs of a second. With it, each run has a
-process of its own, a copy of this one that has imported what all runs need and nothing more, so that its memory is that
-of any run. It has started no thread. If kernels have to be compiled, one copy does so and another makes the run (see
-``runner.machine.compilation``).
+process of its own: a copy of this one, which has imported what all runs need and nothing more, so that a run's memory
+is as usual. This process computes nothing itself, so that libraries start their threads in the copy. If kernels have to
+be compiled, one copy does so and another makes the run (see ``runner.machine.compilation``).
 """
 
 import json
@@ -15,11 +15,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import TextIO
 
-from runner.config import compose, exit_code, forget_failures, register_failure
+from runner.config import check_model_reads_dataset, compose, exit_code, forget_failures, register_failure
 from runner.machine.compilation import compile_here
+from runner.machine.device import settled
+from runner.settings import RunConfig
 from runner.training.run import run
 
 INTERRUPTED = 130  # the exit code that shells use after Ctrl-C
@@ -33,9 +34,9 @@ def main(lines: Iterable[str], answers: TextIO, *, fork: bool = False) -> int:
     for line in lines:
         overrides = json.loads(line)
         if fork:
-            code = in_copy(make_unless_compiling, overrides)
+            code = in_copy(make_unless_compiling, overrides, answers)
             if code == _COMPILED:
-                code = in_copy(make, overrides)
+                code = in_copy(make, overrides, answers)
         else:
             code = make(overrides)
             if code == INTERRUPTED:
@@ -58,10 +59,8 @@ def _make(overrides: list[str], *, may_compile: bool) -> int:
     forget_failures()
     try:
         config = compose(overrides)
-        if may_compile:
-            with suppress(Exception):  # the run meets the error too, and records it
-                if compile_here(config):
-                    return _COMPILED
+        if may_compile and _has_compiled(config):
+            return _COMPILED
         run(config, compiles_apart=True)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -70,25 +69,40 @@ def _make(overrides: list[str], *, may_compile: bool) -> int:
     return exit_code()
 
 
-def in_copy(work: Callable[[list[str]], int], overrides: list[str]) -> int:
+def _has_compiled(config: RunConfig) -> bool:
+    """Compile what kernels the run lacks; return whether another process must make the run."""
+    try:
+        check_model_reads_dataset(config)
+        return compile_here(settled(config))
+    except Exception:  # some kernels may be compiled by now; the run meets the error too, and records it
+        return True
+
+
+def in_copy(work: Callable[[list[str]], int], overrides: list[str], answers: TextIO) -> int:
     """Let a copy of this process do the work; return its exit code, or less than 0 for the signal that ended it.
 
-    Ctrl-C is passed on to the copy.
+    Ctrl-C is passed on to the copy. ``answers`` are this process's to write.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # it comes when there is a copy to pass it on to
+    interrupt = {signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, interrupt)  # it comes when there is a copy to pass it on to
     child = os.fork()
     if child == 0:
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # the lines are not the run's to read
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        answers.close()
+        nothing = os.open(os.devnull, os.O_RDONLY)  # the lines are not the run's to read
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, interrupt)
         sys.exit(work(overrides))
-    while True:
-        try:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        except KeyboardInterrupt:
-            os.kill(child, signal.SIGINT)
+    handler = signal.signal(signal.SIGINT, lambda *_: os.kill(child, signal.SIGINT))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, interrupt)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    signal.pthread_sigmask(signal.SIG_BLOCK, interrupt)  # once it is reaped, its number may be another process's
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    signal.signal(signal.SIGINT, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, interrupt)
+    return code
 
 
 if __name__ == "__main__":

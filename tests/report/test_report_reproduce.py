@@ -1,6 +1,7 @@
 """Tiny real runs lead from a table file to rendered numbers, with failures, Ctrl-C, resuming and missing data."""
 
 import csv
+import io
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,6 +105,31 @@ def test_ctrl_c_leaves_a_checkpoint_and_renders_what_is_there(
     assert "unfinished" in (results_dir / "out" / "medium" / "toy.md").read_text()
     steps = plan([load_table("toy", folder)], "medium", results_dir)
     assert [step.status for step in steps] == [RESUME, TO_RUN, TO_RUN]
+
+
+def test_a_change_of_the_sources_starts_another_worker(
+    toy: dict[str, TableSpec], results_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = iter([{("a.py", 1)}, {("a.py", 1)}, {("a.py", 2)}])
+    started: list[Any] = []
+
+    class Child:
+        def __init__(self) -> None:
+            self.stdin, self.stdout = io.BytesIO(), io.BytesIO(b"0\n" * 9)
+            started.append(self)
+
+        def poll(self) -> None:
+            return None
+
+        def communicate(self) -> None:
+            self.stdin.close()
+
+    monkeypatch.setattr(planning, "_sources", lambda: frozenset(next(states)))
+    monkeypatch.setattr(planning, "_start", lambda *arguments, **pipes: Child())
+    (step, *_) = plan([toy["convergence"]], "small", results_dir)
+    worker = planning._Worker(planning._Stopper())
+    assert [worker.run(step) for _ in range(3)] == [0, 0, 0]
+    assert [child.stdin.closed for child in started] == [True, False]
 
 
 def test_a_process_that_dies_without_a_word_is_recorded(

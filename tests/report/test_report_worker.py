@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -56,11 +57,19 @@ def test_copies_answer_like_the_process_itself_and_a_crash_ends_one_run(tmp_path
 def test_a_copy_has_the_bits_of_a_process_of_its_own(tmp_path: Path, own_data_dir: Path) -> None:
     words = ["dataset=synthetic_xc", "sampler=midx_rq", "sampler.codewords=8", "model.hidden=8", "max_steps=20"]
     losses = []
-    for command in (["runner", *words, f"results_dir={tmp_path / 'own'}"], ["runner.report.worker", "--fork"]):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}  # so that one copy compiles
+    for command in (["runner.report.worker", "--fork"], ["runner", *words, f"results_dir={tmp_path / 'own'}"]):
         line = json.dumps([*words, f"results_dir={tmp_path / 'copy'}"]) + "\n"
-        subprocess.run(
-            [sys.executable, "-m", *command], input=line, capture_output=True, text=True, cwd=REPOSITORY, check=True
+        done = subprocess.run(
+            [sys.executable, "-m", *command],
+            input=line,
+            capture_output=True,
+            text=True,
+            cwd=REPOSITORY,
+            env=environment,
+            check=True,
         )
+        assert ("compiling kernels" in done.stderr) == ("--fork" in command)
     for place in ("own", "copy"):
         (path,) = (tmp_path / place).rglob("metrics.jsonl")
         lines_of_run = [json.loads(line) for line in path.read_text().splitlines()]
