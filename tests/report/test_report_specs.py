@@ -261,7 +261,7 @@ def test_only_a_diagnosis_says_what_to_diagnose(write_tables: Callable[..., Path
             load_table("toy", folder)
 
 
-@pytest.mark.parametrize("name", ["lgd_learning_rates", "midx_figure_samples", "lns_figure3"])
+@pytest.mark.parametrize("name", ["lgd_learning_rates", "midx_figure_samples"])
 def test_a_point_is_what_hydra_composes(name: str, results_dir: Path) -> None:
     runs = [run for run in expand(load_table(name).grid, "small", results_dir) if run.point]
     for run in (runs[0], runs[-1]):
