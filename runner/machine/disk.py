@@ -46,3 +46,15 @@ def sync(path: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def size(path: Path) -> int:
+    """Return the bytes of all files under a folder; 0 if there is none."""
+    return sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir())
+
+
+def size_text(count: int) -> str:
+    """Write a number of bytes in the largest unit that suits it: ``512 kB``, ``1.2 MB``, ``3.4 GB``."""
+    if count < 1e6:
+        return f"{count / 1e3:,.0f} kB"
+    return f"{count / 1e6:,.1f} MB" if count < 1e9 else f"{count / 1e9:,.1f} GB"

@@ -6,7 +6,7 @@ a repository: it shows the pictures that lie beside it, or, published, those of 
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,9 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What the pages show. ``found``: verdicts by paper. ``missing``: what could not be run, and the way to run it."""
+    """What the pages show. ``found``: verdicts by paper. ``missing``: what could not be run, and the way to run it.
+    ``took``: what the runs behind each table took (``runner.report.footprint``).
+    """
 
     title: str
     sections: tuple[Section, ...] = ()
@@ -61,6 +63,7 @@ class Report:
     found: Mapping[str, Sequence[Verdict]]
     choices: tuple[Choice, ...] = ()
     missing: tuple[str, ...] = ()
+    took: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 def html_page(report: Report) -> str:
@@ -104,6 +107,7 @@ def _rendered(template: str, report: Report, **filters: Callable[[Any], str]) ->
         papers=[_paper(paper, report) for paper in _with_others(report)],
         choices=report.choices,
         missing=report.missing,
+        took=report.took,
         outcomes={section.name: section.outcomes for section in report.sections},
     )
 

@@ -10,6 +10,7 @@ from runner.report import diagnosed, diagnosed_examples, layout, page, plots
 from runner.report.cells import cells
 from runner.report.choose import choices
 from runner.report.figure_data import as_csv, figure_data
+from runner.report.footprint import footprint
 from runner.report.grids import PROFILES, Grid, PlannedRun, expand
 from runner.report.latex import to_latex
 from runner.report.page import Choice, Report, Section, missing_lines
@@ -51,6 +52,7 @@ def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[
     folder = rendered_dir(results_dir, profile)
     folder.mkdir(parents=True, exist_ok=True)
     shown: dict[Grid, list[PlannedRun]] = {}
+    behind: dict[str, list[PlannedRun]] = {}
     sections: list[Section] = []
     numbers: dict[str, CellsOfTable] = {}
     guide: list[Choice] = []
@@ -60,6 +62,7 @@ def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[
         runs = shown[asked.grid]
         if asked.kind == "numbers" and asked.published is None:  # nothing is printed for what the profile leaves out
             runs = [run for run in runs if run.dataset in {data.name for data in asked.grid.profile(profile).datasets}]
+        behind[asked.name] = runs
         tuned = tune(asked, runs)
         command = f"make reproduce TABLE={asked.name} PROFILE={profile}"
         section, frame = _render_one(tuned, folder, command)
@@ -79,6 +82,7 @@ def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[
         found=found,
         choices=tuple(guide),
         missing=tuple(missing),
+        took=footprint(behind),
     )
     pages = {folder / PAGE: page.markdown_page(report), folder / "report.html": page.html_page(report)}
     for path, text in pages.items():

@@ -46,10 +46,11 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _answer(arguments: argparse.Namespace) -> str:
+    from runner.machine.disk import size, size_text
     from runner.report.layout import markdown_table
     from runner.report.records import DAMAGED
     from runner.runs.details import details
-    from runner.runs.inventory import folders, selected, size, size_text, table
+    from runner.runs.inventory import folders, selected, table
     from runner.runs.prune import WITHOUT_RESULT, doomed, prune
 
     results_dir = arguments.results_dir.expanduser().absolute()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from runner.machine.disk import size, size_text
 from runner.report.comparison import chosen, named
 from runner.report.records import DAMAGED, RunRecord
 from runner.report.sweep import finished_status
@@ -25,18 +26,6 @@ def selected(records: Sequence[RunRecord], names: Sequence[str], where: Sequence
     """
     found = [named(records, name) for name in names] if names else list(records)
     return chosen([record for record in found if record.status != DAMAGED], [], where) if where else found
-
-
-def size(path: Path) -> int:
-    """Return the bytes of all files under a folder; 0 if there is none."""
-    return sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir())
-
-
-def size_text(count: int) -> str:
-    """Write a number of bytes in the largest unit that suits it: ``512 kB``, ``1.2 MB``, ``3.4 GB``."""
-    if count < 1e6:
-        return f"{count / 1e3:,.0f} kB"
-    return f"{count / 1e6:,.1f} MB" if count < 1e9 else f"{count / 1e9:,.1f} GB"
 
 
 def started(record: RunRecord) -> str:

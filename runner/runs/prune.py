@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import RunLocked, RunnerError
+from runner.machine.disk import size, size_text
 from runner.report.records import DAMAGED, DIVERGED, NOT_RUN, UNFINISHED, RunRecord
-from runner.runs.inventory import folders, selected, size, size_text
+from runner.runs.inventory import folders, selected
 from runner.training.run_folder import RunFolder
 
 WITHOUT_RESULT = (UNFINISHED, "failed", DIVERGED, DAMAGED, NOT_RUN)

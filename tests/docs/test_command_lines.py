@@ -290,8 +290,9 @@ def check(at: Workplace, words: Sequence[str]) -> None:
 
 
 def param(line: CommandLine) -> Any:
-    """Plan whole profiles, and diagnose every sampler, among the slow tests."""
-    is_slow = any(word in str(line) for word in ("PROFILE=", "lgd_regression", "--sampler all"))
+    """Plan whole profiles, publish, and diagnose every sampler, among the slow tests."""
+    is_slow = any(word in str(line) for word in ("PROFILE=", "lgd_regression", "=tuning", "publish", "--sampler all"))
+    is_slow |= line.words == ("make", "reproduce")
     return pytest.param(line, marks=pytest.mark.slow if is_slow else (), id=str(line))
 
 

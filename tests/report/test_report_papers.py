@@ -73,6 +73,7 @@ def test_what_training_did_not_reach_does_not_hold_and_what_was_not_run_decides_
     assert judge(claim(above="other"), None, {}, {}).holds == "not measured"
 
 
+@pytest.mark.slow
 def test_every_claim_names_a_column_and_methods_of_a_table(results_dir: Path) -> None:
     papers = load_papers()
     assert [paper.name for paper in papers] == ["lns", "lgd", "rf_softmax", "lsh_softmax", "midx"]
