@@ -116,7 +116,12 @@ def reproduce(
                 outcome.failed.extend(diagnose_runs(specs, arguments.profile, results_dir))
             except KeyboardInterrupt:
                 outcome.stopped = True
-    run_before = {grid for grid in {spec.grid for spec in by_name} if has_runs(grid, arguments.profile, results_dir)}
+    grids = {spec.grid for spec in specs}
+    run_before = {
+        grid
+        for grid in {spec.grid for spec in by_name} - grids
+        if has_runs(grid, arguments.profile, results_dir, grids)
+    }
     shown = [*specs, *(spec for spec in by_name if spec.grid in run_before)]
     for path in render(shown, arguments.profile, results_dir):
         print(path)

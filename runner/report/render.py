@@ -1,6 +1,6 @@
 """Render a profile's tables and figures from the run folders that exist, whatever has been run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,9 +38,10 @@ def runs_shown(grid: Grid, profile: str, results_dir: Path) -> list[PlannedRun]:
     return runs
 
 
-def has_runs(grid: Grid, profile: str, results_dir: Path) -> bool:
-    """Return True if any run of the profile has finished."""
-    return any(record_of(run).finished for run in expand(grid, profile, results_dir))
+def has_runs(grid: Grid, profile: str, results_dir: Path, others: Iterable[Grid] = ()) -> bool:
+    """Return True if any run of the profile has finished that none of the other grids has too."""
+    shared = {run.run_id for other in others for run in expand(other, profile, results_dir)}
+    return any(record_of(run).finished for run in expand(grid, profile, results_dir) if run.run_id not in shared)
 
 
 def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[Path]:

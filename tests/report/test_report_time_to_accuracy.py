@@ -212,3 +212,4 @@ def test_has_runs_once_one_has_finished(
     assert not has_runs(grid, "small", results_dir)
     write_run(runs[1], [0.1])
     assert has_runs(grid, "small", results_dir)
+    assert not has_runs(grid, "small", results_dir, [grid]), "a grid that asks for the same runs has made it"
