@@ -5,7 +5,7 @@ Legend: G groups of ranks.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -69,7 +69,10 @@ def cumulative_of(panels: Mapping[str, Diagnosis]) -> "Figure":
 
 
 def by_rank(diagnosis: Diagnosis) -> "Figure | None":
-    """Draw the probability of a class by its rank, a panel for each sampler; return None if no sampler draws."""
+    """Draw the stated probability of a class by its rank, a panel for each sampler; return None if no sampler draws.
+
+    It follows from the expected counts that a sampler states for every class, so there is no noise of draws.
+    """
     shown = shown_in_figures(diagnosis)
     if not shown:
         return None
@@ -81,15 +84,23 @@ def by_rank(diagnosis: Diagnosis) -> "Figure | None":
             axis.set_axis_off()
             continue
         entry, look = shown[place], _looks(shown)[place]
-        distribution_panel(axis, entry.distribution, look)
+        distribution_panel(axis, _mass_of_groups(entry.cumulative), look)
         axis.set_title(label_of(entry.name))
         axis.tick_params(labelsize=8, labelleft=place % columns == 0)
         axis.tick_params(labelbottom=place + columns >= len(shown))
     figure.supylabel("probability of a class", fontsize=10)
-    figure.supxlabel("rank of the class by the model's logit", fontsize=10)
+    figure.supxlabel("rank of the class by its probability", fontsize=10)
     title = f"{diagnosis.made['dataset']}: softmax (grey), proposal (colour), uniform (dashed)"
     figure.suptitle(title if columns > 2 else title.replace(": ", ":\n"), fontsize=11)
     return figure
+
+
+def _mass_of_groups(cumulative: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return ``Divergence.curves()`` as the mass of each group of ranks, of every third group so that markers fit."""
+    ends_G = np.array(cumulative["rank_end"])
+    kept = np.unique(np.append(np.arange(0, len(ends_G), 3), len(ends_G) - 1))
+    masses = {key: np.diff(np.array(cumulative[key])[kept], prepend=0.0) for key in ("truth", "proposal")}
+    return {"rank_end": ends_G[kept], **masses}
 
 
 def _looks(shown: Sequence[Entry]) -> list[Look]:

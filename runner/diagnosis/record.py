@@ -9,8 +9,7 @@ from typing import Any
 class Entry:
     """An entry holds one sampler's settings and measures.
 
-    ``measures`` is ``Divergence.record()``, ``cumulative`` is ``Divergence.curves()``, and ``distribution`` is the
-    result of ``proposal_against_truth``.
+    ``measures`` is ``Divergence.record()`` and ``cumulative`` is ``Divergence.curves()``.
     """
 
     name: str
@@ -21,7 +20,6 @@ class Entry:
     avoids_targets: bool
     measures: Mapping[str, Any]
     cumulative: Mapping[str, Any]
-    distribution: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,6 @@ from tqdm import tqdm
 
 from runner.contracts import Query
 from runner.conversion import convert
-from runner.diagnosis.by_rank import proposal_against_truth
 from runner.diagnosis.divergence import Tick, fresh_samplers, measure_divergence
 from runner.diagnosis.folder import write
 from runner.diagnosis.record import Diagnosis, Entry
@@ -132,5 +131,4 @@ def _entry(
         avoids_targets=sampler.avoids_targets,
         measures=divergence.record(),
         cumulative=divergence.curves(),
-        distribution=proposal_against_truth(sampler, layer, truth.query, first_step, by_magnitude=truth.by_magnitude),
     )

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from runner import diagnose
 from runner.config import CONF, compose
+from runner.diagnosis import figures
 from runner.errors import RunnerError
 from runner.samplers import SAMPLERS
 from runner.settings import RunConfig, digest_of
@@ -391,3 +393,12 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for word in ("--sampler", *SAMPLERS, "RUN_FOLDER", "--draws", "sampler.num_samples=100"):
         assert word in done.stdout
+
+
+def test_masses_by_rank_follow_from_stated_counts() -> None:
+    ends = [1, 2, 4, 8, 16, 32, 50]
+    curves = {"rank_end": ends, "truth": [0.9, 0.95, *[1.0] * 5], "proposal": [end / 50 for end in ends]}
+    masses = figures._mass_of_groups(curves)
+    assert masses["rank_end"].tolist() == [1, 8, 50], "every third group, and the last"
+    np.testing.assert_allclose(masses["truth"], [0.9, 0.1, 0.0], atol=1e-12)
+    np.testing.assert_allclose(masses["proposal"] / np.diff(masses["rank_end"], prepend=0), 1 / 50)
