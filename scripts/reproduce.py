@@ -85,7 +85,7 @@ def measure(spec: BenchSpec, arguments: argparse.Namespace) -> int:
 def reproduce(
     specs: Sequence[TableSpec], by_name: Sequence[TableSpec], left: Sequence[BenchSpec], arguments: argparse.Namespace
 ) -> int:
-    """Make the runs of ``specs`` and render these, and render tables of ``by_name`` whose runs exist already.
+    """Make the runs of ``specs`` and render these, with those tables of ``by_name`` of which a run of their own exists.
 
     The plan lists ``by_name`` and ``left`` as tables that are run by name only. Returns the exit code.
     """
@@ -118,9 +118,7 @@ def reproduce(
                 outcome.stopped = True
     grids = {spec.grid for spec in specs}
     run_before = {
-        grid
-        for grid in {spec.grid for spec in by_name} - grids
-        if has_runs(grid, arguments.profile, results_dir, grids)
+        grid for grid in {spec.grid for spec in by_name} if has_runs(grid, arguments.profile, results_dir, grids)
     }
     shown = [*specs, *(spec for spec in by_name if spec.grid in run_before)]
     for path in render(shown, arguments.profile, results_dir):

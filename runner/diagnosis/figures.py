@@ -71,7 +71,8 @@ def cumulative_of(panels: Mapping[str, Diagnosis]) -> "Figure":
 def by_rank(diagnosis: Diagnosis) -> "Figure | None":
     """Draw the stated probability of a class by its rank, a panel for each sampler; return None if no sampler draws.
 
-    It follows from the expected counts that a sampler states for every class, so there is no noise of draws.
+    It follows from the expected counts that a sampler states for every class at the first step. Only where these depend
+    on what was drawn, as with SCE's buckets, does the noise of a draw remain. Targets count, unless they are avoided.
     """
     shown = shown_in_figures(diagnosis)
     if not shown:

@@ -1,5 +1,6 @@
 """Write a diagnosis to ``diagnostics/`` of a run folder as Markdown, CSV, JSON and figures, and read it back."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -33,7 +34,8 @@ def read_entries(
         made = read_json(path)
         if made is None or key not in made:
             return None
-        entries = tuple(kind(**entry) for entry in made.pop(key))
+        known = {field.name for field in dataclasses.fields(kind)}  # earlier versions stored more
+        entries = tuple(kind(**{name: entry[name] for name in entry if name in known}) for entry in made.pop(key))
         if not isinstance(made.get("asked"), dict):
             raise DamagedRun(path, "'asked' is missing")
     except (DamagedRun, TypeError) as error:

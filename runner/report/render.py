@@ -39,7 +39,7 @@ def runs_shown(grid: Grid, profile: str, results_dir: Path) -> list[PlannedRun]:
 
 
 def has_runs(grid: Grid, profile: str, results_dir: Path, others: Iterable[Grid] = ()) -> bool:
-    """Return True if any run of the profile has finished that none of the other grids has too."""
+    """Return True if any run of the profile has finished that belongs to none of the other grids."""
     shared = {run.run_id for other in others for run in expand(other, profile, results_dir)}
     return any(record_of(run).finished for run in expand(grid, profile, results_dir) if run.run_id not in shared)
 

@@ -120,12 +120,14 @@ def test_the_page_shows_verdicts_what_is_missing_and_how_to_choose(
     assert "-37.5" in html, "NCE's P@1 is 37.5 % below full softmax's"
     assert "logits become normalised" in html
     assert "python scripts/prepare_dataset.py amazon670k" in html, "the paper's set is missing"
+    assert "What each table took" in html
     assert not re.findall(r'(?:src|href)="(?!data:image/png;base64,|#)', html), "it needs no other file"
     text = readme.read_text()
     assert "## Which sampler should I use?" in text
     assert "\n### Toy\n" in text
     assert "| An epoch takes less time than with full softmax" in text
     assert "python scripts/prepare_dataset.py amazon670k" in text
+    assert "## What each table took" in text
     assert "- `toy`: 3\n" in text, "a cell of each method has a number"
 
 

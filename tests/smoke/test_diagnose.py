@@ -1,6 +1,7 @@
 """Whole runs are diagnosed during training, and finished run folders by the command."""
 
 import csv
+import dataclasses
 import json
 import os
 import shutil
@@ -18,6 +19,8 @@ import yaml
 from runner import diagnose
 from runner.config import CONF, compose
 from runner.diagnosis import figures
+from runner.diagnosis.folder import read
+from runner.diagnosis.record import Entry
 from runner.errors import RunnerError
 from runner.samplers import SAMPLERS
 from runner.settings import RunConfig, digest_of
@@ -396,9 +399,18 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
 
 
 def test_masses_by_rank_follow_from_stated_counts() -> None:
-    ends = [1, 2, 4, 8, 16, 32, 50]
-    curves = {"rank_end": ends, "truth": [0.9, 0.95, *[1.0] * 5], "proposal": [end / 50 for end in ends]}
+    ends = [1, 2, 4, 8, 16, 50]
+    curves = {"rank_end": ends, "truth": [0.9, 0.95, *[1.0] * 4], "proposal": [end / 50 for end in ends]}
     masses = figures._mass_of_groups(curves)
     assert masses["rank_end"].tolist() == [1, 8, 50], "every third group, and the last"
     np.testing.assert_allclose(masses["truth"], [0.9, 0.1, 0.0], atol=1e-12)
     np.testing.assert_allclose(masses["proposal"] / np.diff(masses["rank_end"], prepend=0), 1 / 50)
+
+
+def test_a_diagnosis_that_an_earlier_version_stored_is_read(tmp_path: Path) -> None:
+    fields = dict.fromkeys(field.name for field in dataclasses.fields(Entry))
+    stored = {"asked": {}, "samplers": [{**fields, "name": "uniform", "distribution": {}}]}
+    (tmp_path / "diagnostics.json").write_text(json.dumps(stored))
+    found = read(tmp_path)
+    assert found is not None
+    assert [entry.name for entry in found.entries] == ["uniform"]
