@@ -3,7 +3,8 @@
 python scripts/publish_tables.py lns_table2 lns_figure4 --profile small
 python scripts/publish_tables.py                              all that were rendered, and results/REPRODUCTION.md
 
-All files change or none. Nothing changes if a table shows fewer finished runs than the committed one, or the page
+With each call the folder's README.md is written anew, which shows its figures with their notes. All other files change
+or none. Nothing changes if a table shows fewer finished runs than the committed one, or the page
 shows fewer of a table.
 """
 
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs 
 from runner.commands.frame import carry_out, parser_of
 from runner.conversion import as_path, did_you_mean
 from runner.errors import require
+from runner.report.folder_page import write_folder_page
 from runner.report.grids import PROFILES
 from runner.report.publish import publish
 from runner.report.tables import TABLES, load_table, table_names
@@ -34,8 +36,10 @@ def main() -> int:
         hint = did_you_mean(arguments.profile, PROFILES)
         require(arguments.profile in PROFILES, f"unknown profile '{arguments.profile}'{hint}")
         results_dir = as_path(arguments.results_dir, "--results-dir")
-        for path in publish(names, table_names(folder), arguments.profile, results_dir):
+        known = table_names(folder)
+        for path in publish(names, known, arguments.profile, results_dir):
             print(path)
+        print(write_folder_page([load_table(name, folder) for name in known], arguments.profile, results_dir))
 
     return carry_out(work)
 

@@ -91,9 +91,9 @@ def reproduce(
     """
     from runner.report.diagnosed import diagnose_runs
     from runner.report.layout import markdown_table
-    from runner.report.plan import Outcome, execute, plan, plan_table, plan_total
+    from runner.report.plan import Outcome, duration, execute, plan, plan_table, plan_total, seconds_after
     from runner.report.reference_seconds import write_seconds
-    from runner.report.render import has_runs, render
+    from runner.report.render import own_runs_finished, render
 
     results_dir = as_path(arguments.results_dir, "--results-dir")
     outcome = Outcome()
@@ -101,8 +101,8 @@ def reproduce(
         steps = plan(specs, arguments.profile, results_dir)
         print(markdown_table(plan_table(steps)))
         print(plan_total(steps), flush=True)
-        if any(spec.is_diagnosed for spec in specs):
-            print("the diagnosis of each run takes some more minutes", flush=True)
+        after = duration(seconds_after(specs, arguments.profile))
+        print(f"then tables and figures are made, in about {after}", flush=True)
         if by_name or left:
             names = ", ".join([*(spec.name for spec in by_name), *(bench.name for bench in left)])
             print(f"not in this plan, because they are run by name only: {names}", flush=True)
@@ -116,10 +116,8 @@ def reproduce(
                 outcome.failed.extend(diagnose_runs(specs, arguments.profile, results_dir))
             except KeyboardInterrupt:
                 outcome.stopped = True
-    grids = {spec.grid for spec in specs}
-    run_before = {
-        grid for grid in {spec.grid for spec in by_name} if has_runs(grid, arguments.profile, results_dir, grids)
-    }
+    grids, costly = ({spec.grid for spec in some} for some in (specs, by_name))
+    run_before = own_runs_finished(costly, grids, arguments.profile, results_dir)
     shown = [*specs, *(spec for spec in by_name if spec.grid in run_before)]
     for path in render(shown, arguments.profile, results_dir):
         print(path)

@@ -28,7 +28,7 @@ _READS, _READS_BY_BUCKET, _READS_SHARED = 1.5, 2.6, 0.15  # of a candidate's cla
 _ENCODES = 4.0  # of ``Speed.encoded_row``
 _GROWS, _PREDICTS = 18.0, 130.0  # of ``Speed.encoded_row``: a row of one label tree, and a row's ranking by all trees
 _HEAD_SHARE = 0.25  # of full softmax's seconds: adaptive softmax with its usual bands
-_START_SECONDS, COMPILE_SECONDS = 8.0, 30.0  # every process starts; the first one of a kind of settings also compiles
+_START_SECONDS, COMPILE_SECONDS = 4.5, 30.0  # every process starts; the first one of a kind of settings also compiles
 _SHARED_START_SECONDS = 0.5  # of a run in a process that other runs have started
 _TOPICS = ExpectedText(num_classes=3316, train_tokens=89_820, valid_tokens=7_632, test_tokens=8_653)  # Python 3.11's
 

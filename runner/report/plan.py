@@ -40,6 +40,7 @@ from runner.report.tables import TableSpec
 from runner.training.run_folder import RunFolder
 
 CHANGED = ", by code with uncommitted changes"
+_RENDER_SECONDS, _DIAGNOSIS_SECONDS = 2.0, 10.0  # of a table or figure, and of a run, on two idle cores
 _FORKS = sys.platform == "linux"  # elsewhere libraries may not work in a copy of a process that has imported them
 _ENDED = (FINISHED, OLDER, DIVERGED, DAMAGED)
 TO_RUN, RESUME, AGAIN = "to run", "resume", "failed, run again"
@@ -168,6 +169,13 @@ def _length(steps: Sequence[Step], at_once: int) -> str:
     if not known:
         return "unknown"
     return duration(sum(known) / at_once) + (f" and {unknown} runs of unknown length" if unknown else "")
+
+
+def seconds_after(specs: Sequence[TableSpec], profile: str) -> float:
+    """Estimate the seconds between the last run and the pages: diagnoses of runs, and rendering."""
+    diagnosed = {spec.grid for spec in specs if spec.is_diagnosed}
+    runs = sum(grid.num_runs(profile) for grid in diagnosed)
+    return (_DIAGNOSIS_SECONDS * runs + _RENDER_SECONDS * len(specs)) * measure_speed().slowness
 
 
 def duration(seconds: float) -> str:

@@ -55,8 +55,8 @@ def publish(names: Sequence[str], known: Sequence[str], profile: str, results_di
         page, names = _checked_page(source / PAGE, published_page(results_dir, profile), profile)
     files: dict[str, list[Path]] = {name: [] for name in names}
     for path in sorted(source.glob("*")):
-        if path.suffix in SUFFIXES and (owner := _owner(path.stem, known)) in files:
-            files[owner].append(path)
+        if path.suffix in SUFFIXES and (name := owner(path.stem, known)) in files:
+            files[name].append(path)
     for name, found in files.items():
         data = source / f"{name}.csv"
         if data not in found:
@@ -153,6 +153,6 @@ def outcomes(csv: Path) -> int:
     return int((frame["ours"].notna() | frame["status"].astype(str).str.startswith(_OUTCOMES)).sum())
 
 
-def _owner(stem: str, known: Sequence[str]) -> str:
-    """Return the table that a file belongs to: pictures of single runs are called NAME_DATASET and so on."""
+def owner(stem: str, known: Sequence[str]) -> str:
+    """Return the table that a file belongs to, or "". Pictures of single runs are called NAME_DATASET and so on."""
     return max((name for name in known if stem == name or stem.startswith(f"{name}_")), key=len, default="")

@@ -38,10 +38,14 @@ def runs_shown(grid: Grid, profile: str, results_dir: Path) -> list[PlannedRun]:
     return runs
 
 
-def has_runs(grid: Grid, profile: str, results_dir: Path, others: Iterable[Grid] = ()) -> bool:
-    """Return True if any run of the profile has finished that belongs to none of the other grids."""
+def own_runs_finished(grids: Iterable[Grid], others: Iterable[Grid], profile: str, results_dir: Path) -> set[Grid]:
+    """Return those grids of which a run has finished that none of the ``others`` plans too."""
     shared = {run.run_id for other in others for run in expand(other, profile, results_dir)}
-    return any(record_of(run).finished for run in expand(grid, profile, results_dir) if run.run_id not in shared)
+
+    def has_own(grid: Grid) -> bool:
+        return any(record_of(run).finished for run in expand(grid, profile, results_dir) if run.run_id not in shared)
+
+    return {grid for grid in grids if has_own(grid)}
 
 
 def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[Path]:

@@ -34,5 +34,5 @@ def test_the_site_builds(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "results" / "tables" / "medium" / "lns_figure4.png").is_file()
-    assert 'src="tables/medium/lns_figure4.png"' in (tmp_path / "results" / "index.html").read_text()
+    assert (tmp_path / "results" / "tables" / "small" / "lns_figure4.png").is_file()
+    assert 'src="tables/small/lns_figure4.png"' in (tmp_path / "results" / "index.html").read_text()

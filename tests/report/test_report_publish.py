@@ -9,13 +9,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from runner import REPOSITORY
 from runner.errors import RunnerError
 from runner.report.figure_data import figure_data
+from runner.report.folder_page import folder_page, write_folder_page
 from runner.report.grids import PlannedRun
 from runner.report.page import outcomes_by_table
-from runner.report.publish import outcomes, publish, published_page, replace_together
+from runner.report.publish import outcomes, publish, published_dir, published_page, replace_together
 from runner.report.render import render
-from runner.report.tables import TableSpec
+from runner.report.tables import TableSpec, load_table, table_names
 
 Specs = dict[str, TableSpec]
 KNOWN = ["toy2", "toyc", "toyc_more"]
@@ -201,3 +203,31 @@ def test_a_write_that_fails_leaves_every_file_as_it_was(tmp_path: Path, monkeypa
     replace_together(contents)
     assert (first.read_text(), second.read_text(), new.read_text()) == ("new a", "new b", "new c")
     assert len([*tmp_path.rglob("*")]) == 4
+
+
+# ---------------------------------------------------------------- the folder's page
+
+
+def test_the_folder_s_page_shows_figures_with_their_notes_and_lists_tables(
+    toy: Specs, runs: list[PlannedRun], write_run: Callable[..., Path], results_dir: Path
+) -> None:
+    for run in runs[:3]:
+        write_run(run, [0.2, 0.4])
+    curves = dataclasses.replace(toy["curves"], notes=("Seconds are those of training.",))
+    specs = [toy["convergence"], curves, toy["frequency"]]
+    render(specs[:2], "medium", results_dir)
+    publish(["toy2", "toyc"], KNOWN, "medium", results_dir)
+    page = write_folder_page(specs, "medium", results_dir)
+    text = page.read_text()
+    assert page == results_dir / "tables" / "medium" / "README.md"
+    assert "| [toy2](toy2.md) | Toy Table 2 |" in text
+    assert "[toyc.csv](toyc.csv): 3 runs\n\n![Toy](toyc.png)\n\n- Seconds are those of training.\n" in text
+    assert "toyf" not in text, "a figure that is not there"
+    assert all((page.parent / path).is_file() for path in re.findall(r"\]\(([^)]+)\)", text))
+
+
+@pytest.mark.parametrize("profile", ["small", "medium"])
+def test_committed_folders_have_their_page(profile: str) -> None:
+    specs = [load_table(name) for name in table_names()]
+    folder = published_dir(REPOSITORY / "results", profile)
+    assert (folder / "README.md").read_text() == folder_page(specs, profile, folder), "make publish writes it"

@@ -12,7 +12,7 @@ from runner.report import layout, plots
 from runner.report.cells import cells
 from runner.report.grids import PROFILES, PlannedRun, expand, point_text
 from runner.report.latex import to_latex
-from runner.report.render import has_runs
+from runner.report.render import own_runs_finished
 from runner.report.tables import load_table
 
 Plan = Callable[..., list[PlannedRun]]
@@ -203,13 +203,26 @@ def test_costly_tables_run_by_name_only() -> None:
     assert not load_table("lns_table2").grid.by_name
 
 
-def test_has_runs_once_one_has_finished(
+def test_a_grid_has_runs_of_its_own_once_one_finished_that_no_other_grid_plans(
     write_tables: Write, grid_text: str, planned: Plan, write_run: Write, results_dir: Path
 ) -> None:
-    grid = load(write_tables, "numbers", grid_text).grid
-    runs = planned(grid, "small")
-    write_run(runs[0], [0.1], status="failed")
-    assert not has_runs(grid, "small", results_dir)
-    write_run(runs[1], [0.1])
-    assert has_runs(grid, "small", results_dir)
-    assert not has_runs(grid, "small", results_dir, [grid]), "a grid that asks for the same runs has made it"
+    """The costly grid plans the other one's runs too, and two more: those with seed 1."""
+    other = load(write_tables, "numbers", grid_text).grid
+    costly = load(write_tables, "numbers", grid_text.replace("small: {seeds: [0],", "small: {seeds: [0, 1],")).grid
+    shared = {run.run_id for run in planned(other, "small")}
+    runs = planned(costly, "small")
+    own = [run for run in runs if run.run_id not in shared]
+    assert own
+    assert len(own) < len(runs)
+
+    def found(*others: Any) -> set[Any]:
+        return own_runs_finished([costly], others, "small", results_dir)
+
+    for run in runs:
+        if run.run_id in shared:
+            write_run(run, [0.1])
+    write_run(own[0], [0.1], status="failed")
+    assert found(other) == set(), "the other grid has made what is finished"
+    assert found() == {costly}
+    write_run(own[1], [0.1])
+    assert found(other) == {costly}
