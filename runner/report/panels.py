@@ -86,9 +86,9 @@ def facets(panel: Panel) -> list[Panel]:
 
 
 def shared_out(items: Sequence[T], most: int) -> list[Sequence[T]]:
-    """Return consecutive groups of at most ``most`` items, as few as possible and as even as possible."""
+    """Return consecutive groups of at most ``most`` items, as few and as even as possible, the longer ones first."""
     count = -(-len(items) // most)
-    ends = [round(place * len(items) / count) for place in range(count + 1)]
+    ends = [-(-place * len(items) // count) for place in range(count + 1)]
     return [items[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
