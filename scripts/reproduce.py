@@ -89,9 +89,9 @@ def reproduce(
 
     The plan lists ``by_name`` and ``left`` as tables that are run by name only. Returns the exit code.
     """
-    from runner.report.diagnosed import diagnose_runs
+    from runner.report.diagnosed import diagnose_runs, seconds_after
     from runner.report.layout import markdown_table
-    from runner.report.plan import Outcome, duration, execute, plan, plan_table, plan_total, seconds_after
+    from runner.report.plan import Outcome, duration, execute, plan, plan_table, plan_total
     from runner.report.reference_seconds import write_seconds
     from runner.report.render import own_runs_finished, render
 
@@ -101,7 +101,7 @@ def reproduce(
         steps = plan(specs, arguments.profile, results_dir)
         print(markdown_table(plan_table(steps)))
         print(plan_total(steps), flush=True)
-        after = duration(seconds_after(specs, arguments.profile))
+        after = duration(seconds_after(specs, arguments.profile, results_dir))
         print(f"then tables and figures are made, in about {after}", flush=True)
         if by_name or left:
             names = ", ".join([*(spec.name for spec in by_name), *(bench.name for bench in left)])

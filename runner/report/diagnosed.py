@@ -21,9 +21,14 @@ from runner.report.grids import PlannedRun, expand
 from runner.report.layout import folded, html_table, html_text, markdown_table, picture_html, picture_markdown
 from runner.report.plan import python_path
 from runner.report.records import record_of
+from runner.report.speed import measure as measure_speed
 from runner.report.tables import TableSpec
 from runner.training.files import write_atomically
 from runner.training.run_folder import RunFolder
+
+# Seconds on two idle cores, of profile small: of a table or figure, of the diagnosis of a run's 19 samplers of classes,
+# and of its samplers of training examples. Larger models take longer.
+_RENDER_SECONDS, _DIAGNOSIS_SECONDS, _EXAMPLES_SECONDS = 2.2, 120.0, 20.0
 
 
 def _arguments(spec: TableSpec, folder: str) -> list[str]:
@@ -51,6 +56,22 @@ def _is_asked(spec: TableSpec, made: Mapping[str, Any]) -> bool:
     return bool(made["asked"] == wanted.record())
 
 
+def seconds_after(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> float:
+    """Estimate the seconds between the last run and the pages: diagnoses that are not made yet, and rendering."""
+    seconds = {}  # tables and figures of one grid may share a diagnosis
+    for spec in specs:
+        if spec.is_diagnosed:
+            cost = _DIAGNOSIS_SECONDS if spec.kind == "diagnosis" else _EXAMPLES_SECONDS
+            for run in expand(spec.grid, profile, results_dir):
+                if not _already(spec, run):
+                    seconds[spec.diagnosis_name, run.run_id] = cost
+    return (sum(seconds.values()) + _RENDER_SECONDS * len(specs)) * measure_speed().slowness
+
+
+def _already(spec: TableSpec, run: PlannedRun) -> Diagnosis | ExampleDiagnosis | None:
+    return measured(spec, run) if spec.kind == "diagnosis" else measured_examples(spec, run)
+
+
 def diagnose_runs(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[tuple[str, str]]:
     """Diagnose every finished run that these tables need and that is not diagnosed yet.
 
@@ -60,10 +81,9 @@ def diagnose_runs(specs: Sequence[TableSpec], profile: str, results_dir: Path) -
     for spec in specs:
         if not spec.is_diagnosed:
             continue
-        already = measured if spec.kind == "diagnosis" else measured_examples
         for run in expand(spec.grid, profile, results_dir):
             record = record_of(run)
-            if not record.finished or already(spec, run):
+            if not record.finished or _already(spec, run):
                 continue
             place = os.path.relpath(record.path, REPOSITORY)
             print(f"diagnosing {spec.grid.label(run)} on {run.dataset}", file=sys.stderr, flush=True)

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.data import CardConfig, SyntheticXcConfig
-from runner.data.card import Expected, ExpectedText, RowsCard, TextCard, load_card
+from runner.data.card import Expected, ExpectedSequences, ExpectedText, RowsCard, SequencesCard, TextCard, load_card
 from runner.data.python_topics import PythonTopicsConfig
+from runner.data.synthetic_log import SyntheticLogConfig
 from runner.data.synthetic_xc import Shape
 from runner.models.language import LstmConfig, TransformerConfig
+from runner.models.sequences import Gru4recConfig, SasrecConfig
 from runner.models.trees import OmikujiConfig
 from runner.report.grids import PlannedRun
 from runner.report.records import RunRecord
@@ -35,7 +37,7 @@ _TOPICS = ExpectedText(num_classes=3316, train_tokens=89_820, valid_tokens=7_632
 
 @dataclass(frozen=True, kw_only=True)
 class _Work:
-    """The sizes that an estimate needs. Rows are tokens if the data set is text."""
+    """The sizes that an estimate needs. Rows are tokens if the data set is text, and events if it is a log."""
 
     classes: int
     trained: int  # rows of an epoch
@@ -43,6 +45,7 @@ class _Work:
     evaluated: int  # rows evaluated in an epoch
     evaluated_last: int  # rows evaluated after the last epoch
     encode_seconds: float  # per trained row
+    window: int = 1  # rows that are encoded to evaluate one
 
 
 def estimate(run: PlannedRun, similar: Sequence[RunRecord], speed: Speed) -> tuple[float | None, bool]:
@@ -70,7 +73,7 @@ def estimate(run: PlannedRun, similar: Sequence[RunRecord], speed: Speed) -> tup
     if config.max_steps is not None:
         epochs = min(epochs, config.max_steps / max(1, work.trained // work.step))
     ranked_row = 2.0 * work.classes * config.model.dim / (_RANKING_RATE * speed.products)
-    evaluated_row = ranked_row + work.encode_seconds / 3
+    evaluated_row = ranked_row + work.window * work.encode_seconds / 3
     if isinstance(config.model, OmikujiConfig):
         evaluated_row = _PREDICTS * speed.encoded_row
     if per_epoch:
@@ -118,17 +121,33 @@ def _layer_seconds(run: PlannedRun, num_classes: int, ranked_row: float, speed: 
 def _work(run: PlannedRun, speed: Speed) -> _Work | None:
     """Return the sizes of a run, or None if they are unknown until the data are read."""
     config, dataset = run.config, run.config.dataset
-    shape: Expected | ExpectedText | Shape | None = None
+    shape: Expected | ExpectedText | ExpectedSequences | Shape | None = None
     if isinstance(dataset, CardConfig):
         card = load_card(dataset.name)
-        shape = card.expected if isinstance(card, RowsCard | TextCard) else None
+        shape = card.expected if isinstance(card, RowsCard | TextCard | SequencesCard) else None
     elif isinstance(dataset, SyntheticXcConfig):
         shape = dataset.shape
     elif isinstance(dataset, PythonTopicsConfig):
         shape = _TOPICS
+    elif isinstance(dataset, SyntheticLogConfig):
+        events = dataset.num_users * dataset.mean_length
+        shape = ExpectedSequences(num_users=dataset.num_users, num_items=dataset.num_items, num_events=events)
     if shape is None:
         return None
     encode_seconds = _ENCODES * speed.encoded_row
+    between_seconds = 6.0 * _weights_between(config.model) / (_RANKING_RATE * speed.products)
+    if isinstance(shape, ExpectedSequences):
+        if shape.num_users is None or shape.num_items is None or shape.num_events is None:
+            return None
+        return _Work(
+            classes=shape.num_items,
+            trained=max(1, round(0.8 * shape.num_events) - shape.num_users),  # nobody predicts a user's first event
+            step=config.batch_size * config.model.length,
+            evaluated=round(config.evaluation.per_epoch * 0.1 * shape.num_events),
+            evaluated_last=round(0.2 * shape.num_events),
+            encode_seconds=encode_seconds + between_seconds,
+            window=min(config.model.length, math.ceil(shape.num_events / shape.num_users)),
+        )
     if isinstance(shape, ExpectedText):
         if shape.train_tokens is None or shape.valid_tokens is None or shape.test_tokens is None:
             return None
@@ -138,7 +157,7 @@ def _work(run: PlannedRun, speed: Speed) -> _Work | None:
             step=config.batch_size * config.windows.length,
             evaluated=config.evaluation.per_epoch * shape.valid_tokens,
             evaluated_last=2 * shape.test_tokens + shape.valid_tokens,
-            encode_seconds=encode_seconds + 6.0 * _weights_between(config.model) / (_RANKING_RATE * speed.products),
+            encode_seconds=encode_seconds + between_seconds,
         )
     held = round(dataset.valid_share * shape.num_train)
     return _Work(
@@ -152,11 +171,14 @@ def _work(run: PlannedRun, speed: Speed) -> _Work | None:
 
 
 def _weights_between(model: Any) -> int:
-    """Count the encoder's weights that every token is multiplied with."""
+    """Count the weights that every token or event is multiplied with before the output layer; 0 for other models."""
     if isinstance(model, LstmConfig):
         return model.layers * 4 * model.hidden * (model.embedding + model.hidden)
-    assert isinstance(model, TransformerConfig)
-    return model.layers * model.embedding * (4 * model.embedding + 2 * model.feed_forward)
+    if isinstance(model, Gru4recConfig):
+        return model.layers * 3 * model.hidden * (model.embedding + model.hidden)
+    if isinstance(model, TransformerConfig | SasrecConfig):
+        return model.layers * model.embedding * (4 * model.embedding + 2 * model.feed_forward)
+    return 0
 
 
 # The sampler's settings that change the speed of a step.

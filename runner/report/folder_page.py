@@ -4,6 +4,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+from runner.errors import DataError
 from runner.report.publish import owner, published_dir
 from runner.report.tables import TableSpec
 from runner.training.files import write_atomically
@@ -13,11 +14,14 @@ _OPENING = """# Tables and figures, profile {profile}
 
 `make publish PROFILE={profile}` writes this page from what lies in the folder; nobody edits it. `make reproduce
 TABLE=NAME PROFILE={profile}` makes a table or figure from runs of your own, in `results/out/`. A table is here as
-Markdown, LaTeX and CSV, a figure as PNG, SVG and CSV. The CSV has the run behind each number."""
+Markdown, LaTeX and CSV, a figure as PNG, SVG and CSV. The CSV names the runs behind the numbers."""
 
 
 def write_folder_page(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> Path:
-    """Write README.md of the committed tables and figures of a profile; return its path."""
+    """Write README.md of the committed tables and figures of a profile; return its path.
+
+    Raises DataError for a figure without its CSV, and for a CSV that names no runs.
+    """
     folder = published_dir(results_dir, profile)
     page = folder / PAGE
     write_atomically(page, folder_page(specs, profile, folder))
@@ -52,5 +56,10 @@ def _figure(spec: TableSpec, pictures: Sequence[Path], data: Path) -> list[str]:
 
 def _count(data: Path) -> int:
     """Count the runs that a figure's CSV names: by their ids, or by their methods if it describes samplers."""
+    if not data.is_file():
+        raise DataError(f"{data}: missing; the figure beside it is worth nothing without its data: publish it again")
     with data.open(newline="", encoding="utf-8") as lines:
-        return len({row.get("run_id") or row["run"] for row in csv.DictReader(lines)})
+        named = {row.get("run_id") or row.get("run") for row in csv.DictReader(lines)}
+    if not named or None in named:
+        raise DataError(f"{data}: expected a column run_id or run that names a run in every line; publish it again")
+    return len(named)

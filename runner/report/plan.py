@@ -40,7 +40,6 @@ from runner.report.tables import TableSpec
 from runner.training.run_folder import RunFolder
 
 CHANGED = ", by code with uncommitted changes"
-_RENDER_SECONDS, _DIAGNOSIS_SECONDS = 2.0, 10.0  # of a table or figure, and of a run, on two idle cores
 _FORKS = sys.platform == "linux"  # elsewhere libraries may not work in a copy of a process that has imported them
 _ENDED = (FINISHED, OLDER, DIVERGED, DAMAGED)
 TO_RUN, RESUME, AGAIN = "to run", "resume", "failed, run again"
@@ -171,13 +170,6 @@ def _length(steps: Sequence[Step], at_once: int) -> str:
     return duration(sum(known) / at_once) + (f" and {unknown} runs of unknown length" if unknown else "")
 
 
-def seconds_after(specs: Sequence[TableSpec], profile: str) -> float:
-    """Estimate the seconds between the last run and the pages: diagnoses of runs, and rendering."""
-    diagnosed = {spec.grid for spec in specs if spec.is_diagnosed}
-    runs = sum(grid.num_runs(profile) for grid in diagnosed)
-    return (_DIAGNOSIS_SECONDS * runs + _RENDER_SECONDS * len(specs)) * measure_speed().slowness
-
-
 def duration(seconds: float) -> str:
     """Write a time in the largest unit that suits it: ``45 s``, ``12 min``, ``3.5 h``, ``2.1 days``."""
     if seconds < 90:
@@ -242,8 +234,7 @@ def execute(steps: Sequence[Step]) -> Outcome:
     ]
     with stopper.listening(), _Worker(stopper) as shared, _Worker(stopper, "--fork") as forking:
         for index, step in enumerate(pending):
-            left = sum(other.seconds or 0.0 for other in pending[index:])
-            _say(f"[{index + 1}/{len(pending)}] {step.title}; about {duration(left)} left")
+            _say(f"[{index + 1}/{len(pending)}] {step.title}; time left: {_length(pending[index:], 1)}")
             begin = time.monotonic()
             worker = shared if is_short(step.run.config) else forking if _FORKS else None
             code = worker.run(step) if worker else _run_process(step, stopper)

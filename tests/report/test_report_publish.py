@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from runner import REPOSITORY
-from runner.errors import RunnerError
+from runner.errors import DataError, RunnerError
 from runner.report.figure_data import figure_data
 from runner.report.folder_page import folder_page, write_folder_page
 from runner.report.grids import PlannedRun
@@ -224,6 +224,19 @@ def test_the_folder_s_page_shows_figures_with_their_notes_and_lists_tables(
     assert "[toyc.csv](toyc.csv): 3 runs\n\n![Toy](toyc.png)\n\n- Seconds are those of training.\n" in text
     assert "toyf" not in text, "a figure that is not there"
     assert all((page.parent / path).is_file() for path in re.findall(r"\]\(([^)]+)\)", text))
+
+
+def test_the_folder_s_page_refuses_figures_whose_runs_are_unknown(toy: Specs, tmp_path: Path) -> None:
+    folder = published_dir(tmp_path, "medium")
+    folder.mkdir(parents=True)
+    (folder / "toyc.png").write_bytes(b"")
+    with pytest.raises(DataError, match=r"toyc\.csv: missing"):
+        write_folder_page([toy["curves"]], "medium", tmp_path)
+    for damaged in ("", "x,y\n1,2\n", "run_id,y\n"):
+        (folder / "toyc.csv").write_text(damaged)
+        with pytest.raises(DataError, match=r"toyc\.csv: expected a column run_id or run"):
+            write_folder_page([toy["curves"]], "medium", tmp_path)
+    assert not (folder / "README.md").exists()
 
 
 @pytest.mark.parametrize("profile", ["small", "medium"])
