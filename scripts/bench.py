@@ -8,6 +8,7 @@ python scripts/bench.py sampling --classes 10000 100000 500000         how long 
 python scripts/bench.py sampling --rf-softmax                          RF-softmax Table 2 beside its printed numbers
 python scripts/bench.py kernels                                        RF-softmax Table 1: errors, no times
 python scripts/bench.py example_steps                                  steps of regression by sampler of examples
+python scripts/bench.py read_log                                       preparing a log of up to ten million events
 python scripts/bench.py language_step --texts ptb                      whole steps of a language model by sampler
 python scripts/bench.py language_step --lsh-softmax                    LSH Softmax Table 2 beside its printed speed-ups
 
@@ -88,6 +89,11 @@ def parser() -> argparse.ArgumentParser:
     examples.add_argument("--threads", type=int, default=0, metavar="N", help="default: all cores of this process")
     examples.add_argument("--repetitions", type=int, default=5, metavar="N", help="default: 5")
     examples.add_argument("--json", type=Path, metavar="PATH", help="default: results/bench/example_steps.json")
+    log = what.add_parser("read_log", help="measure the preparation of a log of events, and its memory")
+    log.add_argument(
+        "--events", type=int, nargs="+", metavar="N", help="numbers of events (default: 100000 1000000 10000000)"
+    )
+    log.add_argument("--json", type=Path, metavar="PATH", help="default: results/bench/read_log.json")
     language = what.add_parser(
         "language_step", parents=[every], help="measure whole training steps of a language model"
     )
@@ -143,6 +149,8 @@ def measure(arguments: argparse.Namespace) -> str:
         return measure_example_steps(arguments)
     if arguments.what == "language_step":
         return measure_language_steps(arguments)
+    if arguments.what == "read_log":
+        return measure_reading(arguments)
     from runner.bench import output_layer, refresh, rows, sampling
     from runner.bench.contenders import configuration
     from runner.bench.measure import Plan
@@ -223,6 +231,22 @@ def measure_example_steps(arguments: argparse.Namespace) -> str:
         lambda size: example_steps.one_size(size, arguments.batches, arguments.repetitions),
         sizes=sizes, size_key="examples", config=compose(["model=regression"]), threads=set_threads(arguments.threads),
     )  # fmt: skip
+    return f"{text}\n{path}"
+
+
+def measure_reading(arguments: argparse.Namespace) -> str:
+    """Measure the preparation of logs of events and write the report; return its Markdown and its path."""
+    from runner.bench import read_log
+    from runner.bench.report import write_report
+    from runner.config import compose
+    from runner.errors import require
+
+    sizes = arguments.events or list(read_log.DEFAULT_SIZES)
+    require(min(sizes) >= 100, "--events must be at least 100")
+    head = {"name": arguments.what, "kind": arguments.what, "overrides": [], "notes": read_log.NOTES}
+    path = arguments.json or Path("results/bench/read_log.json")
+    config = compose(["model=popularity"])
+    text = write_report(path, head, read_log.one_size, sizes=sizes, size_key="events", config=config, threads=1)
     return f"{text}\n{path}"
 
 

@@ -37,12 +37,15 @@ def render(report: dict[str, Any]) -> str:
         "sampling": _sampling,
         "language_step": _language_step,
         "example_steps": _example_steps,
+        "read_log": _read_log,
     }
     section = sections[report["kind"]]
     for size in report["sizes"]:
         lines += [*_head(size), "", *section(size), ""]
     unmeasured = set(report.get("examples", [])) - {size.get("examples") for size in report["sizes"]}
     lines += [f"{n:,} examples: not measured, the run ended before." for n in sorted(unmeasured)]
+    unread = set(report.get("events", [])) - {size.get("events") for size in report["sizes"]}
+    lines += [f"{n:,} events: not measured, the run ended before." for n in sorted(unread)]
     missing = [n for n in report.get("classes", []) if n not in [size["classes"] for size in report["sizes"]]]
     lines += [f"{n:,} classes: not measured, the run ended before." for n in missing]
     left = [text for text in report.get("texts", []) if text not in [size["text"] for size in report["sizes"]]]
@@ -67,6 +70,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _head(size: dict[str, Any]) -> list[str]:
     lines = [f"## {title_of(size)}", ""]
+    if "events" in size:
+        return lines[:1]
     about = f"{size['dim']} dimensions, weights and moments {size['matrix_mb']:,.0f} MiB"
     if "trained" in size:
         about += f"; method {size['trained']}"
@@ -86,6 +91,8 @@ def _head(size: dict[str, Any]) -> list[str]:
 
 def title_of(size: dict[str, Any]) -> str:
     """Return a title such as ``10,000 classes``, preceded by the text's name where there is one."""
+    if "events" in size:
+        return f"{size['events']:,} events"
     if "examples" in size:
         return f"{size['examples']:,} examples"
     name = size.get("text", "")
@@ -238,6 +245,12 @@ def _refresh(size: dict[str, Any]) -> list[str]:
             ]
         )
     return table(head, rows)
+
+
+def _read_log(size: dict[str, Any]) -> list[str]:
+    head = ["users", "items", "file MB", "seconds", "CPU seconds", "peak memory MB"]
+    row = [f"{size['users']:,}", f"{size['items']:,}", f"{size['file_mb']:,.0f}"]
+    return table(head, [[*row, _seconds(size["seconds"]), _seconds(size["cpu_seconds"]), f"{size['peak_mb']:,.0f}"]])
 
 
 def _sampling(size: dict[str, Any]) -> list[str]:

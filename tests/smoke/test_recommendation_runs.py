@@ -17,8 +17,10 @@ from test_runs import OPTIONS, numbers, observations, start, summary_of, wait_fo
 
 from runner.config import CONF, compose, forget_failures
 from runner.errors import ConfigError, Diverged, RunnerError
+from runner.losses import LOSSES
 from runner.machine import compilation
 from runner.models import MODELS
+from runner.samplers import SAMPLERS
 from runner.settings import RunConfig
 from runner.tasks import Recommendation, task_of
 from runner.training import loop
@@ -109,6 +111,36 @@ def test_a_few_steps(sampler: str, model: str, configure: Configure) -> None:
     assert len(observations(folder, "distribution")) == 3
     assert not (folder / "best").exists()
     assert not (folder / "checkpoint").exists()
+
+
+# Every sampler with every loss. What a sampler cannot do is refused before the run; the pairs stand here so that no pair
+# is left out without a word.
+_OWN_TARGETS = {"partition_estimate", "nce", "blackout"}  # they need the expected counts of targets, or their draws
+REFUSED = {
+    **{sampler: {"full"} for sampler in SAMPLERS},
+    "full": set(LOSSES) - {"full"},
+    "topk": set(LOSSES) - {"active_set", "sampled_softmax"},
+    "in_batch": {"full", "partition_estimate"},
+    "exact": {"full"} | _OWN_TARGETS,
+    "sce": {"full"} | _OWN_TARGETS,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+@pytest.mark.parametrize("sampler", sorted(SAMPLERS))
+@pytest.mark.usefixtures("cold")
+def test_every_sampler_with_every_loss(sampler: str, loss: str, configure: Configure) -> None:
+    choice = [f"sampler={sampler}", *OPTIONS[sampler], f"loss={loss}"]
+    if loss in REFUSED[sampler]:
+        with pytest.raises(ConfigError, match=f"loss={loss} .*sampler={sampler}"):
+            configure("sasrec", *choice)
+        return
+    first, last = (run(configure("sasrec", *choice, f"max_steps={steps}")) for steps in (1, 6))
+    (evaluation,) = observations(last, "evaluation")
+    assert math.isfinite(evaluation["loss"])
+    start, end = weights_of(first), weights_of(last)
+    assert {name for name in start if start[name] == end[name]} <= {"layer.bias"}, "all is trained but biases, if off"
 
 
 def test_what_the_summary_tells_of_the_log(configure: Configure, capsys: pytest.CaptureFixture[str]) -> None:
