@@ -220,5 +220,5 @@ def registrations_stay_here() -> Iterator[None]:
         table.clear()
         table.update(before)
     for name in set(sys.modules) - modules:
-        if name in ("poisson_sampler", "everything") or name.startswith("plugin_"):
+        if name in ("poisson_sampler", "released_kernels", "everything") or name.startswith("plugin_"):
             del sys.modules[name]

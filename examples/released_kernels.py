@@ -1,0 +1,115 @@
+"""Draw as the code that was released with the MIDX paper draws for its rows Sphere and RFF, mistakes included.
+
+These samplers are here to show what the mistakes do to a comparison; for training take ``sampler=quadratic`` and
+``sampler=rff``, which state true counts. ``python -m runner.check`` refuses the ones here. The released code differs thus:
+
+- It corrects a candidate's logit by log(m k), for m draws and a weight k, and not by log(m k / sum of all weights). The
+  target's logit is corrected by 0.
+- For RFF it draws the random frequencies of classes and of queries apart, so that their features have nothing to do with
+  each other and the weights are nearly the same for all classes. Frequencies have the variance 1 / nu.
+
+The released code keeps the frequencies of classes for an epoch; here they are drawn anew at each step, which makes no
+difference to products with unrelated features. Draws that hit the target are left out here and stay there.
+
+Legend: B rows, D hidden size, N classes, M draws of a row or ids that a caller asks for, F random frequencies.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from runner import rng
+from runner.contracts import Proposal, Query, TrainingFacts
+from runner.errors import require
+from runner.heads.output_layer import OutputLayer
+from runner.registry import register_sampler
+from runner.samplers import Sampler, SamplerConfig
+
+_LEAST_WEIGHT = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedConfig(SamplerConfig):
+    """Set ``num_samples`` draws a row, with replacement."""
+
+    losses: ClassVar[tuple[str, ...]] = ("sampled_softmax",)
+    num_samples: int = 100
+
+    def __post_init__(self) -> None:
+        require(self.num_samples >= 1, "sampler.num_samples must be at least 1")
+
+    def check_loss(self, loss: Any) -> None:
+        super().check_loss(loss)
+        require(not loss.corrects_targets, f"sampler={self.name} has no counts of targets: leave out correct_target")
+
+    @abstractmethod
+    def weights(self, hidden_BD: np.ndarray, class_ND: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """Return the weight of every class for every row, (B, N)."""
+
+    def build(self, *, layer: OutputLayer, training: TrainingFacts, seed: int) -> Sampler:
+        return Released(self, layer, seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedSphereConfig(ReleasedConfig):
+    """Weigh classes by alpha o^2 + 1."""
+
+    alpha: float = 100.0
+
+    def weights(self, hidden_BD: np.ndarray, class_ND: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        return self.alpha * (hidden_BD @ class_ND.T) ** 2 + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedRffConfig(ReleasedConfig):
+    """Weigh classes by products of unrelated random features, of which there are ``D`` cosines and ``D`` sines."""
+
+    D: int = 32
+    nu: float = 4.0
+
+    def weights(self, hidden_BD: np.ndarray, class_ND: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        queries_BF, classes_NF = (self._features(vectors, generator) for vectors in (hidden_BD, class_ND))
+        return np.maximum(queries_BF @ classes_NF.T, _LEAST_WEIGHT)
+
+    def _features(self, vectors: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _LEAST_WEIGHT)
+        frequencies = generator.normal(0, self.nu**-0.5, (self.D, vectors.shape[1])).astype(np.float32)
+        phase = unit @ frequencies.T
+        return np.concatenate([np.cos(phase), np.sin(phase)], axis=1) / self.D**0.5
+
+
+class Released(Sampler):
+    """Draw from the weights, and state log(m k) as the log expected count of a class with weight k."""
+
+    def __init__(self, config: ReleasedConfig, layer: OutputLayer, seed: int) -> None:
+        self.config, self.layer, self.seed = config, layer, seed
+
+    def _weights(self, query: Query, step: int) -> tuple[np.ndarray, np.random.Generator]:
+        generator = rng.generator(self.seed, rng.SAMPLE, step)
+        self.layer.table.read(None, step)
+        return self.config.weights(query.hidden_BD, self.layer.class_vectors(), generator), generator
+
+    def sample(self, query: Query, step: int) -> Proposal:
+        weights_BN, generator = self._weights(query, step)
+        rows, draws = query.num_rows, self.config.num_samples
+        upto_BN = np.cumsum(weights_BN, axis=1, dtype=np.float64)
+        goals_BM = generator.random((rows, draws)) * upto_BN[:, -1:]
+        ids_BM = np.stack([np.searchsorted(upto, goals) for upto, goals in zip(upto_BN, goals_BM, strict=True)])
+        ids_BM = np.minimum(ids_BM, weights_BN.shape[1] - 1)
+        counts_BM = draws * np.take_along_axis(weights_BN, ids_BM, axis=1)
+        return Proposal(
+            ids_N=ids_BM.astype(np.int32).reshape(-1),
+            log_expected_count_N=np.log(counts_BM).astype(np.float32).reshape(-1),
+            indptr_B1=np.arange(rows + 1, dtype=np.int64) * draws,
+            distinct=False,
+        )
+
+    def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
+        weights_BN, _ = self._weights(query, step)
+        return np.log(self.config.num_samples * weights_BN[:, ids_M]).astype(np.float32)
+
+
+register_sampler("released_sphere", ReleasedSphereConfig)
+register_sampler("released_rff", ReleasedRffConfig)
