@@ -1,12 +1,12 @@
 """Draw as the code that was released with the MIDX paper draws for its rows Sphere and RFF, mistakes included.
 
 These samplers are here to show what the mistakes do to a comparison; for training take ``sampler=quadratic`` and
-``sampler=rff``, which state true counts. ``python -m runner.check`` refuses the ones here. The released code differs thus:
+``sampler=rff``, which state true counts. ``python -m runner.check`` refuses the ones here. What the released code does:
 
 - It corrects a candidate's logit by log(m k), for m draws and a weight k, and not by log(m k / sum of all weights). The
   target's logit is corrected by 0.
-- For RFF it draws the random frequencies of classes and of queries apart, so that their features have nothing to do with
-  each other and the weights are nearly the same for all classes. Frequencies have the variance 1 / nu.
+- For RFF it draws the random frequencies of classes and of queries apart, so that their features have nothing to do
+  with each other and the weights are nearly the same for all classes. Frequencies have the variance 1 / nu.
 
 The released code keeps the frequencies of classes for an epoch; here they are drawn anew at each step, which makes no
 difference to products with unrelated features. Draws that hit the target are left out here and stay there.

@@ -113,8 +113,8 @@ def test_a_few_steps(sampler: str, model: str, configure: Configure) -> None:
     assert not (folder / "checkpoint").exists()
 
 
-# Every sampler with every loss. What a sampler cannot do is refused before the run; the pairs stand here so that no pair
-# is left out without a word.
+# Every sampler with every loss. What a sampler cannot do is refused before the run; these pairs stand here, so that
+# none is left out without a word.
 _OWN_TARGETS = {"partition_estimate", "nce", "blackout"}  # they need the expected counts of targets, or their draws
 REFUSED = {
     **{sampler: {"full"} for sampler in SAMPLERS},
