@@ -91,7 +91,7 @@ def test_every_claim_names_a_column_and_methods_of_a_table(results_dir: Path) ->
 
 
 @pytest.mark.parametrize(("wrong", "right", "hint"), [
-    ("at_least: 10", "at_lest: 10", r"^conf/papers.yaml: unknown key 'lns\.claims\[1\]\.at_lest'; did you mean"),
+    ("at_least: 10", "at_lest: 10", r"^conf/papers.yaml: unknown key 'lns\.claims\[0\]\.at_lest'; did you mean"),
     ("at_least: 10", "at_least: 10, at_most: 3", r"^conf/papers.yaml: lns.*give one of at_least, at_most, above"),
 ])  # fmt: skip
 def test_a_mistake_names_the_file(
