@@ -60,12 +60,13 @@ def _section(spec: BenchSpec, results_dir: Path, folder: Path) -> BenchSection:
         html.insert(1, picture_html(picture, spec.title))
         place = Path(os.path.relpath(picture, folder)).as_posix()
         markdown.insert(1, f"![{spec.title}]({place})")
-    inside = "\n".join(html)
+    summary = html_text(spec.title)
+    inside = f"<details><summary>{summary}</summary>" + "\n".join(html) + "</details>"
     return BenchSection(
         name=spec.name,
         paper=spec.paper,
-        html=f'<section id="{spec.name}"><details><summary>{html_text(spec.title)}</summary>{inside}</details></section>',
-        markdown=folded(html_text(spec.title), "\n\n".join(markdown)),
+        html=f'<section id="{spec.name}">{inside}</section>',
+        markdown=folded(summary, "\n\n".join(markdown)),
     )
 
 

@@ -173,8 +173,9 @@ def judge(
     """Return the verdict on a claim.
 
     ``cells``: the table's numbers in long form (``runner.report.cells``), None if it is not rendered. ``methods`` and
-    ``datasets``: printed names. ``classes``: the number of classes of each data set that has some. A number that was not reached in training (``Fail``) does not keep a lower bound; what
-    has not been run decides nothing. A difference smaller than the deviations over seeds is undecided.
+    ``datasets``: printed names. ``classes``: the number of classes of each data set that has some. A number that was
+    not reached in training (``Fail``) does not keep a lower bound; what has not been run decides nothing. A difference
+    smaller than the deviations over seeds is undecided.
     """
     cases = []
     for dataset in [] if cells is None else cells["dataset"].unique():
@@ -249,7 +250,7 @@ def summary(found: Sequence[Verdict], profile: str) -> str:
 
 def _tally(found: Sequence[Verdict]) -> str:
     """Count the claims by verdict, such as ``3 of 5 claims hold on the sets trained here, 1 does not.``"""
-    counts = {name: 0 for name in ("holds", "in some cases", "does not hold", "undecided", "not measured")}
+    counts = dict.fromkeys(("holds", "in some cases", "does not hold", "undecided", "not measured"), 0)
     for verdict in found:
         counts[verdict.holds if verdict.holds in counts else "in some cases"] += 1
     total = len(found)

@@ -166,7 +166,7 @@ def whole_time(steps: Sequence[Step], after: float) -> str:
     pending = [step for step in steps if step.is_pending]
     unknown = sum(step.seconds is None for step in pending)
     seconds = sum(step.seconds for step in pending if step.seconds is not None) + after
-    more = f", and {unknown} runs of unknown length" if unknown else ""
+    more = f", and {unknown} run{'' if unknown == 1 else 's'} of unknown length" if unknown else ""
     return f"in all, runs, tables and figures take about {duration(seconds)}{more}"
 
 
