@@ -14,7 +14,7 @@ from runner.config import explain
 from runner.conversion import as_path
 from runner.errors import RunnerError
 from runner.report.grids import PROFILES
-from runner.report.tables import TABLES, load_table, table_names
+from runner.report.tables import TABLES, bench_names, load_bench, load_table, table_names
 
 
 def main() -> int:
@@ -35,7 +35,8 @@ def main() -> int:
 
         folder = arguments.tables_dir.absolute()
         specs = [load_table(name, folder) for name in arguments.tables or table_names(folder)]
-        for path in render(specs, arguments.profile, as_path(arguments.results_dir, "--results-dir")):
+        benches = [] if arguments.tables else [load_bench(name, folder) for name in bench_names(folder)]
+        for path in render(specs, arguments.profile, as_path(arguments.results_dir, "--results-dir"), benches):
             print(path)
         return 0
     except (RunnerError, OSError) as error:

@@ -58,10 +58,11 @@ def main() -> int:
             return 0
         by_name = [] if arguments.tables else [spec for spec in specs if spec.grid.by_name]
         code = 0
+        if arguments.tables and not (specs and arguments.render_only):  # first, since the page shows what is measured
+            code = max((measure(spec, arguments) for spec in measured), default=0)
         if specs:
-            code = reproduce([spec for spec in specs if spec not in by_name], by_name, measured, arguments)
-        if arguments.tables and code != _INTERRUPTED:
-            code = max([code, *(measure(spec, arguments) for spec in measured)])
+            made = reproduce([spec for spec in specs if spec not in by_name], by_name, measured, arguments)
+            code = max(code, made)
         return code
     except (RunnerError, OSError) as error:
         print(f"error: {explain(error)}", file=sys.stderr)
@@ -83,15 +84,19 @@ def measure(spec: BenchSpec, arguments: argparse.Namespace) -> int:
 
 
 def reproduce(
-    specs: Sequence[TableSpec], by_name: Sequence[TableSpec], left: Sequence[BenchSpec], arguments: argparse.Namespace
+    specs: Sequence[TableSpec],
+    by_name: Sequence[TableSpec],
+    benches: Sequence[BenchSpec],
+    arguments: argparse.Namespace,
 ) -> int:
     """Make the runs of ``specs`` and render these, with those tables of ``by_name`` of which a run of their own exists.
 
-    The plan lists ``by_name`` and ``left`` as tables that are run by name only. Returns the exit code.
+    The pages also show what the bench has measured of ``benches``. Unless tables are named, the plan lists ``by_name``
+    and ``benches`` as those that are run by name only. Returns the exit code.
     """
     from runner.report.diagnosed import diagnose_runs, seconds_after
     from runner.report.layout import markdown_table
-    from runner.report.plan import Outcome, duration, execute, plan, plan_table, plan_total
+    from runner.report.plan import Outcome, duration, execute, plan, plan_table, plan_total, whole_time
     from runner.report.reference_seconds import write_seconds
     from runner.report.render import own_runs_finished, render
 
@@ -101,11 +106,12 @@ def reproduce(
         steps = plan(specs, arguments.profile, results_dir)
         print(markdown_table(plan_table(steps)))
         print(plan_total(steps), flush=True)
-        after = duration(seconds_after(specs, arguments.profile, results_dir))
-        print(f"then tables and figures are made, in about {after}", flush=True)
-        if by_name or left:
-            names = ", ".join([*(spec.name for spec in by_name), *(bench.name for bench in left)])
+        after = seconds_after(specs, arguments.profile, results_dir)
+        print(f"then tables and figures are made, in about {duration(after)}", flush=True)
+        if not arguments.tables and (by_name or benches):
+            names = ", ".join([*(spec.name for spec in by_name), *(bench.name for bench in benches)])
             print(f"not in this plan, because they are run by name only: {names}", flush=True)
+        print(whole_time(steps, after), flush=True)
         if arguments.dry_run:
             return 0
         outcome = execute(steps)
@@ -119,7 +125,7 @@ def reproduce(
     grids, costly = ({spec.grid for spec in some} for some in (specs, by_name))
     run_before = own_runs_finished(costly, grids, arguments.profile, results_dir)
     shown = [*specs, *(spec for spec in by_name if spec.grid in run_before)]
-    for path in render(shown, arguments.profile, results_dir):
+    for path in render(shown, arguments.profile, results_dir, benches):
         print(path)
     for title, why in outcome.failed:
         print(f"error: {title}: {why}", file=sys.stderr)

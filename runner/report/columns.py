@@ -39,7 +39,8 @@ class Column:
     printed, or None if the run ended without reaching it, which is printed as ``failure``. In ``label``, ``{baseline}``
     stands for the grid's baseline. ``point`` restricts the column to runs with that combination of swept settings.
     ``is_setting`` marks a value that is chosen, not measured, and so has no deviation over seeds. ``of_time`` marks
-    what is made of seconds, which some runs lack (``RunRecord.why_no_seconds``).
+    what is made of seconds, which some runs lack (``RunRecord.why_no_seconds``). ``signed`` prints + before numbers
+    that say how much more something is than something else.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Column:
     point: Point | None = None
     is_setting: bool = False
     of_time: bool = False
+    signed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +117,9 @@ def _column(column: ColumnSpec, spec: TableSpec, yardstick: Yardstick) -> Column
             measure=lambda record, _: math.log(record.metric(metric)),
         )  # fmt: skip
     if column.show == "percent_above_baseline":
-        above = f"{label} above {_baseline_label(spec)}'s"
         return Column(
-            name=column.name, label=above, unit="%", decimals=1, needs_baseline=True,
+            name=column.name, label=f"{label} relative to {_within_a_sentence(_baseline_label(spec))}", unit="%",
+            decimals=1, needs_baseline=True, signed=True,
             measure=lambda record, to: 100 * (record.metric(metric) / to.baseline.metric(metric) - 1),
         )  # fmt: skip
     return Column(  # a run of an earlier version may lack a measure that was added since
@@ -128,6 +130,11 @@ def _column(column: ColumnSpec, spec: TableSpec, yardstick: Yardstick) -> Column
 
 def _baseline_label(spec: TableSpec) -> str:
     return next(method.label for method in spec.grid.methods if method.name == spec.grid.baseline)
+
+
+def _within_a_sentence(label: str) -> str:
+    """Return a label with a small first letter, unless it begins with an abbreviation."""
+    return label[0].lower() + label[1:] if label[1:2].islower() else label
 
 
 def _headline_at_rate(yardstick: Yardstick, point: Point) -> Column:
@@ -203,6 +210,11 @@ def _seconds_per_iteration(record: RunRecord) -> float:
     return (float(record.summary["train_seconds"]) - building) / float(record.summary["steps"])
 
 
+def _seconds_per_step(record: RunRecord, _: References) -> float | None:
+    """Return the training seconds of a step, or None of a run that took none, or of one that did not store them."""
+    return _seconds_per_iteration(record) if record.summary.get("steps") else None
+
+
 def _seconds_to_end(record: RunRecord, to: References) -> float | None:
     """Return the seconds until the run first reached the headline of the baseline's last evaluation."""
     return _first_to_reach(record, "train_seconds", to.baseline.curve("train_seconds")[-1][1])
@@ -258,6 +270,10 @@ _LISTED = (
     Column(
         name="microseconds_per_iteration", label="Microseconds an iteration", unit="", decimals=2, of_time=True,
         measure=lambda record, _: 1e6 * _seconds_per_iteration(record),
+    ),
+    Column(
+        name="seconds_per_step", label="Seconds a step", unit="s", decimals=4, of_time=True,
+        measure=_seconds_per_step, failure=NOT_MEASURED,
     ),
     Column(
         name="build_seconds", label="Seconds to build", unit="s", decimals=3, of_time=True,

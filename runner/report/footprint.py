@@ -1,14 +1,23 @@
-"""What the runs behind each table took: their number, minutes of training, memory and room on the disk."""
+"""What the runs behind each table took: their number, minutes of training, memory and room on the disk.
 
+The report ends with it, and the page ``docs/reproducing.md`` repeats that of the committed report.
+"""
+
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
+from runner.errors import DataError
 from runner.machine.disk import size, size_text
 from runner.report.grids import PlannedRun
 from runner.report.records import RunRecord, record_of
 
 ALL = "all tables together"
+HEADING = "What each table took"
+BEGIN = "<!-- What each table took: make publish copies it from results/REPRODUCTION.md; do not edit it. -->"
+END = "<!-- What each table took: end -->"
+_MADE = re.compile(r"^[\d,]+ runs? of (\S+)(?: to (\S+))?; commit [^;]+; (.+)$", flags=re.MULTILINE)
 
 
 def footprint(runs_by_table: Mapping[str, Sequence[PlannedRun]]) -> pd.DataFrame:
@@ -40,3 +49,31 @@ def _took(records: Iterable[RunRecord]) -> dict[str, str]:
         "Peak memory (MB)": f"{max(record.summary['peak_rss_mb'] for record in records):,.0f}",
         "Disk": size_text(sum(size(record.path) for record in records)),
     }
+
+
+# ---------------------------------------------------------------- in the manual
+
+
+def with_footprint_of(report: str, page: str) -> str:
+    """Return a page of the manual whose part between ``BEGIN`` and ``END`` is what the Markdown report tells.
+
+    Raises DataError if the page has no such part, or the report does not tell what its tables took.
+    """
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise DataError(f"docs/reproducing.md: the lines '{BEGIN}' and '{END}' are missing")
+    return f"{before}{BEGIN}\n\n{_told_by(report)}\n\n{END}{after}"
+
+
+def _told_by(report: str) -> str:
+    """Return the days and machines of the report's runs, and its table of what they took."""
+    _, heading, rest = report.partition(f"\n## {HEADING}\n")
+    table = [line for line in rest.partition("\n## ")[0].splitlines() if line.startswith("|")]
+    made = _MADE.findall(report)
+    if not heading or not table or not made:
+        raise DataError(f"results/REPRODUCTION.md: has no part '{HEADING}', or no runs; make publish writes it anew")
+    days = sorted(day for first, last, _ in made for day in (first, last) if day)
+    machines = sorted({machine for *_, places in made for machine in places.split("; ")})
+    when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
+    return f"Runs of {when} on {'; '.join(machines)}:\n\n" + "\n".join(table)

@@ -3,20 +3,23 @@
 import base64
 import html
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import pandas as pd
 
-from runner.report.cells import runs_table
+from runner.report.cells import NOT_TRIED, runs_table
 from runner.report.columns import Column, Panel, panels_of
 from runner.report.grids import PlannedRun
-from runner.report.records import FINISHED, NOT_RUN, RunRecord, record_of
+from runner.report.records import FINISHED, NOT_RUN, RunRecord, how_to_prepare, record_of
 from runner.report.tables import TableSpec
 
 _REMARKED = "†"
 _CHANGED = "‡"
+_NOTHING = "–"
+_SKIPPED = "skipped: "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +44,17 @@ class Document:
     runs: pd.DataFrame
 
 
-def document(spec: TableSpec, long: pd.DataFrame, runs: Sequence[PlannedRun], command: str) -> Document:
-    """Lay out ``long`` (see ``cells``) with one block per data set and panel."""
+def document(
+    spec: TableSpec,
+    long: pd.DataFrame,
+    runs: Sequence[PlannedRun],
+    command: str,
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
+) -> Document:
+    """Lay out ``long`` (see ``cells``) with one block per data set and panel.
+
+    ``elsewhere``: by data set, the command that makes its runs, where ``command`` does not.
+    """
     blocks = []
     for dataset in long["dataset"].unique():
         mine = [run for run in runs if run.dataset == dataset]
@@ -50,7 +62,10 @@ def document(spec: TableSpec, long: pd.DataFrame, runs: Sequence[PlannedRun], co
             part = long[(long["dataset"] == dataset) & (long["panel"] == index)]
             if index > 0 and part["ours"].isna().all():
                 continue  # panels after the first have no published numbers, so without runs they would be empty
-            blocks.append(_block(spec, dataset, panel, part, mine))
+            if _is_only_published(part):
+                blocks.append(_published_block(spec, panel, part, mine, elsewhere.get(dataset, command)))
+            else:
+                blocks.append(block(spec, panel, part, mine))
     with_folder = [run for run in runs if record_of(run).status != NOT_RUN]
     records = [record_of(run) for run in with_folder]
     notes = [*spec.notes]
@@ -68,16 +83,55 @@ def document(spec: TableSpec, long: pd.DataFrame, runs: Sequence[PlannedRun], co
     )
 
 
-def _block(
-    spec: TableSpec,
-    dataset: str,
-    panel: Panel,
-    part: pd.DataFrame,
-    runs: Sequence[PlannedRun],
+def _is_only_published(part: pd.DataFrame) -> bool:
+    """Tell whether something is published of a data set, and not one of our runs was made or could be made."""
+    tried = ~part["status"].isin([NOT_RUN, NOT_TRIED]) & ~part["status"].str.startswith(_SKIPPED)
+    return bool(_printed(part)) and not tried.any()
+
+
+def _printed(part: pd.DataFrame) -> set[str]:
+    """Return the names of the columns in which the paper prints a number or a word for some method."""
+    return set(part[part["published"].notna() | (part["published_note"] != "")]["metric"])
+
+
+def _published_block(
+    spec: TableSpec, panel: Panel, part: pd.DataFrame, runs: Sequence[PlannedRun], command: str
 ) -> Block:
-    shown = spec.grid.dataset(dataset)
+    """Lay out what the paper prints of a data set that was not measured here; the caption says how to measure it."""
+    printed = _printed(part)
+    shown = {column.name: f"{_with_unit(column)}, published" for column in panel.columns if column.name in printed}
+    columns = {column.name: column for column in panel.columns}
+    rows = []
+    for method in spec.grid.methods:
+        cells = {cell["metric"]: cell for _, cell in part[part["method"] == method.name].iterrows()}
+        texts = {shown[name]: _published_text(cells[name], columns[name]) for name in shown if name in cells}
+        if any(text != _NOTHING for text in texts.values()):
+            rows.append({"Method": method.label, **texts})
+    return Block(
+        title=spec.grid.dataset(str(part["dataset"].iloc[0])).label,
+        caption=f"Published numbers only: {_why_not_measured(part, runs, command)}.",
+        frame=pd.DataFrame(rows),
+    )
+
+
+def _why_not_measured(part: pd.DataFrame, runs: Sequence[PlannedRun], command: str) -> str:
+    """Say why there is no number of ours, and name the commands that make one."""
+    prepare = next(filter(None, map(how_to_prepare, runs)), None)
+    if prepare is not None:
+        return f"data are not prepared here; `{prepare}` prepares them, and then `{command}` makes our runs"
+    reasons = {str(s).removeprefix(_SKIPPED) for s in part["status"] if str(s).startswith(_SKIPPED)}
+    why = "; ".join(sorted(reasons)) if reasons else "ours have not been run here"
+    return f"{why}; `{command}` makes our runs"
+
+
+def block(spec: TableSpec, panel: Panel, part: pd.DataFrame, runs: Sequence[PlannedRun]) -> Block:
+    """Lay out the columns of a panel for one data set.
+
+    ``part``: the data set's cells of this panel (see ``cells``). ``runs``: its planned runs.
+    """
+    shown = spec.grid.dataset(str(part["dataset"].iloc[0]))
     heading = shown.label + (f" – {panel.title}" if panel.title else "")
-    printed = set(part[part["published"].notna() | (part["published_note"] != "")]["metric"])
+    printed = _printed(part)
     rows: list[dict[str, str]] = []
     remarks: list[str] = []
     for method in spec.grid.methods:
@@ -172,9 +226,11 @@ def _with_unit(column: Column) -> str:
 
 def _number(value: float, column: Column, *, sign: bool = False) -> str:
     if pd.isna(value):
-        return "–"
+        return _NOTHING
     if column.is_setting:
         return f"{value:g}"
+    value = round(value, column.decimals) + 0.0  # the sum turns -0.0 into 0.0
+    sign = sign or column.signed
     return f"{value:{'+' if sign else ''},.{column.decimals}f}" + ("x" if column.unit == "x" and not sign else "")
 
 
@@ -197,8 +253,8 @@ def _is_skewed(cell: pd.Series) -> bool:
 
 def _published_text(cell: pd.Series, column: Column) -> str:
     if pd.isna(cell["published"]):
-        return str(cell["published_note"]) or "–"
-    return f"{cell['published']:g}" + ("x" if column.unit == "x" else "")
+        return str(cell["published_note"]) or _NOTHING
+    return _number(cell["published"], column)
 
 
 # ---------------------------------------------------------------- Markdown

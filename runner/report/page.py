@@ -14,14 +14,16 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from runner.report.benches import BenchSection
 from runner.report.grids import PlannedRun
 from runner.report.layout import html_table, html_text, markdown_table
-from runner.report.papers import Paper, Verdict
+from runner.report.papers import Paper, Verdict, summary
 from runner.report.records import how_to_prepare, status_of
 
 _COLOURS = {"holds": "holds", "does not hold": "fails"}
 _OTHERS = "others"  # tables that belong to no paper
 _PICTURE = re.compile(r"(!?\[[^\]\n]*\])\(([\w.-]+)\)")  # a picture or a file that lies beside the page
+_CLIMBS = re.compile(r"(!?\[[^\]\n]*\])\(\.\./\.\./")  # from the folder of the rendered page to that of all results
 _OUTCOMES = re.compile(r"^- `(\w+)`: ([\d,]+)$", flags=re.MULTILINE)
 
 
@@ -54,15 +56,17 @@ class Choice:
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """What the pages show. ``found``: verdicts by paper. ``missing``: what could not be run, and the way to run it.
-    ``took``: what the runs behind each table took (``runner.report.footprint``).
+    ``took``: what the runs behind each table took (``runner.report.footprint``). ``benches``: what the bench measured.
     """
 
     title: str
+    profile: str = "small"
     sections: tuple[Section, ...] = ()
     papers: tuple[Paper, ...] = ()
     found: Mapping[str, Sequence[Verdict]]
     choices: tuple[Choice, ...] = ()
     missing: tuple[str, ...] = ()
+    benches: tuple[BenchSection, ...] = ()
     took: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
@@ -83,8 +87,8 @@ def markdown_page(report: Report) -> str:
 
 
 def with_links_into(page: str, folder: str) -> str:
-    """Return a Markdown page whose links to files beside it lead into a folder instead."""
-    return _PICTURE.sub(lambda link: f"{link[1]}({folder}/{link[2]})", page)
+    """Return a Markdown page that moved two folders up, where links to files beside it lead into a folder instead."""
+    return _CLIMBS.sub(r"\1(", _PICTURE.sub(lambda link: f"{link[1]}({folder}/{link[2]})", page))
 
 
 def outcomes_by_table(page: str) -> dict[str, int]:
@@ -114,7 +118,7 @@ def _rendered(template: str, report: Report, **filters: Callable[[Any], str]) ->
 
 def _with_others(report: Report) -> list[Paper]:
     """Return the papers that have a section, and one without claims for sections that belong to none."""
-    named = {section.paper for section in report.sections}
+    named = {section.paper for section in (*report.sections, *report.benches)}
     shown = [paper for paper in report.papers if paper.name in named]
     if named - {paper.name for paper in report.papers}:
         shown.append(
@@ -133,11 +137,12 @@ def _paper(paper: Paper, report: Report) -> dict[str, Any]:
         "title": paper.title,
         "authors": paper.authors,
         "about": paper.about,
+        "summary": summary(verdicts, report.profile),
         "verdicts": [{"verdict": verdict, "colour": _COLOURS.get(verdict.holds, "open")} for verdict in verdicts],
         "claims": pd.DataFrame(rows, columns=["Claim", "Here", "Numbers", "Table"]),
         "sections": [
             section
-            for section in report.sections
+            for section in (*report.sections, *report.benches)
             if section.paper == paper.name or (paper.name == _OTHERS and section.paper not in known)
         ],
     }

@@ -3,17 +3,41 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 import pandas as pd
 
 from runner.config import CONF
-from runner.errors import require
+from runner.errors import ConfigError, require
 from runner.report.yaml_files import build, items, mapping, read
 
 FILE = CONF / "papers.yaml"
-CellsOfTable = tuple[pd.DataFrame, Mapping[str, str], Mapping[str, str]]  # long form, methods' and data sets' labels
+# The long form, the labels of methods and of data sets, and the numbers of classes by data set.
+CellsOfTable = tuple[pd.DataFrame, Mapping[str, str], Mapping[str, str], Mapping[str, int]]
 Holds = Literal["holds", "does not hold", "undecided", "not measured"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headline:
+    """The words for a claim's numbers in the sentence above a paper's claims.
+
+    ``found``: what came out, with the fields ``{method}``, ``{value}``, ``{bound}`` and ``{inverse}`` (1 / value).
+    ``never``: the same for a method that did not get there in training, with ``{method}``. ``promise`` follows "the
+    paper's". ``methods`` are those of the claim that are the paper's own; by default all.
+    """
+
+    found: str
+    never: str
+    promise: str
+    methods: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for key, words in (("found", self.found), ("never", self.never)):
+            try:
+                words.format(method="", value=1.0, bound=1.0, inverse=1.0)
+            except (KeyError, ValueError, IndexError) as error:
+                raise ConfigError(f"{key}: {error} is no field; use method, value, bound and inverse") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +45,7 @@ class Claim:
     """A claim compares a column of a table, for each method and data set, with a number or with another method.
 
     One of ``at_least``, ``at_most`` (numbers), ``above`` and ``below`` (methods, whose number ``times`` multiplies) is
-    set.
+    set. ``headline`` makes it one of those whose numbers stand above the paper's claims.
     """
 
     says: str
@@ -33,11 +57,14 @@ class Claim:
     above: str = ""
     below: str = ""
     times: float = 1.0
+    headline: Headline | None = None
 
     def __post_init__(self) -> None:
         bounds = [self.at_least is not None, self.at_most is not None, bool(self.above), bool(self.below)]
         require(sum(bounds) == 1, "claims: give one of at_least, at_most, above and below")
         require(self.times == 1.0 or bool(self.above or self.below), "claims: times goes with above or below")
+        strange = set(self.headline.methods if self.headline else ()) - set(self.methods)
+        require(not strange, f"headline.methods: {', '.join(sorted(strange))} is no method of the claim")
 
     @property
     def is_lower_bound(self) -> bool:
@@ -60,15 +87,23 @@ class Paper:
 class Case:
     """A claim on one method and data set. ``value`` and ``bound`` are nan where nothing was measured.
 
-    ``has_one_seed``: there are no deviations over seeds that could make a small difference undecided.
+    ``name``: the method's in the grid. ``has_one_seed``: there are no deviations over seeds that could make a small
+    difference undecided. ``num_classes``: of the data set; None if it has none.
     """
 
+    name: str
     method: str
     dataset: str
     value: float
     bound: float
     holds: Holds
     has_one_seed: bool
+    num_classes: int | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it was measured: the data set, with the number of its classes."""
+        return self.dataset + (f" ({self.num_classes:,} classes)" if self.num_classes is not None else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,20 +149,33 @@ def load_papers() -> tuple[Paper, ...]:
         where = f"conf/papers.yaml: {name}."
         values = dict(mapping(raw, f"conf/papers.yaml: {name}"))
         claims = items(values.get("claims"), f"{where}claims")
-        values["claims"] = tuple(
-            build(Claim, {**claim, "methods": tuple(claim.get("methods", ()))}, f"{where}claims[{place}].")
-            for place, claim in enumerate(claims)
-        )
+        values["claims"] = tuple(_claim(claim, f"{where}claims[{place}].") for place, claim in enumerate(claims))
         papers.append(build(Paper, {**values, "name": name}, where))
     return tuple(papers)
 
 
-def judge(claim: Claim, cells: pd.DataFrame | None, methods: Mapping[str, str], datasets: Mapping[str, str]) -> Verdict:
+def _claim(raw: Mapping[str, Any], where: str) -> Claim:
+    values = {**raw, "methods": tuple(raw.get("methods", ()))}
+    if "headline" in raw:
+        headline = mapping(raw["headline"], f"{where}headline")
+        words = {**headline, "methods": tuple(headline.get("methods", ()))}
+        values["headline"] = build(Headline, words, f"{where}headline.")
+    return build(Claim, values, where)
+
+
+def judge(
+    claim: Claim,
+    cells: pd.DataFrame | None,
+    methods: Mapping[str, str],
+    datasets: Mapping[str, str],
+    classes: Mapping[str, int] = MappingProxyType({}),
+) -> Verdict:
     """Return the verdict on a claim.
 
     ``cells``: the table's numbers in long form (``runner.report.cells``), None if it is not rendered. ``methods`` and
-    ``datasets``: printed names. A number that was not reached in training (``Fail``) does not keep a lower bound; what
-    has not been run decides nothing. A difference smaller than the deviations over seeds is undecided.
+    ``datasets``: printed names. ``classes``: the number of classes of each data set that has some. A number that was
+    not reached in training (``Fail``) does not keep a lower bound; what has not been run decides nothing. A difference
+    smaller than the deviations over seeds is undecided.
     """
     cases = []
     for dataset in [] if cells is None else cells["dataset"].unique():
@@ -139,12 +187,14 @@ def judge(claim: Claim, cells: pd.DataFrame | None, methods: Mapping[str, str], 
                 value, bound, holds = _compare(claim, rows[method], rows)
                 cases.append(
                     Case(
+                        name=method,
                         method=methods[method],
                         dataset=datasets[dataset],
                         value=value,
                         bound=bound,
                         holds=holds,
                         has_one_seed=rows[method]["seeds"] == 1,
+                        num_classes=classes.get(dataset),
                     )
                 )
     return Verdict(claim=claim, cases=tuple(cases))
@@ -181,5 +231,88 @@ def _number(row: Mapping[str, Any]) -> tuple[float, float]:
 
 def verdicts(paper: Paper, tables: Mapping[str, CellsOfTable]) -> Sequence[Verdict]:
     """Return the verdict on every claim of a paper, by the cells of the tables that are rendered."""
-    nothing: tuple[None, dict[str, str], dict[str, str]] = (None, {}, {})
+    nothing: tuple[None, dict[str, str], dict[str, str], dict[str, int]] = (None, {}, {}, {})
     return [judge(claim, *tables.get(claim.table, nothing)) for claim in paper.claims]
+
+
+# ---------------------------------------------------------------- in a sentence
+
+
+def summary(found: Sequence[Verdict], profile: str) -> str:
+    """Return what came of a paper's claims: how many hold, and the numbers of its headline; empty without claims.
+
+    ``profile``: of the runs, for the command that measures what is missing.
+    """
+    if not found:
+        return ""
+    return " ".join([_tally(found), *_headlines(found, profile)])
+
+
+def _tally(found: Sequence[Verdict]) -> str:
+    """Count the claims by verdict, such as ``3 of 5 claims hold on the sets trained here, 1 does not.``"""
+    counts = dict.fromkeys(("holds", "in some cases", "does not hold", "undecided", "not measured"), 0)
+    for verdict in found:
+        counts[verdict.holds if verdict.holds in counts else "in some cases"] += 1
+    total = len(found)
+    if counts["not measured"] == total:
+        return "The one claim was not measured." if total == 1 else f"None of {total} claims was measured."
+    holding = counts.pop("holds")
+    parts = [f"{holding} of {total} claim{_s(total)} {_one(holding, 'holds', 'hold')} on the sets trained here"]
+    words = {
+        "in some cases": ("holds in some cases only", "hold in some cases only"),
+        "does not hold": ("does not", "do not"),
+        "undecided": ("is undecided", "are undecided"),
+        "not measured": ("was not measured", "were not measured"),
+    }
+    parts += [f"{count} {_one(count, *words[name])}" for name, count in counts.items() if count]
+    return ", ".join(parts) + "."
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def _one(count: int, singular: str, plural: str) -> str:
+    return singular if count == 1 else plural
+
+
+def _headlines(found: Sequence[Verdict], profile: str) -> list[str]:
+    """Return the numbers of the first headline that was measured, after a sentence for each that was not."""
+    sentences = []
+    for verdict in found:
+        headline = verdict.claim.headline
+        if headline is None:
+            continue
+        own = headline.methods or verdict.claim.methods
+        cases = [case for case in verdict.cases if case.holds != "not measured" and case.name in own]
+        if cases:
+            return [*sentences, *_at_best_and_worst(verdict.claim, headline, cases)]
+        command = f"make reproduce TABLE={verdict.claim.table} PROFILE={profile}"
+        sentences.append(f"Its claim “{verdict.claim.says}” was not measured: `{command}` does so.")
+    return sentences
+
+
+def _at_best_and_worst(claim: Claim, headline: Headline, cases: Sequence[Case]) -> list[str]:
+    """Return a sentence on the case that favours the claim most and, if others ended otherwise, on the worst."""
+
+    def favour(case: Case) -> float:
+        if math.isinf(case.value):
+            return -math.inf
+        gap = case.value - case.bound if claim.is_lower_bound else case.bound - case.value
+        return gap / abs(case.bound) if case.bound else gap
+
+    ordered = sorted(cases, key=favour, reverse=True)
+    shown = {"At best, ": ordered[0], "At worst, ": ordered[-1]}
+    if ordered[0].holds == ordered[-1].holds:
+        shown = {"At best, " if len(cases) > 1 else "": ordered[0]}
+    return [begin + _in_words(headline, case) for begin, case in shown.items()]
+
+
+def _in_words(headline: Headline, case: Case) -> str:
+    never = math.isinf(case.value)
+    inverse = math.nan if never or not case.value else 1 / case.value
+    words = headline.never if never else headline.found
+    said = words.format(method=case.method, value=case.value, bound=case.bound, inverse=inverse)
+    holds = "is undecided, within the deviation over seeds," if case.holds == "undecided" else case.holds
+    one = ", one seed" if case.has_one_seed else ""
+    return f"{said}; the paper's {headline.promise} {holds} on {case.place}{one}."

@@ -161,6 +161,15 @@ def plan_total(steps: Sequence[Step], at_once: int = 1) -> str:
     return "; ".join(parts)
 
 
+def whole_time(steps: Sequence[Step], after: float) -> str:
+    """Return one line that adds up the plan: its runs, one after the other, and ``after``, the seconds that follow."""
+    pending = [step for step in steps if step.is_pending]
+    unknown = sum(step.seconds is None for step in pending)
+    seconds = sum(step.seconds for step in pending if step.seconds is not None) + after
+    more = f", and {unknown} run{'' if unknown == 1 else 's'} of unknown length" if unknown else ""
+    return f"in all, runs, tables and figures take about {duration(seconds)}{more}"
+
+
 def _length(steps: Sequence[Step], at_once: int) -> str:
     """Return the steps' total time, and the number of steps whose time is unknown."""
     known = [step.seconds for step in steps if step.seconds is not None]

@@ -7,17 +7,18 @@ from pathlib import Path
 import pandas as pd
 
 from runner.report import diagnosed, diagnosed_examples, layout, page, plots
+from runner.report.benches import bench_sections, not_measured
 from runner.report.cells import cells
-from runner.report.choose import choices
+from runner.report.choose import guide
 from runner.report.figure_data import as_csv, figure_data
 from runner.report.footprint import footprint
 from runner.report.grids import PROFILES, Grid, PlannedRun, expand
 from runner.report.latex import to_latex
-from runner.report.page import Choice, Report, Section, missing_lines
+from runner.report.page import Report, Section, missing_lines
 from runner.report.papers import CellsOfTable, load_papers, verdicts
 from runner.report.publish import PAGE, outcomes, rendered_dir
 from runner.report.records import record_of
-from runner.report.tables import TableSpec
+from runner.report.tables import BenchSpec, TableSpec
 from runner.report.tuning import Tuned, sentences, tune
 from runner.training.files import write_atomically
 
@@ -48,8 +49,12 @@ def own_runs_finished(grids: Iterable[Grid], others: Iterable[Grid], profile: st
     return {grid for grid in grids if has_own(grid)}
 
 
-def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[Path]:
+def render(
+    specs: Sequence[TableSpec], profile: str, results_dir: Path, benches: Sequence[BenchSpec] = ()
+) -> list[Path]:
     """Write every table (Markdown, LaTeX, CSV), every figure (PNG, SVG, CSV), REPRODUCTION.md and report.html.
+
+    The pages also show the reports of ``benches``, as far as they have been measured.
 
     Returns the paths, that of report.html last. They lie in a folder of their own: committed tables change only by
     ``runner.report.publish``.
@@ -60,7 +65,7 @@ def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[
     behind: dict[str, list[PlannedRun]] = {}
     sections: list[Section] = []
     numbers: dict[str, CellsOfTable] = {}
-    guide: list[Choice] = []
+    choosing: list[tuple[TableSpec, Sequence[PlannedRun]]] = []
     for asked in specs:
         if asked.grid not in shown:
             shown[asked.grid] = runs_shown(asked.grid, profile, results_dir)
@@ -69,24 +74,26 @@ def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[
             runs = [run for run in runs if run.dataset in {data.name for data in asked.grid.profile(profile).datasets}]
         behind[asked.name] = runs
         tuned = tune(asked, runs)
-        command = f"make reproduce TABLE={asked.name} PROFILE={profile}"
-        section, frame = _render_one(tuned, folder, command)
+        section, frame = _render_one(tuned, folder, profile)
         sections.append(section)
         if tuned.spec.kind == "numbers" and frame is not None:
             methods = {method.name: method.label for method in asked.grid.methods}
-            numbers[asked.name] = (frame, methods, {data.name: data.label for data in asked.grid.datasets})
-            guide += choices(tuned.spec, tuned.runs)
+            datasets = {data.name: data.label for data in asked.grid.datasets}
+            numbers[asked.name] = (frame, methods, datasets, _classes(runs))
+            choosing.append((tuned.spec, tuned.runs))
     papers = load_papers()
     found = {paper.name: verdicts(paper, numbers) for paper in papers}
     labels = {data.name: data.label for grid in shown for data in grid.datasets}
     missing = missing_lines([run for runs in shown.values() for run in runs], labels)
     report = Report(
         title=f"Results, profile {profile}",
+        profile=profile,
         sections=tuple(sections),
         papers=papers,
         found=found,
-        choices=tuple(guide),
-        missing=tuple(missing),
+        choices=guide(choosing),
+        missing=(*missing, *not_measured(benches, results_dir)),
+        benches=bench_sections(benches, results_dir, folder),
         took=footprint(behind),
     )
     pages = {folder / PAGE: page.markdown_page(report), folder / "report.html": page.html_page(report)}
@@ -95,9 +102,21 @@ def render(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[
     return [*(path for section in sections for path in section.files), *pages]
 
 
-def _render_one(tuned: Tuned, folder: Path, command: str) -> tuple[Section, pd.DataFrame | None]:
+def _classes(runs: Iterable[PlannedRun]) -> dict[str, int]:
+    """Return the numbers of classes by data set, as far as finished runs tell them; regression has no classes."""
+    described = ((run.dataset, record_of(run)) for run in runs)
+    found = {name: record.summary["dataset"].get("num_classes") for name, record in described if record.finished}
+    return {name: count for name, count in found.items() if count is not None}
+
+
+def _command(spec: TableSpec, profile: str) -> str:
+    return f"make reproduce TABLE={spec.name} PROFILE={profile}"
+
+
+def _render_one(tuned: Tuned, folder: Path, profile: str) -> tuple[Section, pd.DataFrame | None]:
     """Write the files of one table or figure; return its section, and the numbers in long form if it has some."""
     spec, runs = tuned.spec, tuned.runs
+    command = _command(spec, profile)
     frame = None
     if spec.kind == "diagnosis":
         rendered = diagnosed.render(spec, runs, folder, command)
@@ -120,7 +139,9 @@ def _render_one(tuned: Tuned, folder: Path, command: str) -> tuple[Section, pd.D
             doc = diagnosed_examples.document(spec, runs, command)
         else:
             frame = cells(spec, runs, tuned.choices)
-            doc = layout.document(spec, frame, runs, command)
+            here = {dataset.name for dataset in spec.grid.profile(profile).datasets}
+            elsewhere = {data.name: _command(spec, PAPER) for data in spec.grid.datasets if data.name not in here}
+            doc = layout.document(spec, frame, runs, command, elsewhere)
             frame = frame.drop(columns="panel")
         texts = {"md": layout.to_markdown(doc), "tex": to_latex(doc), "csv": as_csv(frame)}
         files = [folder / f"{spec.name}.{suffix}" for suffix in texts]

@@ -64,7 +64,8 @@ class TableSpec:
     runner.diagnose RUN_FOLDER`` after the folder; so have kinds example_diagnosis, a table of samplers of training
     examples, and example_course, a figure of them. Results are stored under the table's name, unless ``--name`` is in
     the arguments, so that a table and a figure can share them. ``helps_to_choose`` names the kind of data for which the
-    report's first page takes the table's runs to help choosing a sampler.
+    report's first page takes the table's runs to help choosing a sampler; with ``helps_to_choose_unless`` it does so
+    only as long as no run of that other table has finished.
     """
 
     name: str
@@ -92,6 +93,7 @@ class TableSpec:
     notes: tuple[str, ...] = ()
     diagnose: tuple[str, ...] = ()
     helps_to_choose: str = ""
+    helps_to_choose_unless: str = ""
 
     def __post_init__(self) -> None:
         sweep = self.grid.sweep
@@ -114,6 +116,8 @@ class TableSpec:
         require(self.kind == "numbers" or not self.with_costs, "with_costs: only for kind: numbers")
         require_unique(self.columns, "columns")
         require(self.kind == "numbers" or not self.helps_to_choose, "helps_to_choose: only for kind: numbers")
+        alone = bool(self.helps_to_choose) or not self.helps_to_choose_unless
+        require(alone, "helps_to_choose_unless: needs helps_to_choose")
         require(bool(self.against), "against: give at least one")
         if self.kind != "curves":
             require(not self.metrics and self.smooth == 1, "metrics and smooth: only for kind: curves")
@@ -141,11 +145,15 @@ class TableSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchSpec:
-    """A table that ``scripts/bench.py ARGUMENTS`` measures; it has no runs and no profiles."""
+    """A table that ``scripts/bench.py ARGUMENTS`` measures; it has no runs and no profiles.
+
+    ``paper`` names the one in whose part of the report it stands.
+    """
 
     name: str
     title: str
     arguments: tuple[str, ...]
+    paper: str = ""
 
     def report(self, results_dir: Path) -> Path:
         """Return the path of its JSON report; the Markdown lies beside it."""
@@ -190,6 +198,10 @@ def load_table(name: str, folder: Path = TABLES) -> TableSpec:
     grids = grid_names(folder)
     if grid not in grids:
         raise ConfigError(f"{place(file)}: grid: no '{grid}' in {folder.name}/grid{did_you_mean(grid, grids)}")
+    other = raw.get("helps_to_choose_unless", name)
+    if other not in (names := table_names(folder)):
+        hint = did_you_mean(str(other), names)
+        raise ConfigError(f"{place(file)}: helps_to_choose_unless: no table '{other}'{hint}")
     values = {**raw, "name": name, "grid": load_grid(grid, folder)}
     if isinstance(raw.get("published"), Mapping):
         values["published"] = build(Published, raw["published"], f"{place(file)}: published.")

@@ -3,9 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from runner import REPOSITORY
+from runner.errors import DataError
 from runner.machine.disk import size
-from runner.report.footprint import ALL, footprint
+from runner.report.footprint import ALL, BEGIN, END, HEADING, footprint, with_footprint_of
 from runner.report.grids import PlannedRun
+from runner.report.page import Report, markdown_page
 from runner.report.tables import TableSpec
 
 Plan = Callable[..., list[PlannedRun]]
@@ -40,3 +45,38 @@ def test_a_run_whose_seconds_do_not_count_is_told(
 
 def test_without_a_finished_run_there_is_nothing_to_tell(toy: dict[str, TableSpec], planned: Plan) -> None:
     assert footprint({"toy": planned(toy["convergence"].grid, "small")}).empty
+
+
+# ---------------------------------------------------------------- in the manual
+
+MANUAL = f"Before\n{BEGIN}\nold\n{END}\nAfter\n"
+
+
+def test_the_manual_repeats_the_committed_report() -> None:
+    page = (REPOSITORY / "docs" / "reproducing.md").read_text()
+    report = (REPOSITORY / "results" / "REPRODUCTION.md").read_text()
+    assert page == with_footprint_of(report, page), "make publish writes it"
+    assert f"| {ALL} " in page.partition(BEGIN)[2].partition(END)[0]
+
+
+def test_the_manual_takes_days_machines_and_the_table_of_a_report(
+    toy: dict[str, TableSpec], planned: Plan, write_run: Callable[..., Path]
+) -> None:
+    full, lsh_label, _ = planned(toy["convergence"].grid, "small")
+    write_run(full, [0.4], seconds=90.0)
+    report = markdown_page(Report(title="T", found={}, took=footprint({"toy": [full, lsh_label]})))
+    made = "\n2 runs of 2026-01-02 to 2026-01-05; commit a, b; Toy CPU, 2 of 2 cores; Other CPU, 1 of 4 cores\n"
+    written = with_footprint_of(made + report, MANUAL)
+    assert written.startswith(
+        f"Before\n{BEGIN}\n\nRuns of 2026-01-02 to 2026-01-05 on Other CPU, 1 of 4 cores; Toy CPU,"
+    )
+    assert "| toy             |    1 |                 1.5 |" in written
+    assert "old" not in written
+    assert written.endswith(f"|\n\n{END}\nAfter\n")
+
+
+def test_a_manual_without_the_place_and_a_report_without_the_table_are_told() -> None:
+    with pytest.raises(DataError, match=r"docs/reproducing\.md: the lines '<!-- What each table took"):
+        with_footprint_of("", "no place")
+    with pytest.raises(DataError, match=rf"results/REPRODUCTION\.md: has no part '{HEADING}'"):
+        with_footprint_of("# Results\n", MANUAL)

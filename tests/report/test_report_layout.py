@@ -1,6 +1,8 @@
 """Printed tables equal golden Markdown, LaTeX and CSV read back, and the HTML page is self-contained."""
 
+import math
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,10 +61,63 @@ def test_markdown_is_as_agreed(toy: Specs, shown: list[PlannedRun]) -> None:
     for run, name in zip(shown, ("<full-run>", "<lshl-run>", "<nce--run>"), strict=False):
         text = text.replace(record_of(run).short_id, name, 1)
     assert text.startswith(GOLDEN)
-    assert "| Full softmax |           1.00 |                         2 |                      -1.00 |" in text
+    assert "| Full softmax |           1.00 |                      2.00 |                      -1.00 |" in text
     assert "*skipped: data not prepared (python scripts/prepare_dataset.py amazon670k)*" in text
     assert "failed: OSError: a \\| b" in text, "a pipe must not end a cell"
     assert text.rstrip().endswith(f"{shown[3].run_id} |"), "the last table traces every run"
+
+
+def test_without_a_number_of_ours_there_is_one_published_column(
+    toy: Specs, shown: list[PlannedRun], results_dir: Path
+) -> None:
+    """The section says once why ours is missing and which commands make it, in all three forms."""
+    shutil.rmtree(shown[3].config.run_dir)
+    folder = results_dir / "out" / "small"
+    *_, page = render([toy["convergence"]], "small", results_dir)
+    text = (folder / "toy2.md").read_text()
+    table = text.partition("## Amazon-670K")[2].partition("\n## ")[0]
+    assert "| Method       | Epochs to 50 %, published | Epochs to 90 %, published | P@1 (%), published |" in table
+    assert "| Full softmax |                      2.00 |                      6.00 |              37.50 |" in table
+    told = (
+        "Published numbers only: data are not prepared here; `python scripts/prepare_dataset.py amazon670k` prepares"
+        " them, and then `make reproduce TABLE=toy2 PROFILE=paper` makes our runs."
+    )
+    assert table.count(told) == 1
+    assert table.count("not prepared") == 1
+    assert "difference" not in text
+    assert "make reproduce TABLE=toy2 PROFILE=paper</code> makes our runs" in page.read_text()
+    assert "<td>37.50</td>" in page.read_text()
+    tex = (folder / "toy2.tex").read_text()
+    assert r"\texttt{make reproduce TABLE=toy2 PROFILE=paper} makes our runs" in tex
+    assert "difference" not in tex
+
+
+@pytest.mark.parametrize("outcome", ["failed", "Fail", "diverged (1 of 3 seeds)"])
+def test_what_failed_or_never_got_there_is_no_missing_number(toy: Specs, shown: list[PlannedRun], outcome: str) -> None:
+    spec = toy["convergence"]
+    frame = cells(spec, shown)
+    frame.loc[frame["dataset"] == "amazon670k", ["ours", "difference"]] = math.nan
+    frame.loc[(frame["dataset"] == "amazon670k") & (frame["method"] == "full"), "status"] = outcome
+    text = layout.to_markdown(layout.document(spec, frame, shown, "make"))
+    assert "P@1 (%), difference" in text
+    assert "Published numbers only" not in text
+
+
+def test_published_numbers_are_printed_like_ours(toy: Specs, shown: list[PlannedRun]) -> None:
+    frame = cells(toy["convergence"], shown)
+    frame.loc[frame["published"].notna(), "published"] = 1617934.0
+    text = layout.to_markdown(layout.document(toy["convergence"], frame, shown, "make"))
+    assert "1,617,934.00" in text
+    assert "e+06" not in text
+
+
+def test_nothing_is_a_negative_zero(toy: Specs, shown: list[PlannedRun]) -> None:
+    frame = cells(toy["convergence"], shown)
+    frame.loc[frame["ours"].notna(), ["ours", "difference"]] = -0.0004
+    text = layout.to_markdown(layout.document(toy["convergence"], frame, shown, "make"))
+    assert "-0.00" not in text
+    assert "| 0.00 |" in re.sub(" +", " ", text)
+    assert "+0.00" in text, "a difference"
 
 
 def test_csv_reads_back_with_full_statuses(toy: Specs, shown: list[PlannedRun], results_dir: Path) -> None:

@@ -13,7 +13,7 @@ from runner.report import papers as module
 from runner.report.columns import panels_of
 from runner.report.grids import expand
 from runner.report.page import Report, html_page, markdown_page
-from runner.report.papers import Claim, judge, load_papers
+from runner.report.papers import Claim, Headline, Verdict, judge, load_papers, summary
 from runner.report.render import render
 from runner.report.tables import load_table
 
@@ -73,12 +73,81 @@ def test_what_training_did_not_reach_does_not_hold_and_what_was_not_run_decides_
     assert judge(claim(above="other"), None, {}, {}).holds == "not measured"
 
 
+# ---------------------------------------------------------------- in a sentence
+
+SOONER = Headline(
+    found="{method} reached it in {inverse:.2f} of its time ({value:.1f}, {bound:g})",
+    never="{method} never reached it",
+    promise="≥ 10 x",
+)
+
+
+def judged(*values: float, headline: Headline | None = SOONER, seeds: int = 3, **more: object) -> Verdict:
+    """Judge the claim ``at least 10`` on a method with these values, on as many data sets."""
+    rows = [
+        {**one_row("mine", value, "Fail" if math.isnan(value) else "finished", seeds), "dataset": dataset}
+        for value, dataset in zip(values, "defg", strict=False)
+    ]
+    bound = claim(at_least=10.0, headline=headline, **more)
+    return judge(bound, pd.DataFrame(rows), METHODS, DATASETS, {"d": 13575})
+
+
+def not_run(**more: object) -> Verdict:
+    return judge(claim(at_least=10.0, **more), None, {}, {})
+
+
+def test_a_sentence_counts_claims_and_tells_the_headline_s_numbers() -> None:
+    found = [judged(4.8), *3 * [judged(20.0, headline=None)], not_run()]
+    assert summary(found, "small") == (
+        "3 of 5 claims hold on the sets trained here, 1 does not, 1 was not measured. Mine reached it in 0.21 of its"
+        " time (4.8, 10); the paper's ≥ 10 x does not hold on D (13,575 classes)."
+    )
+
+
+def test_every_verdict_is_counted() -> None:
+    undecided = judge(claim(above="other"), CELLS[CELLS["dataset"] == "e"], METHODS, DATASETS)
+    mixed = judged(20.0, 5.0, headline=None)
+    found = [mixed, mixed, undecided, judged(5.0, headline=None), judged(5.0, headline=None), not_run(), not_run()]
+    assert summary(found, "small") == (
+        "0 of 7 claims hold on the sets trained here, 2 hold in some cases only, 2 do not, 1 is undecided,"
+        " 2 were not measured."
+    )
+    assert summary([judged(20.0, headline=None)], "small") == "1 of 1 claim holds on the sets trained here."
+    assert summary([not_run(), not_run()], "small") == "None of 2 claims was measured."
+    assert summary([not_run()], "small") == "The one claim was not measured."
+    assert summary([], "small") == ""
+
+
+def test_a_headline_tells_its_best_case_and_a_worst_one_that_ended_otherwise() -> None:
+    assert summary([judged(20.0, 40.0)], "small").endswith(
+        "here. At best, Mine reached it in 0.03 of its time (40.0, 10); the paper's ≥ 10 x holds on E."
+    )
+    text = summary([judged(20.0, math.nan, seeds=1)], "small")
+    assert "At best, Mine reached it in 0.05 of its time (20.0, 10); the paper's ≥ 10 x holds on D (13,575" in text
+    assert text.endswith("At worst, Mine never reached it; the paper's ≥ 10 x does not hold on E, one seed.")
+
+
+def test_a_headline_that_was_not_measured_is_named_before_the_next_one() -> None:
+    text = summary([not_run(headline=SOONER), judged(20.0)], "medium")
+    assert "Its claim “It is so” was not measured: `make reproduce TABLE=t PROFILE=medium` does so. Mine reac" in text
+    shown = {"at_least": 10.0, "methods": ("mine", "other")}
+    other = Claim(
+        says="", table="t", column="P@1", headline=Headline(found="{method}", never="", promise="", methods=("other",)),
+        **shown,
+    )  # fmt: skip
+    rows = pd.DataFrame([one_row("mine", 50.0, "finished"), one_row("other", 40.0, "finished")])
+    text = summary([judge(other, rows, METHODS, DATASETS)], "small")
+    assert "Other; the paper's" in text, "a method that is not the paper's own does not speak for it"
+    assert "Mine" not in text
+
+
 @pytest.mark.slow
 def test_every_claim_names_a_column_and_methods_of_a_table(results_dir: Path) -> None:
     papers = load_papers()
     assert [paper.name for paper in papers] == ["lns", "lgd", "rf_softmax", "lsh_softmax", "midx"]
     columns: dict[str, set[str]] = {}
     for paper in papers:
+        assert any(one.headline for one in paper.claims), paper.name
         for one in paper.claims:
             spec = load_table(one.table)
             if one.table not in columns:
@@ -91,8 +160,10 @@ def test_every_claim_names_a_column_and_methods_of_a_table(results_dir: Path) ->
 
 
 @pytest.mark.parametrize(("wrong", "right", "hint"), [
-    ("at_least: 10", "at_lest: 10", r"^conf/papers.yaml: unknown key 'lns\.claims\[1\]\.at_lest'; did you mean"),
+    ("at_least: 10", "at_lest: 10", r"^conf/papers.yaml: unknown key 'lns\.claims\[0\]\.at_lest'; did you mean"),
     ("at_least: 10", "at_least: 10, at_most: 3", r"^conf/papers.yaml: lns.*give one of at_least, at_most, above"),
+    ("{inverse:.2f} of its", "{inverted:.2f} of its", r"^conf/papers.yaml: lns.*'inverted' is no field; use method"),
+    ("methods: [lgd_printed, lgd]}", "methods: [lgd_prited]}", r"^conf/papers.yaml: lgd.*lgd_prited is no method of"),
 ])  # fmt: skip
 def test_a_mistake_names_the_file(
     wrong: str, right: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -116,6 +187,9 @@ def test_the_page_shows_verdicts_what_is_missing_and_how_to_choose(
     assert "A Tale of Two Efficient" in html
     assert "An epoch takes less time than with full softmax" in html
     assert "not measured" in html
+    told = "None of 5 claims was measured. Its claim “90 % of full softmax&#x27;s P@1 is reached"
+    assert told in html
+    assert "<code>make reproduce TABLE=time_to_accuracy PROFILE=small</code> does so" in html
     assert "Which sampler should I use?" in html
     assert "-37.5" in html, "NCE's P@1 is 37.5 % below full softmax's"
     assert "logits become normalised" in html
@@ -126,6 +200,7 @@ def test_the_page_shows_verdicts_what_is_missing_and_how_to_choose(
     assert "## Which sampler should I use?" in text
     assert "\n### Toy\n" in text
     assert "| An epoch takes less time than with full softmax" in text
+    assert "**None of 5 claims was measured. Its claim “90 % of full softmax's P@1 is reached" in text
     assert "python scripts/prepare_dataset.py amazon670k" in text
     assert "## What each table took" in text
     assert "- `toy`: 3\n" in text, "a cell of each method has a number"

@@ -17,7 +17,7 @@ import pytest
 from runner.config import CONF
 from runner.report import plan as planning
 from runner.report.grids import PlannedRun
-from runner.report.plan import AGAIN, RESUME, TO_RUN, execute, plan, plan_total
+from runner.report.plan import AGAIN, FINISHED, RESUME, TO_RUN, Step, execute, plan, plan_total, whole_time
 from runner.report.records import RunRecord, record_of
 from runner.report.tables import TableSpec, load_table
 from runner.training.run_folder import RunFolder
@@ -173,6 +173,7 @@ def test_data_that_are_not_prepared_skip_and_do_not_fail(write_tables: Callable[
     assert done.returncode == 0, done.stderr
     assert "3 runs: 0 finished, 0 to run, 3 without data" in done.stdout
     assert "skipped: data not prepared (python scripts/prepare_dataset.py amazon670k)" in done.stdout
+    assert "\nin all, runs, tables and figures take about " in done.stdout
     assert not (results_dir / "runs").exists()
     assert "37.5" in (results_dir / "out" / "paper" / "toy2.md").read_text()
 
@@ -220,6 +221,19 @@ def test_estimates_come_from_earlier_runs_of_the_same_method(
     assert "estimated time" in plan_total(list(steps.values()))
 
 
+def test_a_plan_ends_with_one_total(toy: dict[str, TableSpec], planned: Callable[..., list[PlannedRun]]) -> None:
+    first, second, third = planned(toy["convergence"].grid, "small")
+    steps = [
+        Step(run=first, title="", status=TO_RUN, seconds=60.0, measured=True),
+        Step(run=second, title="", status=RESUME, seconds=120.0, measured=False),
+        Step(run=third, title="", status=FINISHED, seconds=3600.0, measured=True),
+    ]
+    assert whole_time(steps, 420.0) == "in all, runs, tables and figures take about 10 min"
+    unknown = Step(run=third, title="", status=TO_RUN, seconds=None, measured=False)
+    assert whole_time([*steps[:2], unknown], 420.0).endswith("about 10 min, and 1 run of unknown length")
+    assert whole_time([], 5.0).endswith("about 5 s")
+
+
 def test_runs_ask_for_this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     """And they find what this process finds, such as a plugin beside the user."""
     monkeypatch.syspath_prepend("/elsewhere")
@@ -251,8 +265,12 @@ def test_without_names_costly_tables_are_left_out_and_named(
     listed = reproduce(*options, "--list").stdout
     assert "Big (run by name only)" in listed
     assert "Toy (run" not in listed
+    (folder / "bench").mkdir()
+    (folder / "bench" / "times.yaml").write_text("title: Times\narguments: [kernels]\npaper: lns\n")
     assert reproduce(*options, "--render-only").returncode == 0
     assert {path.name for path in (results_dir / "out" / "small").glob("*.md")} == {"REPRODUCTION.md", "toy.md"}
+    page = (results_dir / "out" / "small" / "REPRODUCTION.md").read_text()
+    assert "- Times: not measured; `make reproduce TABLE=times` does so\n" in page
 
 
 def test_tables_that_no_runs_make_are_measured_by_name(write_tables: Callable[..., Path], results_dir: Path) -> None:
@@ -261,6 +279,9 @@ def test_tables_that_no_runs_make_are_measured_by_name(write_tables: Callable[..
     (folder / "bench" / "times.yaml").write_text("title: Times\narguments: [kernels, --draws, '1']\n")
     options = ["--tables-dir", folder, "--results-dir", results_dir]
     assert "Times (measured by name only)" in reproduce(*options, "--list").stdout
+    named = reproduce("times", "toy", *options, "--dry-run")
+    assert named.stdout.index("bench.py kernels") < named.stdout.index("run id"), "the page is made after it"
+    assert "run by name only" not in named.stdout
     tried = reproduce("times", *options, "--dry-run")
     assert tried.returncode == 0, tried.stderr
     assert f"bench.py kernels --draws 1 --json {results_dir / 'bench' / 'times.json'}" in tried.stdout

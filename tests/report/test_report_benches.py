@@ -1,0 +1,100 @@
+"""What the bench has measured stands on the page, in its paper's part; what it has not is listed with the command."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from runner.errors import DataError
+from runner.report.benches import bench_sections, not_measured
+from runner.report.page import Report, html_page, markdown_page, with_links_into
+from runner.report.papers import load_papers
+from runner.report.tables import BenchSpec, bench_names, load_bench
+
+TIMES = BenchSpec(name="times", title="Times & draws", arguments=("kernels",), paper="midx")
+MADE = {
+    "commit": "0123456789abcdef", "patch": None, "started": "2026-01-02T03:04:05+0000", "cpu": "Toy CPU", "threads": 2,
+    "cores": 4,
+}  # fmt: skip
+TEXT = """# Bench: times
+
+Toy CPU, 2 threads
+
+## 10 classes
+
+| method | range | range |
+| --- | ---: | ---: |
+| full | 1 | <2> |
+
+- A `note`.
+"""
+
+
+@pytest.fixture
+def measured(results_dir: Path) -> Path:
+    """Write a report with a picture; return the folder of the rendered page."""
+    report = TIMES.report(results_dir)
+    report.parent.mkdir(parents=True)
+    report.write_text(json.dumps({"provenance": MADE}))
+    report.with_suffix(".md").write_text(TEXT)
+    report.with_suffix(".png").write_bytes(b"picture")
+    folder = results_dir / "out" / "small"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def page_of(results_dir: Path, folder: Path) -> Report:
+    return Report(title="T", found={}, papers=load_papers(), benches=bench_sections([TIMES], results_dir, folder))
+
+
+def test_a_report_stands_folded_in_its_paper_s_part(measured: Path, results_dir: Path) -> None:
+    report = page_of(results_dir, measured)
+    text, html = markdown_page(report), html_page(report)
+    assert "## Adaptive Sampled Softmax" in text
+    assert "<details><summary>Times &amp; draws</summary>" in text
+    told = "Measured on 2026-01-02 on Toy CPU, 2 of 4 cores; commit 0123456789."
+    assert f"{told} `make reproduce TABLE=times` measures it on this machine." in text
+    assert "# Bench: times" not in text
+    assert "\n#### 10 classes\n" in text, "a heading of the report is none of the page"
+    assert "| full | 1 | <2> |" in text
+    assert told in html
+    assert "<td>&lt;2&gt;</td>" in html
+    assert "<li>A <code>note</code>.</li>" in html
+    assert "data:image/png;base64," in html
+    assert not re.findall(r'(?:src|href)="(?!data:image/png;base64,|#)', html), "it needs no other file"
+
+
+def test_its_picture_is_found_from_the_rendered_and_from_the_committed_page(measured: Path, results_dir: Path) -> None:
+    text = markdown_page(page_of(results_dir, measured))
+    (picture,) = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
+    assert (measured / picture).is_file()
+    (picture,) = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", with_links_into(text, "tables/small"))
+    assert (results_dir / picture).is_file()
+
+
+def test_what_was_not_measured_is_listed_with_its_command(results_dir: Path) -> None:
+    assert bench_sections([TIMES], results_dir, results_dir) == ()
+    assert not_measured([TIMES], results_dir) == ["Times & draws: not measured; `make reproduce TABLE=times` does so"]
+
+
+def test_nothing_is_missing_once_it_is_measured(measured: Path, results_dir: Path) -> None:
+    assert not_measured([TIMES], results_dir) == []
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", "{}", '{"provenance": {"cpu": "x"}}'])
+def test_a_damaged_report_is_named(damaged: str, measured: Path, results_dir: Path) -> None:
+    TIMES.report(results_dir).write_text(damaged)
+    with pytest.raises(DataError, match=r"times\.json: is no report of the bench; `make reproduce TABLE=times` writes"):
+        bench_sections([TIMES], results_dir, measured)
+
+
+def test_a_report_without_its_text_is_named(measured: Path, results_dir: Path) -> None:
+    TIMES.report(results_dir).with_suffix(".md").unlink()
+    with pytest.raises(DataError, match=r"times\.md: No such file"):
+        bench_sections([TIMES], results_dir, measured)
+
+
+def test_every_measured_table_belongs_to_a_paper() -> None:
+    papers = {paper.name for paper in load_papers()}
+    assert {load_bench(name).paper for name in bench_names()} <= papers
