@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner import REPOSITORY
-from runner.report.records import RunRecord, all_records
+from runner.report.records import all_records
 
 SMALL = ["batch_size=32", "epochs=1", "max_steps=3", "evaluation.every_epochs=1", "evaluation.rows=20"]
 LAUNCHERS = {
@@ -18,7 +18,7 @@ LAUNCHERS = {
     "hydra_ray_launcher": (["hydra/launcher=ray", "+hydra.launcher.ray.init.num_cpus=2"], 2),
 }
 CORES = len(os.sched_getaffinity(0))
-# These stand in for Slurm's commands. sbatch runs every job of the array in the background on this machine, and as since
+# These stand in for Slurm's commands. sbatch runs every job of the array in the background on this machine. As since
 # Slurm 22.05, srun gives a process one core unless its own variable asks for more.
 SLURM = {
     "sbatch": """
@@ -66,48 +66,44 @@ def installed(module: str) -> bool:
 @pytest.mark.parametrize("module", LAUNCHERS)
 def test_four_jobs_of_which_one_fails(module: str, toy_folder: Path, own_data_dir: Path, tmp_path: Path) -> None:
     words, at_once = LAUNCHERS[module]
-    check_four_jobs(module, words, toy_folder, tmp_path, at_once, threads=max(1, CORES // at_once), path="")
+    check_four_jobs(module, words, toy_folder, tmp_path, at_once, threads=max(1, CORES // at_once))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("cores", "exclusive"), [(1, True), (2, False)])
-def test_four_jobs_of_slurm_of_which_one_fails(
-    cores: int, exclusive: bool, toy_folder: Path, own_data_dir: Path, tmp_path: Path
-) -> None:
-    """Jobs have the cores that they ask Slurm for, undivided, and count as alone only if they ask for whole nodes."""
+def test_four_jobs_of_slurm_of_which_one_fails(toy_folder: Path, own_data_dir: Path, tmp_path: Path) -> None:
+    """Jobs have the cores that they ask Slurm for, undivided."""
     commands = tmp_path / "commands"
     commands.mkdir()
     for name, script in SLURM.items():
         (commands / name).write_text(f"#!/bin/bash\nstates={commands}\n{script}")
         (commands / name).chmod(0o755)
-    words = ["hydra/launcher=submitit_slurm", "hydra.launcher.partition=cpu", f"hydra.launcher.cpus_per_task={cores}"]
-    words += ["+hydra.launcher.additional_parameters.exclusive=true"] * exclusive
-    at_once, threads = 1 if exclusive else 4, min(cores, CORES)
-    results = tmp_path / "results"
-    check_four_jobs("hydra_submitit_launcher", words, toy_folder, results, at_once, threads=threads, path=str(commands))
+    words = ["hydra/launcher=submitit_slurm", "hydra.launcher.partition=cpu", "hydra.launcher.cpus_per_task=2"]
+    check_four_jobs(
+        "hydra_submitit_launcher", words, toy_folder, tmp_path / "results", 4, threads=min(2, CORES), commands=commands
+    )
     asked = (commands / "7").read_text().splitlines()
-    assert {"#SBATCH --array=0-3%4", "#SBATCH --partition=cpu", f"#SBATCH --cpus-per-task={cores}"} <= set(asked)
-    assert ("#SBATCH --exclusive" in asked) == exclusive
+    assert {"#SBATCH --array=0-3%4", "#SBATCH --partition=cpu", "#SBATCH --cpus-per-task=2"} <= set(asked)
 
 
 def check_four_jobs(
-    module: str, words: list[str], toy: Path, results: Path, at_once: int, *, threads: int, path: str
+    module: str, words: list[str], toy: Path, results: Path, at_once: int, *, threads: int, commands: Path | None = None
 ) -> None:
     """Three jobs finish, the other is named, and all say how many shared the machine and how many threads they had.
 
-    ``path`` is a folder whose commands come before others.
+    ``commands`` is a folder of commands that come before others.
     """
     if not installed(module):
         pytest.skip(f"{module} is not installed; docs/sweeps.md says which extra it comes with")
+    path = os.environ["PATH"] if commands is None else os.pathsep.join([str(commands), os.environ["PATH"]])
     done = subprocess.run(
         [sys.executable, "-m", "runner", "-m", *words, "dataset=xmc", f"dataset.path={toy}", *SMALL,
          f"results_dir={results}", "sampler=uniform", "optimizer.lr=0.01,1e30,0.02,0.03"],
         cwd=REPOSITORY, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.pathsep.join([path, os.environ["PATH"]])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PATH": path},
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
     lines = done.stderr.splitlines()
-    assert (f"; {at_once} at once, whose seconds are longer and marked" in lines[4]) == (at_once > 1)
+    assert f"; {at_once} at once, whose seconds are longer and marked" in lines[4]
     end = lines.index("1 of 4 jobs did not finish:")  # Ray may print what the jobs print after it
     assert lines[end + 1].startswith("[2/4] optimizer.lr=1e+30: the loss became nan at step ")
     records = all_records(results)
@@ -116,6 +112,5 @@ def check_four_jobs(
         assert record.parallel_jobs == at_once
         assert record.provenance["threads"] == threads
     rows = [line for line in lines if line.startswith("| Uniform ")]
-    assert [(f"{at_once} at once" in row, "diverged" in row) for row in rows] == [
-        (at_once > 1, False), (at_once > 1, False), (at_once > 1, False), (at_once > 1, True),
-    ]  # fmt: skip
+    assert sum(f"finished, {at_once} runs at once, whose seconds are longer" in row for row in rows) == 3
+    assert sum("diverged" in row for row in rows) == 1
