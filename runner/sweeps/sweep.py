@@ -19,6 +19,7 @@ from hydra.core.utils import JobReturn
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, open_dict, read_write
 
+from runner.commands.screen import fitted
 from runner.config import CONF, Failure, register_failure, remember_failure, to_run_config
 from runner.settings import RunConfig
 from runner.sweeps.job import job as make_run
@@ -71,7 +72,7 @@ def _make_runs(loader: ConfigLoader, master: DictConfig, combinations: Sequence[
     launched = [job for job in jobs if job.is_launched]
     batch = master.hydra.sweeper.max_batch_size or max(len(launched), 1)
     together = at_once(master.hydra.launcher, min(batch, len(launched)))
-    _say(plan_text(jobs, together))
+    _say(fitted(plan_text(jobs, together), sys.stderr))
     failures = {job.number: job.failure for job in jobs if job.failure is not None}
     for failed in failures.values():
         remember_failure(failed)
