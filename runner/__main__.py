@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
+from runner.commands.screen import fitted
 from runner.config import exit_code, explain, prepare_plugins, with_usual_model
 from runner.home import CONF
 from runner.sweeps.job import carry_out
@@ -48,7 +49,7 @@ def run() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        print(f"error: {explain(error)}", file=sys.stderr)
+        print(fitted(f"error: {explain(error)}", sys.stderr), file=sys.stderr)
         return 2
     return exit_code()
 

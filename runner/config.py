@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from runner.commands.screen import fitted
 from runner.conversion import as_path, convert, did_you_mean, shown
 from runner.errors import ConfigError, RunnerError, require
 from runner.home import CONF
@@ -311,11 +312,11 @@ _failures: list[Failure] = []
 
 
 def register_failure(error: Exception) -> Failure:
-    """Print the error as one line and remember that the command failed; an error of the program prints a traceback."""
+    """Print the error as one line, and remember that the command failed; an error of the program prints a traceback."""
     failure = Failure(reason=explain(error), is_mistake=isinstance(error, _OF_THE_USER))
     if not failure.is_mistake:
         traceback.print_exception(error, file=sys.stderr)
-    print(f"error: {failure.reason}", file=sys.stderr, flush=True)
+    print(fitted(f"error: {failure.reason}", sys.stderr), file=sys.stderr, flush=True)
     remember_failure(failure)
     return failure
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
+from runner.commands.screen import fitted
 from runner.config import CONF, explain
 from runner.conversion import as_path
 from runner.errors import RunnerError
@@ -65,7 +66,7 @@ def main() -> int:
             code = max(code, made)
         return code
     except (RunnerError, OSError) as error:
-        print(f"error: {explain(error)}", file=sys.stderr)
+        print(fitted(f"error: {explain(error)}", sys.stderr), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -95,23 +96,24 @@ def reproduce(
     and ``benches`` as those that are run by name only. Returns the exit code.
     """
     from runner.report.diagnosed import diagnose_runs, seconds_after
-    from runner.report.layout import markdown_table
     from runner.report.plan import Outcome, duration, execute, plan, plan_table, plan_total, whole_time
     from runner.report.reference_seconds import write_seconds
     from runner.report.render import own_runs_finished, render
+    from runner.report.screen import screen_table
 
     results_dir = as_path(arguments.results_dir, "--results-dir")
     outcome = Outcome()
     if not arguments.render_only:
         steps = plan(specs, arguments.profile, results_dir)
-        print(markdown_table(plan_table(steps)))
-        print(plan_total(steps), flush=True)
+        print(screen_table(plan_table(steps), sys.stdout))
+        print(fitted(plan_total(steps), sys.stdout), flush=True)
         after = seconds_after(specs, arguments.profile, results_dir)
         print(f"then tables and figures are made, in about {duration(after)}", flush=True)
         if not arguments.tables and (by_name or benches):
             names = ", ".join([*(spec.name for spec in by_name), *(bench.name for bench in benches)])
-            print(f"not in this plan, because they are run by name only: {names}", flush=True)
-        print(whole_time(steps, after), flush=True)
+            left_out = f"not in this plan, because they are run by name only: {names}"
+            print(fitted(left_out, sys.stdout), flush=True)
+        print(fitted(whole_time(steps, after), sys.stdout), flush=True)
         if arguments.dry_run:
             return 0
         outcome = execute(steps)

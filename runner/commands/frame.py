@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 
+from runner.commands.screen import fitted
 from runner.config import explain
 from runner.errors import RunnerError
 
@@ -34,6 +35,6 @@ def carry_out(work: Callable[[], int | None]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (RunnerError, OSError, MemoryError) as error:
-        print(f"error: {explain(error)}", file=sys.stderr)
+        print(fitted(f"error: {explain(error)}", sys.stderr), file=sys.stderr)
         return 2
     return 0 if status is None else status

@@ -5,6 +5,7 @@ time than to import the dataclasses with the kernels beside them. Options of plu
 """
 
 import re
+import shutil
 from collections.abc import Mapping
 from textwrap import fill
 from typing import Any
@@ -14,8 +15,10 @@ from runner.config import CONF, GROUPS
 from runner.home import FILES
 from runner.registry import FROM_OUTSIDE
 
+_INDENT = " " * 6
 PAGE = FILES / "docs" / "options.md"
-_WIDTH, _KEY, _VALUE = 120, 34, 16
+_KEY, _VALUE = 34, 16
+_WIDEST, _BESIDE = 120, 100  # characters of a line, and from how many on meanings are beside their keys
 _ROW = re.compile(r"^\| `(?P<key>\S+)` \| .*? \| (?P<says>.*) \|$", flags=re.M)
 OF_GROUPS = {
     "dataset": "what is learnt; its family decides which models fit",
@@ -40,7 +43,7 @@ def _groups() -> str:
         names = {path.stem for path in (CONF / group).glob("*.yaml")}
         names |= {name for of_group, name in FROM_OUTSIDE if of_group == group}
         listed = ", ".join(sorted(names))
-        lines += [f"  {group}: {about}", fill(listed, _WIDTH, initial_indent="      ", subsequent_indent="      ")]
+        lines += [f"  {group}: {about}", fill(listed, _width(), initial_indent=_INDENT, subsequent_indent=_INDENT)]
     return "\n".join(lines)
 
 
@@ -90,7 +93,16 @@ def _value(config: Mapping[str, Any], path: str) -> str:
 
 
 def _line(key: str, value: str, says: str) -> str:
-    """Return a key, its value and its meaning, which goes on below."""
+    """Return a key, its value and its meaning, which goes on below; in a narrow terminal it begins there."""
     head = f"  {key:<{_KEY}}{value:<{_VALUE}}"
     says = " ".join(says.replace("`", "").split())
-    return fill(says, _WIDTH, initial_indent=head + " ", subsequent_indent=" " * (_KEY + _VALUE + 3)) if says else head
+    if not says:
+        return head
+    if _width() < _BESIDE:
+        return f"{head.rstrip()}\n{fill(says, _width(), initial_indent=_INDENT, subsequent_indent=_INDENT)}"
+    return fill(says, _width(), initial_indent=head + " ", subsequent_indent=" " * (_KEY + _VALUE + 3))
+
+
+def _width() -> int:
+    """Return the width of the terminal, or of the variable COLUMNS, up to the widest that is read with ease."""
+    return min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)

@@ -33,8 +33,8 @@ def compare(arguments: argparse.Namespace) -> None:
     import pandas as pd
 
     from runner.report.comparison import as_printed, by_dataset, chosen, comparison
-    from runner.report.layout import markdown_table
     from runner.report.records import all_records
+    from runner.report.screen import screen_table
     from runner.training.files import write_atomically
 
     results_dir = as_path(arguments.results_dir, "--results-dir")
@@ -46,7 +46,7 @@ def compare(arguments: argparse.Namespace) -> None:
     frames = {}
     for name, mine in by_dataset(records):
         frames[name] = comparison(mine)
-        print(f"## {name}\n\n{markdown_table(as_printed(frames[name], mine))}\n")
+        print(f"## {name}\n\n{screen_table(as_printed(frames[name], mine), sys.stdout)}\n")
     if arguments.csv is not None:
         together = pd.concat([frame.assign(dataset=name) for name, frame in frames.items()])
         write_atomically(as_path(arguments.csv, "--csv"), together.to_csv(index=False, float_format="%.6g"))

@@ -8,14 +8,16 @@ within the kernel. The last bits of sums differ, so the first run of a configura
 import hashlib
 import json
 import os
+import select
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from numba.core.event import install_recorder
+from numba.core.event import Listener, install_listener
+from tqdm import tqdm
 
 from runner import REPOSITORY
 from runner.config import to_run_config
@@ -53,8 +55,9 @@ def compile_first(config: RunConfig) -> None:
 
     An error of that process is ignored here, because the run meets the same error and reports it.
     """
-    if _is_missing(config):
-        compile_apart(config)
+    if not marker_of(config).exists():
+        with _announced() as bar:
+            compile_apart(config, bar)
 
 
 def compile_here(config: RunConfig) -> bool:
@@ -62,20 +65,40 @@ def compile_here(config: RunConfig) -> bool:
 
     If so, the run must be made in another process.
     """
-    if not _is_missing(config):
+    if marker_of(config).exists():
         return False
-    with install_recorder("numba:compile") as recorder:  # loading a kernel is no such event
+    with _announced() as bar, install_listener("numba:compile", _Compiled(bar.update)) as compiled:
         _warm_up(config)
     _mark(config)
-    return bool(recorder.buffer)
+    return compiled.count > 0
 
 
-def _is_missing(config: RunConfig) -> bool:
-    """Return whether kernels have to be compiled, and tell the user so."""
-    missing = not marker_of(config).exists()
-    if missing:
-        print("compiling kernels, once for settings of this kind", file=sys.stderr, flush=True)
-    return missing
+class _Compiled(Listener):  # type: ignore[misc]
+    """Tell of each kernel that has been compiled, and count them; loading one from the cache is no such event."""
+
+    def __init__(self, tell: Callable[[], object]) -> None:
+        self._tell, self.count = tell, 0
+
+    def on_start(self, event: Any) -> None:
+        pass
+
+    def on_end(self, event: Any) -> None:
+        self.count += 1
+        self._tell()
+
+
+def kernel_count(text: str) -> "tqdm[Any]":
+    """Return a line on standard error that counts kernels and seconds after ``text``; without a terminal, nothing."""
+    form = "{desc}: {n_fmt} compiled, {elapsed_s:.0f} s"
+    return tqdm(desc=text, bar_format=form, disable=not sys.stderr.isatty())
+
+
+def _announced() -> "tqdm[Any]":
+    """Tell the user that kernels are compiled; return the line that counts them."""
+    text = "compiling kernels, once for settings of this kind"
+    if not sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)
+    return kernel_count(text)
 
 
 def _mark(config: RunConfig) -> None:
@@ -85,20 +108,44 @@ def _mark(config: RunConfig) -> None:
         marker.touch()
 
 
-def compile_apart(config: RunConfig) -> bool:
-    """Let another process compile the kernels that a run needs and that are missing; return whether it could."""
-    child = subprocess.run(
+def compile_apart(config: RunConfig, bar: "tqdm[Any]") -> bool:
+    """Let another process compile the kernels that a run needs and that are missing; return whether it could.
+
+    ``bar`` counts the kernels meanwhile.
+    """
+    compiled = _child(json.dumps(config.as_dict()), bar) == 0
+    if compiled:
+        _mark(config)
+    return compiled
+
+
+def _child(config: str, bar: "tqdm[Any]") -> int:
+    """Let a process do ``main`` for a configuration as JSON; return its exit status."""
+    child = subprocess.Popen(
         [sys.executable, "-m", "runner.machine.compilation"],
-        input=json.dumps(config.as_dict()),
-        text=True,
         cwd=REPOSITORY,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(place).absolute()) for place in sys.path)},
-        stdout=subprocess.DEVNULL,
-        check=False,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
-    if child.returncode == 0:
-        _mark(config)
-    return child.returncode == 0
+    assert child.stdin is not None
+    assert child.stdout is not None
+    with child:
+        try:
+            with suppress(BrokenPipeError):  # its exit status tells that it could not even read
+                child.stdin.write(config.encode())
+                child.stdin.close()
+            while True:
+                if select.select([child.stdout], [], [], 1)[0]:
+                    kernels = os.read(child.stdout.fileno(), 4096)  # a byte for each
+                    if not kernels:
+                        break
+                    bar.update(len(kernels))
+                bar.refresh()  # the seconds go on while a long kernel is compiled
+        except BaseException:
+            child.kill()
+            raise
+    return child.returncode
 
 
 def _warm_up(config: RunConfig) -> None:
@@ -110,15 +157,18 @@ def _warm_up(config: RunConfig) -> None:
     warm_up(on_cpu)
 
 
-def main() -> int:
-    """Compile kernels for the configuration on standard input, as JSON."""
-    _warm_up(to_run_config(json.load(sys.stdin)))
+def main(tell: Callable[[], object]) -> int:
+    """Compile kernels for the configuration on standard input, as JSON, and tell of each."""
+    with install_listener("numba:compile", _Compiled(tell)):
+        _warm_up(to_run_config(json.load(sys.stdin)))
     return 0
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        answers = os.dup(1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whatever else is printed is not counted
+        sys.exit(main(lambda: os.write(answers, b".")))
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception:  # the run meets the same error and reports it in one line

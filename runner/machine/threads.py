@@ -13,15 +13,16 @@ from runner.errors import require
 def set_threads(threads: int, parallel_jobs: int = 1) -> int:
     """Set the same number of threads for Numba and torch (whose BLAS computes all products), and return it.
 
-    ``threads``: 0 means all cores of this process, divided by the number of ``parallel_jobs``. Raises ConfigError if
-    there are fewer cores.
+    ``threads``: 0 means all cores of this process, divided by the number of ``parallel_jobs``; but a job that a sweep
+    submitted to Slurm has its cores to itself. Raises ConfigError if there are fewer cores.
     """
     require(threads >= 0, f"hardware.threads (--threads) must be 0 (all cores) or more, got {threads}")
     import numba
     import torch
 
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count = threads or max(1, allowed // parallel_jobs)
+    if os.environ.get("SUBMITIT_EXECUTOR") == "slurm":
+        parallel_jobs = 1
+    count = threads or max(1, _cores() // parallel_jobs)
     if parallel_jobs > 1 and not threads:  # a launcher may have given Numba fewer
         count = min(count, numba.config.NUMBA_NUM_THREADS)
     require(
@@ -32,6 +33,13 @@ def set_threads(threads: int, parallel_jobs: int = 1) -> int:
     numba.set_num_threads(count)
     torch.set_num_threads(count)
     return count
+
+
+def _cores() -> int:
+    """Return how many cores this process may use: on Slurm, which need not bind processes, what it gave to the job."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    given = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    return min(allowed, int(given)) if given.isdecimal() and int(given) else allowed
 
 
 class EncoderThreads:

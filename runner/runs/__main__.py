@@ -47,8 +47,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _answer(arguments: argparse.Namespace) -> str:
     from runner.machine.disk import size, size_text
-    from runner.report.layout import markdown_table
     from runner.report.records import DAMAGED
+    from runner.report.screen import screen_table
     from runner.runs.details import details
     from runner.runs.inventory import folders, selected, table
     from runner.runs.prune import WITHOUT_RESULT, doomed, prune
@@ -66,7 +66,7 @@ def _answer(arguments: argparse.Namespace) -> str:
         raise RunnerError(f"{results_dir / 'runs'}: no runs")
     if arguments.command == "list":
         total = size_text(sum(size(record.path) for record in records))
-        return f"{markdown_table(table(records))}\n{len(records)} runs, {total}"
+        return f"{screen_table(table(records), sys.stdout)}\n{len(records)} runs, {total}"
     (record,) = records
     if record.status == DAMAGED:
         raise RunnerError(f"{record.path} is damaged: {record.damage}; python -m runner.runs prune {record.short_id}")

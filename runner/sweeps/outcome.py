@@ -1,11 +1,12 @@
 """Tell at the end of a sweep what came out: a comparison of exactly its runs, and the jobs that failed."""
 
+import sys
 from collections.abc import Mapping, Sequence
 
 from runner.config import Failure
 from runner.report.comparison import as_printed, by_dataset, comparison
-from runner.report.layout import markdown_table
 from runner.report.records import RunRecord
+from runner.report.screen import screen_table
 from runner.sweeps.plan import Job
 
 
@@ -16,7 +17,7 @@ def report(jobs: Sequence[Job], failures: Mapping[int, Failure]) -> str:
     """
     records = {job.number: RunRecord(job.step.run.config.run_dir) for job in jobs if job.step and job.is_launched}
     parts = [
-        f"## {name}\n\n{markdown_table(as_printed(comparison(mine), mine))}\n"
+        f"## {name}\n\n{screen_table(as_printed(comparison(mine), mine), sys.stderr)}\n"
         for name, mine in by_dataset([record for record in records.values() if record.config])
     ]
     reasons = {

@@ -5,10 +5,8 @@ swept sampler for another. So this loop composes every combination by itself bef
 (``hydra/sweeper=...``) keep Hydra's loop.
 """
 
-import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import hydra
 from hydra._internal.callbacks import Callbacks
@@ -19,11 +17,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn
 from hydra.types import HydraContext, RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, open_dict, read_write
 
+from runner.commands.screen import fitted
 from runner.config import CONF, Failure, register_failure, remember_failure, to_run_config
 from runner.settings import RunConfig
 from runner.sweeps.job import job as make_run
+from runner.sweeps.launchers import at_once, pass_on_cores
 
 _FLAGS = {"-m", "--multirun"}
 _OF_THE_SWEEP = ("preset", "results_dir")  # what its own settings (hydra.*) may depend on
@@ -65,18 +65,19 @@ def _make_runs(loader: ConfigLoader, master: DictConfig, combinations: Sequence[
     from runner.sweeps.outcome import report
     from runner.sweeps.plan import heading, plan_jobs, plan_text
 
+    pass_on_cores(master.hydra.launcher)
     context = HydraContext(config_loader=loader, callbacks=Callbacks(master))
     launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=make_run, config=master)
     jobs = plan_jobs(combinations, lambda overrides: _composed(loader, master, overrides))
     launched = [job for job in jobs if job.is_launched]
     batch = master.hydra.sweeper.max_batch_size or max(len(launched), 1)
-    at_once = _at_once(master.hydra.launcher, min(batch, len(launched)))
-    _say(plan_text(jobs, at_once))
+    together = at_once(master.hydra.launcher, min(batch, len(launched)))
+    _say(fitted(plan_text(jobs, together), sys.stderr))
     failures = {job.number: job.failure for job in jobs if job.failure is not None}
     for failed in failures.values():
         remember_failure(failed)
-    shared = [f"hardware.parallel_jobs={at_once}"] if at_once > 1 else []
-    words = [[f"hydra.job.name={quoted(heading(job, jobs, at_once))}", *shared, *job.overrides] for job in launched]
+    shared = [f"hardware.parallel_jobs={together}"] if together > 1 else []
+    words = [[f"hydra.job.name={quoted(heading(job, jobs, together))}", *shared, *job.overrides] for job in launched]
     try:
         for start in range(0, len(launched), batch):
             returned = launcher.launch(words[start : start + batch], initial_job_idx=start)
@@ -105,22 +106,6 @@ def _failure(answer: JobReturn) -> Failure | None:
     except Exception as error:
         return register_failure(error)
     return failure
-
-
-def _at_once(launcher: DictConfig, jobs: int) -> int:
-    """Return how many of the jobs share this machine at a time."""
-    options: Any = OmegaConf.to_container(launcher)
-    name = options["_target_"].rpartition(".")[2]
-    if name == "JoblibLauncher":
-        from joblib import effective_n_jobs
-
-        return min(effective_n_jobs(options["n_jobs"]), jobs)
-    if name == "RayLauncher":
-        cores = options["ray"]["init"].get("num_cpus") or os.cpu_count() or 1
-        return max(1, min(int(cores / (options["ray"]["remote"].get("num_cpus") or 1)), jobs))
-    if name == "LocalLauncher":  # submitit starts all of them
-        return jobs
-    return 1  # one after the other, or each on a node of its own
 
 
 def _say(text: str) -> None:

@@ -89,7 +89,8 @@ class Training:
         self.examples = config.batch_sampler.build(
             examples=task.examples, batch_size=config.batch_size, seed=config.seed
         )
-        print(f"{config.run_id}: {task.description}; preparing kernels", file=sys.stderr)
+        # Together, the two lines would be too long for most terminals.
+        print(f"{config.run_id}\n{task.description}; preparing kernels", file=sys.stderr)
         begin = time.perf_counter()
         with writing(Path(os.environ["NUMBA_CACHE_DIR"]), keeps_names=True):  # Numba writes what it compiles
             warm_up(config)

@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from runner.commands.screen import fitted
 from runner.config import check_model_reads_dataset
 from runner.errors import ConfigError, DamagedRun, DataError, DataNotPrepared, Diverged, RunnerError, require
 from runner.machine import compilation, memory
@@ -48,7 +49,8 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
         if folder.is_finished():
             _check_same_data(config, folder)
             folder.drop_what_resumes()  # a kill may have come between the result and this
-            print(f"already finished, not repeated (force=true re-runs): {config.run_id}", file=sys.stderr)
+            said = f"already finished, not repeated (force=true re-runs): {config.run_id}"
+            print(fitted(said, sys.stderr), file=sys.stderr)
             return folder.path
         summary: dict[str, Any] = {"status": "running", "run_id": config.run_id, "config": config.as_dict()}
         trackers = Trackers({})

@@ -60,3 +60,13 @@ def test_keys_are_those_of_the_options_chosen(page: str) -> None:
     assert "sampler.K " not in page
     assert page.split("  epochs ")[1].split()[0] == "7"
     assert "The keys of sampler" not in helped("model=popularity", "dataset=ml100k"), "it has no classes to sample"
+
+
+@pytest.mark.parametrize("columns", [80, 110])
+def test_help_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    page = helped()
+    assert max(map(len, page.splitlines())) <= columns
+    (place,) = [place for place, line in enumerate(page.splitlines()) if line.startswith("  max_steps ")]
+    meaning = page.splitlines()[place + (columns == 80)]
+    assert meaning.endswith("stop after this many steps, before the last epoch ends")

@@ -136,3 +136,20 @@ def test_parallel_jobs_divide_the_cores(
         monkeypatch.setattr(library, "set_num_threads", lambda count: None)
     assert set_threads(0, parallel_jobs) == threads
     assert set_threads(3, parallel_jobs) == 3, "a number that is asked for stays"
+
+
+@pytest.mark.parametrize(
+    ("given", "submitted", "threads"), [("6", True, 6), ("16", True, 8), ("6", False, 3), ("", False, 4)]
+)
+def test_a_job_of_slurm_takes_the_cores_that_slurm_gave_to_it(
+    given: str, submitted: bool, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four jobs of a sweep do not divide theirs. Two jobs side by side within one allocation do."""
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", given)
+    if submitted:
+        monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
+    monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 8)
+    for library in (numba, torch):
+        monkeypatch.setattr(library, "set_num_threads", lambda count: None)
+    assert set_threads(0, 4 if submitted else 2) == threads

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from hydra.core.plugins import Plugins
+from omegaconf import OmegaConf
 
 import runner.report.plan
 import runner.training.run
@@ -15,6 +16,7 @@ from runner.report.grids import PlannedRun
 from runner.report.records import RunRecord
 from runner.report.speed import Speed
 from runner.settings import RunConfig
+from runner.sweeps.launchers import at_once
 from runner.sweeps.sweep import sweep
 
 Write = Callable[..., Path]
@@ -152,3 +154,11 @@ def test_presets_of_ablations_sweep_by_themselves(
 ])  # fmt: skip
 def test_other_commands_are_left_to_hydra(words: list[str]) -> None:
     assert not sweep(words)
+
+
+@pytest.mark.parametrize(("options", "shared"), [
+    ({}, 4), ({"array_parallelism": 3}, 3), ({"additional_parameters": {"exclusive": True}}, 1),
+])  # fmt: skip
+def test_jobs_of_slurm_count_as_alone_if_they_ask_for_whole_nodes(options: dict[str, Any], shared: int) -> None:
+    launcher = {"_target_": "a.SlurmLauncher", "array_parallelism": 256, "additional_parameters": {}, **options}
+    assert at_once(OmegaConf.create(launcher), 4) == shared

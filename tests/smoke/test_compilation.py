@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tqdm import tqdm
 
 from runner import REPOSITORY
 from runner.config import compose, to_run_config
@@ -28,13 +29,13 @@ def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]
     """Return what was handed to the compiling process, which is replaced by one that does nothing."""
     asked: list[RunConfig] = []
 
-    def child(command: list[str], *, input: str, **_: Any) -> "subprocess.CompletedProcess[str]":
-        assert command == [sys.executable, "-m", "runner.machine.compilation"]
-        asked.append(to_run_config(json.loads(input)))
-        return subprocess.CompletedProcess(command, 1 if asked[-1].seed == 13 else 0)
+    def child(config: str, bar: "tqdm[Any]") -> int:
+        asked.append(to_run_config(json.loads(config)))
+        bar.update(20)
+        return 1 if asked[-1].seed == 13 else 0
 
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(compilation.subprocess, "run", child)
+    monkeypatch.setattr(compilation, "_child", child)
     return asked
 
 
@@ -42,7 +43,7 @@ def test_settings_of_a_kind_are_compiled_once(children: list[RunConfig], capsys:
     config = compose(BASE)
     compilation.compile_first(config)
     assert children == [config]
-    assert "compiling kernels" in capsys.readouterr().err
+    assert capsys.readouterr().err == "compiling kernels, once for settings of this kind\n"
     for alike in (
         ["sampler.num_samples=9"], ["optimizer.lr=0.5"], ["seed=0"], ["dataset=wordnet_related"], ["max_steps=5"],
         ["epochs=1", "evaluation.every_epochs=1"],
@@ -80,8 +81,35 @@ def test_the_compiling_process_trains_on_throw_away_data(monkeypatch: pytest.Mon
     """The process reads a configuration and leaves only compiled kernels: it opens no data set and makes no folder."""
     config = compose([*BASE, "dataset=amazon670k", f"results_dir={tmp_path}", "hardware.threads=1"])
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(config.as_dict())))
-    assert compilation.main() == 0
+    assert compilation.main(lambda: None) == 0
     assert not list(tmp_path.iterdir())
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_kernels_are_counted_on_a_terminal(children: list[RunConfig], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line is written over again, and ends before the run says anything."""
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    compilation.compile_first(compose(BASE))
+    *before, last, end = terminal.getvalue().replace("\r", "\n").split("\n")
+    assert end == ""
+    assert last.rstrip() == "compiling kernels, once for settings of this kind: 20 compiled, 0 s"
+    assert all(line.startswith("compiling kernels, ") for line in before if line)
+
+
+def test_the_compiling_process_tells_of_each_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    python, heard = tmp_path / "python", tmp_path / "heard"
+    python.write_text(f'#!/bin/sh\necho "$@" > {heard}\ncat >> {heard}\nprintf ..\nsleep 0.1\nprintf .\nexit 3\n')
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    monkeypatch.setattr("sys.stderr", Terminal())
+    with compilation.kernel_count("kernels") as bar:
+        assert compilation._child("{}", bar) == 3
+    assert bar.n == 3
+    assert heard.read_text() == "-m runner.machine.compilation\n{}"
 
 
 @pytest.mark.parametrize(("mistake", "error"), [
@@ -137,6 +165,21 @@ def test_compiling_here_tells_whether_anything_was_missing(tmp_path: Path) -> No
         )
         said.append(done.stdout)
     assert said == ["True\n", "False\n", "False\n"], "compiled, then known to be, then loaded"
+
+
+@pytest.mark.slow
+def test_a_kernel_is_told_of_when_it_is_compiled_not_when_it_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("sys.stderr", Terminal())
+    counts = []
+    for _ in range(2):
+        with compilation.kernel_count("kernels") as bar:
+            assert compilation.compile_apart(compose(["model=regression"]), bar)
+        counts.append(bar.n)
+    assert counts[0] > 4
+    assert counts[1] == 0
 
 
 # ---------------------------------------------------------------- make setup
