@@ -16,7 +16,8 @@ from runner.errors import DataError
 
 _BLOCK_ROWS = 1 << 16
 _MOST_COLUMNS = 2**31 - 1
-_DAMAGED = (OSError, ValueError, KeyError, EOFError, TypeError, zlib.error, zipfile.BadZipFile, NotImplementedError)
+# What SciPy raises on a damaged file; RuntimeError is one of a zip that says it is encrypted, or of an unknown method.
+_DAMAGED = (OSError, ValueError, KeyError, EOFError, TypeError, zlib.error, zipfile.BadZipFile, RuntimeError)
 
 
 def read_matrices(features_path: Path, labels_path: Path | None, sink: Callable[[Block], None]) -> FileCounts:
