@@ -87,6 +87,7 @@ def generate(arguments: argparse.Namespace) -> list[str]:
             " this command draws only from the softmax of the logits; give a run with another loss"
         )
 
+    from runner.data.text import UNK
     from runner.machine.threads import set_threads
     from runner.training.run import load_trained
 
@@ -96,7 +97,9 @@ def generate(arguments: argparse.Namespace) -> list[str]:
         status = (folder.summary() or {}).get("status")
         print(f"the run is '{status}': these are its weights after step {step:,}", file=sys.stderr)
     words = _words_of(arguments.prompt, task.data)
-    prompt = _ids_of(words, task.data)
+    if unknown := sorted({word for word in words if word not in task.data.ids}):
+        print(f"not in the vocabulary, read as {UNK}: {', '.join(unknown)}", file=sys.stderr)
+    prompt = task.data.to_continue(words)
     begin = time.perf_counter()
     draw = _drawing_by(arguments.by, network, config, arguments.seed)
     length = config.windows.length
@@ -118,24 +121,6 @@ def _words_of(prompt: str, data: "TextDataset") -> list[str]:
     from runner.data.text import EOS
 
     return prompt.replace("\n", f" {EOS} ").split() if EOS in data.vocabulary else prompt.split()
-
-
-def _ids_of(words: list[str], data: "TextDataset") -> list[int]:
-    """Return the ids to start from, at least one.
-
-    A text with sentences starts with the end of a sentence. Without sentences and prompt it starts with class 0, the
-    most frequent word.
-    """
-    from runner.data.text import EOS, UNK
-
-    id_of = {word: number for number, word in enumerate(data.vocabulary)}
-    unknown = sorted({word for word in words if word not in id_of})
-    if unknown:
-        print(f"not in the vocabulary, read as {UNK}: {', '.join(unknown)}", file=sys.stderr)
-    ids = [id_of.get(word, id_of[UNK]) for word in words]
-    if EOS in id_of:
-        return [id_of[EOS], *ids]
-    return ids or [0]
 
 
 def _written(words: list[str]) -> str:

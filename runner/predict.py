@@ -1,27 +1,38 @@
-"""Rank the classes for new rows, or the items for new users, by the weights of a run.
+"""Rank the classes for new rows, the items for new users, or the next words of a text, by the weights of a run.
 
 python -m runner.predict results/runs/RUN new_rows.txt -k 5
 python -m runner.predict results/runs/RUN new_log.csv -k 10 --out ranked.tsv
+python -m runner.predict results/runs/RUN sentences.txt -k 3
 
-A run on rows (extreme classification) takes a file of rows, plain or compressed: XC text (--layout xmc, the default),
-svmlight without the header (libsvm), or `label | feature:value` (vw). Labels may be missing; they are not used. A run
-on sequences (recommendation) takes a log, CSV or TSV with a header, and ranks the items that each of its users may take
-next; items that the user took before are left out if the run was measured so (ranking.exclude_seen). Items that the run
-never saw are left out of the log, and users of whom nothing is left get no lines. For text there is python -m
-runner.generate.
+A run on rows (extreme classification) takes a file of rows. The ending of its name, before that of a compression, or
+--layout says which form it has: XC text (xmc, the default), svmlight text whose indices begin at 1 (libsvm), `label |
+feature:value` (vw), a sparse matrix of SciPy's save_npz with a column for each feature (npz), or a dense table with a
+column for each feature, with or without a header (csv). Labels may be missing; they are not used, nor is a column of a
+table that is called labels.
 
-The result is a table of tabs, with one line for each row or user and rank: row (its number in the file, from 1) or
-user, rank, class or item, the name of the class if the data set has names, and the score, which is the logit (its
-magnitude, if the loss was of magnitudes). It goes to --out, which appears when it is complete, or to standard output.
+A run on sequences (recommendation) takes a log, CSV or TSV with a header, and ranks the items that each of its users
+may take next; items that the user took before are left out if the run was measured so (ranking.exclude_seen). Items
+that the run never saw are left out of the log, and users of whom nothing is left get no lines.
+
+A run on text takes a text in UTF-8, plain or compressed, and ranks the words that may follow each of its lines. Lines
+are independent of each other; a blank line gets no words. If the model was trained with sentence ends, a line starts
+after one, and <eos> among the words says that the line may end here. Words outside the vocabulary become <unk>. To
+write on, there is python -m runner.generate.
+
+The result is a table of tabs, with one line for each row, user or line and rank: row or line (its number in the file,
+from 1) or user, rank, class, item or word, the name of the class if the data set has names, and the score. It is the
+logit (its magnitude, if the loss was of magnitudes), and for a word the natural logarithm of its probability. The table
+goes to --out, which appears when it is complete, or to standard output.
 
 The weights are the best ones of a finished run, or those of the last checkpoint of an unfinished run. The run must have
 kept its weights (keep_weights=true if they are large).
 
-Legend: B rows ranked at the same time, K classes of a row, N classes, D hidden size, U users of the log.
+Legend: B rows ranked at the same time, K classes of a row, N classes, D hidden size, T tokens, U users of the log.
 """
 
 import argparse
 import contextlib
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -31,15 +42,16 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from runner.commands.frame import carry_out, parser_of
+from runner.data.row_files import FORMS, form_of, read_new_rows
 from runner.errors import DataError, RunnerError, require
 
 if TYPE_CHECKING:
-    from runner.data.readers import Block
-    from runner.heads.output_layer import OutputLayer
+    from runner.data import TextDataset
 
 _ROWS_AT_ONCE = 1024
-_LOGITS_AT_ONCE = 2**24
-_LAYOUTS = {"xmc": (0, 0), "libsvm": (1, 0), "vw": (1, 0)}  # the smallest feature and label of a file
+_TOKENS_AT_ONCE = 2**14  # whose hidden states are computed together
+_TOKENS_KEPT = 2**20  # of lines that wait for being ranked
+_NUMBERS_AT_ONCE = 2**24  # logits, or entries of the vectors of ranked classes
 
 Line = tuple[Any, ...]
 
@@ -48,10 +60,12 @@ def main() -> int:
     """Write the ranking; return the exit status (2 for a user's mistake, 130 after Ctrl-C)."""
     parser = parser_of("python -m runner.predict", __doc__)
     parser.add_argument("run_folder", type=Path, metavar="RUN_FOLDER", help="folder of a finished or interrupted run")
-    parser.add_argument("file", type=Path, metavar="FILE", help="rows or a log, plain, .gz, .xz or .bz2")
-    parser.add_argument("-k", type=int, default=5, help="number of classes for each row; default: 5")
+    parser.add_argument("file", type=Path, metavar="FILE", help="rows, a log or a text, plain or compressed")
+    parser.add_argument(
+        "-k", type=int, default=5, help="number of classes, items or words for each row, user or line; default: 5"
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="file to write; default: standard output")
-    parser.add_argument("--layout", choices=tuple(_LAYOUTS), default="xmc", help="layout of rows; default: xmc")
+    parser.add_argument("--layout", choices=FORMS, help="form of a file of rows; default: by the ending of its name")
     for column in ("user", "item", "time"):
         parser.add_argument(f"--{column}", default=column, help=f"column of a log; default: {column}")
     arguments = parser.parse_args()
@@ -68,11 +82,10 @@ def predict(arguments: argparse.Namespace) -> None:
 
     folder = run_with_weights(arguments.run_folder)
     config = config_of(folder)
-    if config.dataset.family not in ("rows", "sequences"):
-        other = "; python -m runner.generate continues a text" if config.dataset.family == "text" else ""
+    if config.dataset.family not in _RANKINGS:
         raise RunnerError(
             f"{arguments.run_folder}: {config.run_id} was trained on {config.dataset.family}, for which there are no"
-            f" classes to rank; give the folder of a run on rows or on sequences{other}"
+            " classes to rank; give the folder of a run on rows, on sequences or on text"
         )
     if config.dataset.family == "rows" and config.sampler is None:
         raise RunnerError(
@@ -87,10 +100,7 @@ def predict(arguments: argparse.Namespace) -> None:
     if not folder.is_finished():
         status = (folder.summary() or {}).get("status")
         print(f"the run is '{status}': these are its weights after step {step:,}", file=sys.stderr)
-    if config.dataset.family == "rows":
-        lines = _of_rows(network, task, arguments)
-    else:
-        lines = _of_users(network, task, arguments)
+    lines = _RANKINGS[config.dataset.family](network, task, arguments)
     with _output(arguments.out) as out:
         for line in lines:
             out.write("\t".join(map(str, line)) + "\n")
@@ -122,16 +132,17 @@ def _of_rows(network: Any, task: Any, arguments: argparse.Namespace) -> Iterator
     """Yield the header and, for each row of the file, its best classes."""
     from runner.data.batches import RowBatch
 
-    blocks, data = _read_rows(arguments.file, arguments.layout, task.num_features), task.data
+    data, form = task.data, arguments.layout or form_of(arguments.file)
+    blocks = read_new_rows(arguments.file, form, task.num_features)
     names = data.label_names()
-    weights_ND = network.head.layer.class_vectors()  # once: they are computed if the layer is normalised
     yield ("row", "rank", "class", *(("name",) if names else ()), "score")
     k = min(arguments.k, data.num_classes)
+    at_once = _at_once(k, network)
     number = 0
     for block in blocks:
         indptr = np.concatenate([[0], np.cumsum(block.row_sizes)])
-        for first in range(0, len(block.row_sizes), _ROWS_AT_ONCE):
-            here = indptr[first : first + _ROWS_AT_ONCE + 1]
+        for first in range(0, len(block.row_sizes), at_once):
+            here = indptr[first : first + at_once + 1]
             batch = RowBatch(
                 indptr=here - here[0],
                 indices=block.indices[here[0] : here[-1]],
@@ -141,41 +152,16 @@ def _of_rows(network: Any, task: Any, arguments: argparse.Namespace) -> Iterator
             )
             hidden_BD = network.encoder.encode(batch)
             top_BK = network.head.top(hidden_BD, k)
-            score_BK = scores_of(network.head.layer, weights_ND, hidden_BD, top_BK)
-            if network.head.loss.by_magnitude:
-                score_BK = np.abs(score_BK)
+            score_BK = network.head.logits_of(hidden_BD, top_BK)
             for top_K, score_K in zip(top_BK.tolist(), score_BK.tolist(), strict=True):
                 number += 1
                 for rank, (class_id, score) in enumerate(zip(top_K, score_K, strict=True), start=1):
                     yield (number, rank, class_id, *((names[class_id],) if names else ()), f"{score:.6g}")
 
 
-def _read_rows(path: Path, layout: str, num_features: int) -> "list[Block]":
-    """Read all rows of a file, with or without labels. Raises DataError, naming the line, for what is no row."""
-    from runner.data.readers import TextFormat, progress_bar, read_rows
-
-    first_feature, first_label = _LAYOUTS[layout]
-    text = TextFormat(layout=layout, feature_start=first_feature, label_start=first_label)
-    blocks: list[Block] = []
-    with progress_bar(path) as progress:
-        read_rows(path, text, blocks.append, keep_unlabelled=True, progress=progress)
-    largest = max((int(block.indices.max()) for block in blocks if len(block.indices)), default=-1)
-    if largest >= num_features:
-        raise DataError(
-            f"{path}: feature {largest + first_feature} is beyond the {num_features:,} features that the run was"
-            " trained with; prepare these rows as its training rows were"
-        )
-    return blocks
-
-
-def scores_of(layer: "OutputLayer", weights_ND: np.ndarray, hidden_BD: np.ndarray, class_BK: np.ndarray) -> np.ndarray:
-    """Return the logits of some classes of each row, (B, K) float32.
-
-    ``weights_ND``: what the layer's ``class_vectors`` returned.
-    """
-    logit_BK = np.einsum("bd,bkd->bk", layer.query_vectors(hidden_BD), weights_ND[class_BK])
-    bias_N = layer.table.bias_view
-    return np.asarray(logit_BK + bias_N[class_BK], dtype=np.float32)
+def _at_once(k: int, network: Any) -> int:
+    """Return for how many rows the vectors of k classes each are held at the same time."""
+    return max(1, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // (k * network.encoder.dim)))
 
 
 # ---------------------------------------------------------------- sequences
@@ -189,7 +175,7 @@ def _of_users(network: Any, task: Any, arguments: argparse.Namespace) -> Iterato
     users, items_E, indptr_U1 = _read_log(arguments, task)
     names = task.data.item_names
     yield ("user", "rank", "item", "score")
-    length, at_once = task.config.model.length, max(1, _LOGITS_AT_ONCE // task.data.num_classes)
+    length, at_once = task.config.model.length, max(1, _NUMBERS_AT_ONCE // task.data.num_classes)
     # The event to predict comes after a user's last one, so the places below are those of the ends; targets are unused.
     padded_E = np.append(items_E, np.int32(0))
     for first in range(0, len(users), at_once):
@@ -228,6 +214,61 @@ def _read_log(arguments: argparse.Namespace, task: Any) -> tuple[list[str], np.n
     indptr_U1 = np.concatenate([[0], np.cumsum(count_U)]).astype(np.int64)
     return [events.users[user] for user in user_U], known_I[counting.item_E], indptr_U1
 
+
+# ---------------------------------------------------------------- text
+
+
+def _of_lines(network: Any, task: Any, arguments: argparse.Namespace) -> Iterator[Line]:
+    """Yield the header and, for each line of the text, the likeliest next words."""
+    data: TextDataset = task.data
+    k = min(arguments.k, data.num_classes)
+    at_once = min(_at_once(k, network), max(1, _TOKENS_AT_ONCE // task.config.windows.length))
+    groups = _groups(_read_lines(arguments.file, data), at_once)
+    first = next(groups)  # a file without a word is refused before anything is written
+    yield ("line", "rank", "word", "score")
+    for group in itertools.chain([first], groups):
+        hidden_BD = task.hidden_after(network, [ids_T for _, ids_T in group])
+        top_BK, score_BK = task.likeliest(network, hidden_BD, k)
+        for (number, _), top_K, score_K in zip(group, top_BK.tolist(), score_BK.tolist(), strict=True):
+            for rank, (word, score) in enumerate(zip(top_K, score_K, strict=True), start=1):
+                yield (number, rank, data.vocabulary[word], f"{score:.6g}")
+
+
+def _read_lines(path: Path, data: "TextDataset") -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the number and the ids of each line that is not blank, (T,) int32; say at the end how many were unknown.
+
+    Words are separated by ASCII white space, as in training. Raises DataError for a file without a word.
+    """
+    from runner.data.table_form import text_lines
+    from runner.data.text import UNK
+
+    words = unknown = 0
+    for number, line in text_lines(path):
+        of_line = [word.decode() for word in line.encode().split()]
+        words += len(of_line)
+        unknown += sum(word not in data.ids for word in of_line)
+        yield number, np.array(data.to_continue(of_line), dtype=np.int32)
+    if words == 0:
+        raise DataError(f"{path}: the file holds no word to go on from")
+    if unknown:
+        print(f"{unknown:,} of {words:,} words are not in the vocabulary, and are read as {UNK}", file=sys.stderr)
+
+
+def _groups(lines: Iterator[tuple[int, np.ndarray]], at_once: int) -> Iterator[list[tuple[int, np.ndarray]]]:
+    """Yield some lines at a time, so that neither lines nor tokens become too many."""
+    group: list[tuple[int, np.ndarray]] = []
+    tokens = 0
+    for line in lines:
+        group.append(line)
+        tokens += len(line[1])
+        if len(group) == at_once or tokens >= _TOKENS_KEPT:
+            yield group
+            group, tokens = [], 0
+    if group:
+        yield group
+
+
+_RANKINGS = {"rows": _of_rows, "sequences": _of_users, "text": _of_lines}  # by family of data
 
 if __name__ == "__main__":
     sys.exit(main())

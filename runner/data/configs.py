@@ -84,9 +84,11 @@ class CardConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class XmcFilesConfig:
-    """Choose your own files in XC text: a folder with train.txt and test.txt, plain or compressed.
+    """Choose your own rows with labels: a folder with training and test rows, in one of the forms of `row_files`.
 
-    `path`: the folder.
+    These are XC text (train.txt, test.txt), svmlight text (train.svm, test.svm), tables (train.csv, test.csv), each
+    plain or compressed, and SciPy's matrices (train.npz, train_labels.npz, test.npz, test_labels.npz). `path`: the
+    folder.
     `valid_share`: share of the training rows that the task holds out for validation, in [0, 0.5].
     """
 
@@ -108,7 +110,7 @@ class XmcFilesConfig:
         """
         from runner.data.prepare import load_files_dataset
 
-        return load_files_dataset(_folder(self.path, "train.txt and test.txt"), self.name)
+        return load_files_dataset(_folder(self.path, "the rows, such as train.txt and test.txt"), self.name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Convert files of sparse rows to a prepared folder: one CSR table for each split (see `runner/data/rows.py`)."""
 
 import dataclasses
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from runner.data.download import hash_file
 from runner.data.layouts import MATRICES, RowsLayout
 from runner.data.manifests import RowsManifest, SplitCounts
 from runner.data.read_matrices import read_matrices
+from runner.data.read_row_tables import form_of_rows, read_row_table
 from runner.data.readers import (
     Block,
     FileCounts,
@@ -21,12 +23,15 @@ from runner.data.readers import (
     read_rows,
     read_split_lines,
 )
-from runner.data.rows import XmcDataset
+from runner.data.row_files import MATRIX, TABLE, TEXTS, OwnRows
+from runner.data.rows import XmcDataset, rows_left_out
 from runner.data.store import LABEL_NAMES, RowsWriter, combine
+from runner.data.tables import same_columns
 from runner.data.uniform import write_uniform
 from runner.errors import DataError
 
-XC_TEXT = TextFormat(layout="xmc")
+# What the manifest calls the forms of a user's own files.
+_VARIANTS = {"xmc": "given-train-test", "libsvm": "given-svmlight", MATRIX: "given-npz", TABLE: "given-csv"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +70,8 @@ def convert(card: RowsCard, layout: RowsLayout, found: Mapping[str, tuple[Path, 
                 f"{path}: {place}{train.num_classes} labels, but {card.name} has {expected.num_classes};"
                 " is this another set?"
             )
-    else:  # these files have no header, and the largest index seen is only a lower bound
-        features = max(train.num_features, test.num_features, expected.num_features)
-        classes = max(train.num_classes, test.num_classes, expected.num_classes)
-        train = dataclasses.replace(train, num_features=features, num_classes=classes)
+    else:
+        train = _widened(train, test, num_features=expected.num_features, num_classes=expected.num_classes)
     if "label_names" in files:
         names = read_names(files["label_names"], train.num_classes)
         (folder / LABEL_NAMES).write_text("".join(name + "\n" for name in names), encoding="utf-8")
@@ -92,17 +95,34 @@ def convert(card: RowsCard, layout: RowsLayout, found: Mapping[str, tuple[Path, 
     )
 
 
-def convert_pair(train_path: Path, test_path: Path, folder: Path, *, name: str, variant: str) -> RowsManifest:
-    """Convert two files of XC text, of any origin, to a prepared folder. Raises DataError for damaged files."""
-    train, test = _write_split(folder, "train", train_path, XC_TEXT), _write_split(folder, "test", test_path, XC_TEXT)
-    _same_dimensions(train_path, train, test_path, test)
+def convert_own(rows: OwnRows, folder: Path, *, name: str) -> RowsManifest:
+    """Convert a user's files to a prepared folder. Raises DataError for damaged files, and if they do not fit together.
+
+    svmlight text and tables do not say how many classes there are: as many as the largest label of both files needs.
+    """
+    train_path, test_path = rows.files["train"], rows.files["test"]
+    if rows.form == MATRIX:
+        train = _write_matrices(folder, "train", train_path, rows.files["train_labels"])
+        test = _write_matrices(folder, "test", test_path, rows.files["test_labels"])
+        _same_dimensions(train_path, train, test_path, test, "")
+    elif rows.form == TABLE:
+        same_columns(*(form_of_rows(path, labelled=True) for path in (train_path, test_path)))
+        train, test = _write_table(folder, "train", train_path), _write_table(folder, "test", test_path)
+        train = _widened(train, test)
+    else:
+        text = TEXTS[rows.form]
+        train, test = _write_split(folder, "train", train_path, text), _write_split(folder, "test", test_path, text)
+        if text.layout == "xmc":
+            _same_dimensions(train_path, train, test_path, test)
+        else:
+            train = _widened(train, test)
     return _manifest(
         name=name,
-        variant=variant,
+        variant=_VARIANTS[rows.form],
         train=train,
         test=test,
         propensities=(0.55, 1.5),
-        sources={str(train_path): "", str(test_path): ""},
+        sources={str(path): "" for path in rows.files.values()},
     )
 
 
@@ -134,21 +154,22 @@ def derive(card: RowsCard, base: XmcDataset, folder: Path) -> RowsManifest:
 
 def _write_split(folder: Path, split: str, path: Path, text: TextFormat) -> _Table:
     with RowsWriter(folder, split) as writer, progress_bar(path) as progress:
-
-        def sink(block: Block) -> None:
-            writer.append(block.row_sizes, block.indices, block.values, block.label_sizes, block.labels)
-
-        counts = read_rows(path, text, sink, progress=progress)
+        counts = read_rows(path, text, _appending(writer), progress=progress)
         return _table(path, writer, counts)
 
 
 def _write_matrices(folder: Path, split: str, features: Path, labels: Path) -> _Table:
     with RowsWriter(folder, split) as writer:
+        return _table(labels, writer, read_matrices(features, labels, _appending(writer)))
 
-        def sink(block: Block) -> None:
-            writer.append(block.row_sizes, block.indices, block.values, block.label_sizes, block.labels)
 
-        return _table(labels, writer, read_matrices(features, labels, sink))
+def _write_table(folder: Path, split: str, path: Path) -> _Table:
+    with RowsWriter(folder, split) as writer:
+        return _table(path, writer, read_row_table(path, _appending(writer), labelled=True))
+
+
+def _appending(writer: RowsWriter) -> Callable[[Block], None]:
+    return lambda block: writer.append(block.row_sizes, block.indices, block.values, block.label_sizes, block.labels)
 
 
 def _table(path: Path, writer: RowsWriter, counts: FileCounts) -> _Table:
@@ -201,6 +222,18 @@ def _spans(sizes: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return np.repeat(starts[rows], sizes[rows]) + within
 
 
+def _widened(train: _Table, test: _Table, *, num_features: int = 0, num_classes: int = 0) -> _Table:
+    """Return the training table with the dimensions of both and at least those given.
+
+    The files have no header, and the largest index that one of them holds is only a lower bound.
+    """
+    return dataclasses.replace(
+        train,
+        num_features=max(train.num_features, test.num_features, num_features),
+        num_classes=max(train.num_classes, test.num_classes, num_classes),
+    )
+
+
 def _same_dimensions(train_path: Path, train: _Table, test_path: Path, test: _Table, place: str = "line 1: ") -> None:
     if (train.num_features, train.num_classes) != (test.num_features, test.num_classes):
         raise DataError(
@@ -219,6 +252,13 @@ def _manifest(
     sources: dict[str, str],
     notes: list[str] | None = None,
 ) -> RowsManifest:
+    """Return the manifest of two tables; say on stderr which rows were left out."""
+    left_out = rows_left_out(
+        train=(train.counts.rows_dropped, train.counts.rows_read),
+        test=(test.counts.rows_dropped, test.counts.rows_read),
+    )
+    if left_out is not None:
+        print(f"{name}: {left_out}", file=sys.stderr)
     return RowsManifest(
         name=name,
         variant=variant,

@@ -30,6 +30,7 @@ from runner.data.pairs import PairsDataset
 from runner.data.read_events import LogColumns
 from runner.data.read_pairs import PairColumns
 from runner.data.readers import find_file, find_files
+from runner.data.row_files import find_own_rows
 from runner.data.rows import XmcDataset
 from runner.data.sequences import SequencesDataset
 from runner.data.store import (
@@ -91,17 +92,17 @@ def how_to_get(card: Card) -> str:
 
 
 def load_files_dataset(path: Path, name: str) -> XmcDataset:
-    """Prepare path/train.txt and path/test.txt (XC text, plain or compressed) once and open the result.
+    """Prepare the training and test rows of a folder, in any of the forms of `row_files`, once and open the result.
 
-    Raises DataError for missing or wrong files.
+    Raises DataError for missing or wrong files, and for files of several forms.
     """
-    files = _own_files(path, ("train", "test"))
+    rows = find_own_rows(path)
 
     def fill(folder: Path) -> Manifest:
         print(f"preparing {path} (once)", file=sys.stderr)
-        return convert_rows.convert_pair(files["train"], files["test"], folder, name=name, variant="given-train-test")
+        return convert_rows.convert_own(rows, folder, name=name)
 
-    folder = places.prepared_dir("xmc", _fingerprint(files))
+    folder = places.prepared_dir("xmc", _fingerprint(rows.files))
     fill_folder(folder, fill)
     return dataclasses.replace(load_rows(folder), name=name)
 
@@ -111,7 +112,7 @@ def load_text_files_dataset(path: Path, name: str, most_types: int | None) -> Te
 
     The files hold one sentence per line, plain or compressed. Raises DataError for missing or wrong files.
     """
-    files = _own_files(path, ("train", "valid", "test"))
+    files = _own_texts(path)
 
     def fill(folder: Path) -> Manifest:
         print(f"preparing {path} (once)", file=sys.stderr)
@@ -185,9 +186,9 @@ def load_interactions_dataset(path: Path, name: str, *, columns: LogColumns, fil
     return dataclasses.replace(load_sequences(folder), name=name)
 
 
-def _own_files(path: Path, splits: tuple[str, ...]) -> dict[str, Path]:
+def _own_texts(path: Path) -> dict[str, Path]:
     files = {}
-    for split in splits:
+    for split in convert_text.SPLITS:
         found = find_file(path, f"{split}.txt")
         if found is None:
             raise DataError(f"{path / (split + '.txt')}: no such file (also looked for .xz, .gz, .bz2)")

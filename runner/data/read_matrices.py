@@ -4,6 +4,7 @@ Legend: R rows of the matrices.
 """
 
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,23 +15,35 @@ from runner.data.readers import Block, FileCounts
 from runner.errors import DataError
 
 _BLOCK_ROWS = 1 << 16
+_MOST_COLUMNS = 2**31 - 1
+# What SciPy raises on a damaged file; RuntimeError is one of a zip that says it is encrypted, or of an unknown method.
+_DAMAGED = (OSError, ValueError, KeyError, EOFError, TypeError, zlib.error, zipfile.BadZipFile, RuntimeError)
 
 
-def read_matrices(features_path: Path, labels_path: Path, sink: Callable[[Block], None]) -> FileCounts:
+def read_matrices(features_path: Path, labels_path: Path | None, sink: Callable[[Block], None]) -> FileCounts:
     """Pass the rows to `sink`, block by block; those without a label are dropped and counted, as in text files.
 
-    A stored label of value 0 is none; values of features that are stored twice are added. Both matrices are held in
-    memory. Raises DataError, naming the file, for damaged files, matrices of different numbers of rows, indices out of
-    range and values that are not finite.
+    Without a matrix of labels, every row is kept and has none. A stored label of value 0 is none; values of features
+    that are stored twice are added. Both matrices are held in memory. Raises DataError, naming the file, for damaged
+    files, matrices of different numbers of rows, indices out of range and values that are not finite.
     """
-    features, labels = _load(features_path), _load(labels_path)
-    if features.shape[0] != labels.shape[0]:
-        raise DataError(f"{labels_path}: {labels.shape[0]:,} rows, but {features_path} has {features.shape[0]:,}")
+    features = _load(features_path)
     features.sum_duplicates()
-    labels.sum_duplicates()
-    labels.eliminate_zeros()
-    sizes_R, label_sizes_R = np.diff(features.indptr), np.diff(labels.indptr)
-    is_kept_R = label_sizes_R > 0
+    _check_values(features_path, features)
+    sizes_R = np.diff(features.indptr)
+    if labels_path is None:
+        from scipy.sparse import csr_array
+
+        labels = csr_array((len(sizes_R), 0), dtype=np.float32)
+        is_kept_R = np.ones(len(sizes_R), dtype=bool)
+    else:
+        labels = _load(labels_path)
+        if features.shape[0] != labels.shape[0]:
+            raise DataError(f"{labels_path}: {labels.shape[0]:,} rows, but {features_path} has {features.shape[0]:,}")
+        labels.sum_duplicates()
+        _check_values(labels_path, labels)
+        labels.eliminate_zeros()
+        is_kept_R = np.diff(labels.indptr) > 0
     for rows in _blocks(np.flatnonzero(is_kept_R)):
         some, their_labels = features[rows], labels[rows]
         sink(
@@ -52,17 +65,37 @@ def read_matrices(features_path: Path, labels_path: Path, sink: Callable[[Block]
 
 
 def _load(path: Path) -> Any:
-    """Return the matrix of a file in CSR form, checked."""
+    """Return the matrix of a file in CSR form, with indices in range."""
     from scipy.sparse import load_npz
 
     try:
-        matrix = load_npz(path).tocsr()
+        matrix = load_npz(path)
+        if hasattr(matrix, "check_format"):  # before the conversion, which trusts what it converts
+            matrix.check_format(full_check=True)
+        matrix = matrix.tocsr()
         matrix.check_format(full_check=True)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise DataError(f"{path}: no sparse matrix of SciPy's save_npz ({' '.join(str(error).split())})") from None
-    if not np.isfinite(matrix.data).all():
-        raise DataError(f"{path}: a value is not finite")
+    except _DAMAGED as error:
+        raise DataError(
+            f"{path}: no sparse matrix of SciPy's save_npz ({' '.join(str(error).split())}); write one by"
+            " scipy.sparse.save_npz"
+        ) from None
+    if matrix.ndim != 2 or matrix.data.dtype.kind not in "biuf":
+        raise DataError(f"{path}: must be a matrix of real numbers, found {matrix.ndim}-D {matrix.data.dtype}")
+    if matrix.shape[1] > _MOST_COLUMNS:
+        raise DataError(f"{path}: {matrix.shape[1]:,} columns; at most {_MOST_COLUMNS:,} are supported")
     return matrix
+
+
+def _check_values(path: Path, matrix: Any) -> None:
+    """Raise DataError, naming row and column from 0 as SciPy does, for a value that is not finite in float32."""
+    with np.errstate(over="ignore"):
+        wrong = np.flatnonzero(~np.isfinite(matrix.data.astype(np.float32)))
+    if len(wrong):
+        row = int(np.searchsorted(matrix.indptr, wrong[0], side="right")) - 1
+        raise DataError(
+            f"{path}: row {row}, column {matrix.indices[wrong[0]]} (from 0): a value is not finite in float32:"
+            f" {matrix.data[wrong[0]]}; replace it, or leave it out of the matrix"
+        )
 
 
 def _blocks(rows: np.ndarray) -> Iterator[np.ndarray]:

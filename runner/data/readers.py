@@ -319,13 +319,15 @@ def _reason(status: int, data: bytes, position: int, text: TextFormat, num_featu
     token = data[max(start, line_start) : data.index(b"\n", position)].split()
     shown = _shown(token[0] if token else b"")
     last_feature, last_label = num_features - 1 + text.feature_start, num_classes - 1 + text.label_start
+    is_zero = text.feature_start == 1 and bool(token) and token[0].startswith(b"0:")
+    way_out = "; indices begin at 1 here (scikit-learn writes them so with zero_based=False)" if is_zero else ""
     reasons = {
         scan.BAD_FEATURE: f"expected `feature:value`, found {shown}",
         scan.BAD_LABEL: f"expected comma-separated label numbers, found {shown}",
         scan.BAD_VALUE: f"the value is not a number in {shown}",
         scan.NOT_FINITE: f"the value is not finite (NaN, infinite, or beyond float32) in {shown}",
         scan.LABEL_RANGE: f"label outside {text.label_start}..{last_label} in {shown}",
-        scan.FEATURE_RANGE: f"feature index outside {text.feature_start}..{last_feature} in {shown}",
+        scan.FEATURE_RANGE: f"feature index outside {text.feature_start}..{last_feature} in {shown}{way_out}",
         scan.NO_BAR: "no `|` between the label and the features",
     }
     return reasons[status]

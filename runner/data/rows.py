@@ -29,6 +29,7 @@ class LabelledRows:
     values: Float32s  # (nnz)
     label_indptr: Int64s  # (R+1)
     labels: Int32s  # (P)
+    rows_dropped: int = 0  # rows of the file that had no label, which are not among the R
 
     @property
     def num_rows(self) -> int:
@@ -51,6 +52,14 @@ class XmcDataset:
     variant: str  # the published (or private) version and split of the data
     label_names_path: Path | None = None
 
+    @property
+    def left_out(self) -> str | None:
+        """Return which rows of its files are left out, in words; None if there are none."""
+        return rows_left_out(
+            train=(self.train.rows_dropped, self.train.num_rows + self.train.rows_dropped),
+            test=(self.test.rows_dropped, self.test.num_rows + self.test.rows_dropped),
+        )
+
     def label_names(self) -> list[str] | None:
         """Read the names of the classes in the order of their ids; None if the set has none.
 
@@ -65,3 +74,13 @@ class XmcDataset:
         if len(names) != self.num_classes:
             raise damaged(self.label_names_path, f"{len(names)} names for {self.num_classes} classes")
         return names
+
+
+def rows_left_out(*, train: tuple[int, int], test: tuple[int, int]) -> str | None:
+    """Say how many rows were left out for want of a label, of how many (both for each split); None if none were."""
+    parts = [
+        f"{dropped:,} of {read:,} {split} rows"
+        for split, (dropped, read) in (("training", train), ("test", test))
+        if dropped
+    ]
+    return f"rows without a label are left out: {' and '.join(parts)}" if parts else None

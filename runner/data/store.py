@@ -421,6 +421,7 @@ def _load_rows(folder: Path, split: str, counts: SplitCounts, manifest: RowsMani
         values=map_numbers(path("values"), COLUMNS["values"], counts.nonzeros),
         label_indptr=label_indptr,
         labels=map_ids(path("labels"), counts.label_pairs, below=manifest.num_classes),
+        rows_dropped=counts.rows_dropped,
     )
 
 

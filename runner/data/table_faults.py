@@ -26,7 +26,7 @@ def csv_fault(form: Form, reason: Exception | None) -> DataError:
             return DataError(f"{form.path}: line {number}: cannot be read as CSV ({error})")
         if _looks_right(form, words, line):
             continue
-        if (problem := _problem(form, words)) is not None:
+        if (problem := problem_of_cells(form, words)) is not None:
             return DataError(f"{form.path}: line {number}: {problem}")
     if rows == 0:
         return DataError(f"{form.path}: line {form.first_line} is a header, but no rows follow")
@@ -67,15 +67,15 @@ def _looks_right(form: Form, words: list[str], line: str) -> bool:
         return False
 
 
-def _problem(form: Form, words: list[str]) -> str | None:
-    """Return what is wrong with the cells of a line, or None."""
+def problem_of_cells(form: Form, words: list[str], *, text: int | None = None) -> str | None:
+    """Return what is wrong with the cells of a line, or None. The column `text`, if there is one, may hold anything."""
     wanted = f"{len(words)} columns, but line {form.first_line} has {form.columns}"
     if len(words) < form.columns:
         return f"{named(form, len(words))} is missing: {wanted}"
     if len(words) > form.columns:
         return f"{named(form, form.columns)} is one too many: {wanted}"
     for column, word in enumerate(words):
-        if (problem := _no_number(word)) is not None:
+        if column != text and (problem := _no_number(word)) is not None:
             return f"{named(form, column)}: {problem}"
     return None
 

@@ -48,8 +48,8 @@ def recognise(path: Path) -> Form:
     words = cells(first, separator)
     if len(words) < 2:
         raise DataError(
-            f"{path}: line {number}: only one column; a table has a target and at least one feature, separated by"
-            " comma, semicolon, tab or blanks"
+            f"{path}: line {number}: only one column; a table has two or more, separated by comma, semicolon, tab or"
+            " blanks"
         )
     names = _header(path, number, words)
     return Form(path=path, svmlight=False, separator=separator, columns=len(words), names=names, first_line=number)

@@ -39,13 +39,13 @@ def read_tables(paths: list[Path]) -> list[Table]:
     """
     forms = [recognise(path) for path in paths]
     for form in forms[1:]:
-        _same_columns(forms[0], form)
+        same_columns(forms[0], form)
     if forms[0].svmlight:
         return [Table(form=form, values_RC=v) for form, v in zip(forms, read_svmlight(forms), strict=True)]
     return [Table(form=form, values_RC=_read_csv(form)) for form in forms]
 
 
-def _same_columns(one: Form, other: Form) -> None:
+def same_columns(one: Form, other: Form) -> None:
     """Raise DataError unless both files have the same columns in the same order."""
     where = f"{other.path}: line {other.first_line}:"
     if one.svmlight != other.svmlight:

@@ -40,3 +40,17 @@ class TextDataset:
         if len(words) != self.num_classes:
             raise damaged(self.vocabulary_path, f"{len(words)} words for {self.num_classes} classes")
         return tuple(words)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Return the id of each word."""
+        return {word: number for number, word in enumerate(self.vocabulary)}
+
+    def to_continue(self, words: list[str]) -> list[int]:
+        """Return the ids, at least one, from which a model continues some words; unknown words are `<unk>`.
+
+        A text with sentences starts with the end of a sentence. Without sentences and words it starts with class 0, the
+        most frequent word.
+        """
+        ids = [self.ids.get(word, self.ids[UNK]) for word in words]
+        return [self.ids[EOS], *ids] if EOS in self.ids else ids or [0]

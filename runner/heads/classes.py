@@ -142,6 +142,14 @@ class ClassesHead:
         """Return the k best classes of each row, (B, k) int32, best first. Rows must be current."""
         return self.layer.largest(hidden_BD, k, by_magnitude=self.loss.by_magnitude)
 
+    def logits_of(self, hidden_BD: np.ndarray, class_BK: np.ndarray) -> np.ndarray:
+        """Return the logits of some classes of each row, (B, K) float32, or magnitudes if the loss is of these."""
+        layer = self.layer
+        vector_BKD = layer.class_vectors(class_BK.reshape(-1)).reshape(*class_BK.shape, -1)
+        logit_BK = np.einsum("bd,bkd->bk", layer.query_vectors(hidden_BD), vector_BKD)
+        logit_BK = (logit_BK + layer.table.bias_view[class_BK]).astype(np.float32)
+        return np.abs(logit_BK) if self.loss.by_magnitude else logit_BK
+
     def is_sound(self, hidden_BD: np.ndarray) -> bool:
         """Tell whether all logits of these hidden states are below ``LARGEST_OUTPUT``. Rows must be current."""
         for lo, hi in self.layer.blocks(len(hidden_BD)):

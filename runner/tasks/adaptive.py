@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from runner.heads.adaptive import AdaptiveHead
     from runner.network import Network
 
+_PROBABILITIES_AT_ONCE = 2**24
+
 
 class AdaptiveLanguageModelling(LanguageModelling):
     """Train and measure as all language models do; probabilities are those of the adaptive softmax, which are exact."""
@@ -41,3 +43,16 @@ class AdaptiveLanguageModelling(LanguageModelling):
     def _losses(self, network: "Network[Any]", hidden_BD: np.ndarray, target_B: np.ndarray) -> np.ndarray:
         head: AdaptiveHead = network.head
         return head.cross_entropy(hidden_BD, target_B)
+
+    def likeliest(self, network: "Network[Any]", hidden_BD: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        head: AdaptiveHead = network.head
+        rows = max(1, _PROBABILITIES_AT_ONCE // self.data.num_classes)
+        found = [_largest(head.log_probabilities(hidden_BD[i : i + rows]), k) for i in range(0, len(hidden_BD), rows)]
+        top_BK, log_BK = map(np.concatenate, zip(*found, strict=True))
+        return top_BK, log_BK
+
+
+def _largest(log_BN: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the classes of the k largest entries of each row, best first, and the entries; (B, k) each."""
+    top_BK = np.argsort(-log_BN, axis=1, kind="stable")[:, :k]
+    return top_BK, np.take_along_axis(log_BN, top_BK, axis=1)

@@ -135,12 +135,15 @@ class Classification(Task):
     def description(self) -> str:
         data = self.data
         held = "" if self.valid_R is None else f" and {len(self.valid_R):,} for validation"
+        left_out = "" if data.left_out is None else f"; {data.left_out}"
         return (
             f"{self.examples.count:,} training rows{held}, {data.num_features:,} features, {data.num_classes:,} classes"
+            f"{left_out}"
         )
 
     def about_data(self) -> dict[str, Any]:
         data = self.data
+        without_label = {"train": data.train.rows_dropped, "test": data.test.rows_dropped}  # they are left out
         return {
             "name": data.name,
             "num_classes": data.num_classes,
@@ -148,6 +151,7 @@ class Classification(Task):
             "num_train": self.examples.count,
             **({} if self.valid_R is None else {"num_valid": len(self.valid_R)}),
             "num_test": data.test.num_rows,
+            **({"rows_without_label": without_label} if any(without_label.values()) else {}),
             "labels_per_row": len(data.train.labels) / data.train.num_rows,
             "features_per_row": len(data.train.indices) / data.train.num_rows,
             "label_frequency": label_frequency(self.training.label_counts_N),

@@ -5,10 +5,11 @@ Perplexity is exp of the mean cross-entropy over all targets of a split; n token
 loss trains the softmax of the logits' magnitudes, that softmax is measured. If training carries a recurrent state from
 batch to batch, so does the evaluation.
 
-Legend: n tokens of a split, B rows of a batch, T tokens of a window, N classes.
+Legend: n tokens of a split, B rows of a batch, b of them go on, T tokens of a window, D hidden size, N classes.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from tqdm import tqdm
 from runner import rng
 from runner.contracts import ExampleDraw, Measure, TrainingFacts, steps_per_epoch
 from runner.data import TextDataset
+from runner.data.rows import Int32s
 from runner.data.text_batches import TextBatch, Windows, evaluation_batches
 from runner.errors import DataError, Diverged
 from runner.metrics import perplexity
@@ -146,6 +148,43 @@ class LanguageModelling(Task):
             if isinstance(value, str):
                 raise Diverged(f"{name} is too large for a float; try a smaller optimizer.lr")
         return metrics
+
+    # ------------------------------------------------------------ continuing a text
+
+    def hidden_after(self, network: "Network[Any]", contexts: Sequence[Int32s]) -> np.ndarray:
+        """Return the hidden state after each of B contexts, (B, D) float32.
+
+        ``contexts``: ids of words, at least one each. A model without a recurrent state sees the last
+        ``windows.length`` of them, as many as in training; another one sees all, so many at a time.
+        """
+        encoder, length = network.encoder, self.config.windows.length
+        assert isinstance(encoder, TextEncoder)
+        state = encoder.start(len(contexts))
+        rows = contexts if state else [context[-length:] for context in contexts]
+        size_B = np.array([len(row) for row in rows])
+        order_B = np.argsort(-size_B, kind="stable")  # so that rows that go on stay the first ones of a state
+        hidden_BD = np.empty((len(rows), encoder.dim), dtype=np.float32)
+        for begin in range(0, int(size_B.max()), length):
+            going_b = order_B[size_B[order_B] > begin]
+            end_b = np.minimum(size_B[going_b] - begin, length)
+            tokens_bT = np.zeros((len(going_b), end_b[0]), dtype=np.int32)  # what follows a row's end does not matter
+            for tokens_T, row, end in zip(tokens_bT, going_b, end_b, strict=True):
+                tokens_T[:end] = rows[row][begin : begin + end]
+            batch = TextBatch(tokens_BT=tokens_bT, targets_BT=tokens_bT, starts_anew=begin == 0)
+            hidden, state = encoder.go_on(batch, state)
+            # A row that goes on is written again by the next piece.
+            hidden_BD[going_b] = hidden.reshape(*tokens_bT.shape, -1)[np.arange(len(going_b)), end_b - 1]
+        return hidden_BD
+
+    def likeliest(self, network: "Network[Any]", hidden_BD: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the k likeliest next words of each row, best first, and their log probabilities, (B, k) each.
+
+        Probabilities are those that perplexity is measured by.
+        """
+        top_BK = network.head.top(hidden_BD, k)
+        logit_BK = network.head.logits_of(hidden_BD, top_BK)
+        log_first_B = -self._losses(network, hidden_BD, top_BK[:, 0])
+        return top_BK, logit_BK - logit_BK[:, :1] + log_first_B[:, None]
 
     # ------------------------------------------------------------ words
 

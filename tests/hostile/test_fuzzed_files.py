@@ -20,6 +20,7 @@ from runner.config import compose, explain
 from runner.data.card import read_card
 from runner.data.read_events import LogColumns, read_events
 from runner.data.read_pairs import PairColumns, read_pairs
+from runner.data.read_row_tables import read_row_table
 from runner.data.readers import TextFormat, read_rows
 from runner.data.store import read_manifest
 from runner.data.tables import read_tables
@@ -77,6 +78,10 @@ READERS: dict[str, tuple[Reader, str, bytes, list[bytes]]] = {
     "Vowpal Wabbit": (rows("vw"), "a.vw", b"3 | 0:1 7:2.5\n4 1.0 tag|words 2:1 4\n", [b"3 |", b" 0:1"]),
     "svmlight": (lambda path: read_tables([path]), "a.txt", b"1.5 1:2 3:4\n-1 2:0.5\n", [b"1.5 ", b"1:2 ", b" # x"]),
     "CSV": (lambda path: read_tables([path]), "a.csv", b"a,b,c\n1,2,3\n4,5,6\n", [b"a,b,c\n", b"1,2,3\n", b'"x,y"']),
+    "CSV of rows": (
+        lambda path: read_row_table(path, lambda block: None, labelled=True), "a.csv", b"a,b,labels\n1,2,3 4\n4,5,\n",
+        [b"a,b,labels\n", b"1,2,3\n", b"1,2,3;4\n"],
+    ),
     "log": (
         log, "a.csv", b"user,item,time\nu1,i1,3\nu2,i2,2020-01-01\n",
         [b"user,item,time\n", b"u1,i1,3\n", b"2020-01-01T"],

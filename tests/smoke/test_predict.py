@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from runner import predict
 from runner.config import compose
@@ -76,6 +77,77 @@ def test_rows_without_labels_are_ranked_as_in_the_evaluation(
     network.head.layer.block_logits(hidden_BD, 0, 60, logits_BN)
     scores = np.array([float(line[3]) for line in lines[1:]]).reshape(20, 3)
     np.testing.assert_allclose(scores, np.take_along_axis(logits_BN, top_BK, axis=1), rtol=1e-4, atol=1e-5)
+
+
+def written_as(form: str, folder: Path, rows_RF: np.ndarray) -> tuple[Path, list[str]]:
+    """Write rows in a form that predict reads; return the file and what must be said beside it."""
+    cells = [[repr(value) for value in row] for row in rows_RF.tolist()]
+    pairs = [[f"{i + 1}:{value!r}" for i, value in enumerate(row) if value] for row in rows_RF.tolist()]
+    bare = "\n".join(",".join(row) for row in cells) + "\n"
+    if form.startswith("npz"):
+        sparse.save_npz(folder / "new.npz", sparse.csc_array(rows_RF))
+        return folder / "new.npz", []
+    name, text, more = {
+        "svm": ("new.svm", "\n".join(" ".join(row) for row in pairs) + "\n", []),
+        "svm, any name": ("rows", "\n".join(" ".join(row) for row in pairs) + "\n", ["--layout", "libsvm"]),
+        "bare": ("new.csv", bare, []),
+        "header": ("new.tsv", "\t".join(f"f{i}" for i in range(200)) + "\n" + bare.replace(",", "\t"), []),
+        "labels": ("new.CSV", "labels," + ",".join(f"f{i}" for i in range(200)) + "\n"
+                   + "".join(f"1 2,{line}\n" for line in bare.splitlines()), []),
+    }[form]  # fmt: skip
+    (folder / name).write_text(text)
+    return folder / name, more
+
+
+@pytest.mark.parametrize("form", ["npz", "svm", "svm, any name", "bare", "header", "labels"])
+def test_rows_in_any_form_are_ranked_alike(form: str, trained_rows: Path, ranked: Ranked, tmp_path: Path) -> None:
+    rows_RF = sparse.random_array((7, 200), density=0.03, rng=3, dtype=np.float32).toarray()
+    text = tmp_path / "new.txt"
+    csr = sparse.csr_array(rows_RF)
+    csr.values = csr.data
+    text.write_text(as_xc_text(csr, 7))
+    _, wanted, _ = ranked(trained_rows, text, "-k", 4)
+    file, more = written_as(form, tmp_path, rows_RF)
+    status, lines, err = ranked(trained_rows, file, "-k", 4, *more)
+    assert (status, err) == (0, "")
+    assert lines == wanted
+    assert len(lines) == 1 + 7 * 4
+
+
+def test_many_classes_of_a_row_are_ranked_a_few_rows_at_a_time(
+    trained_rows: Path, ranked: Ranked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows_RF = sparse.random_array((7, 200), density=0.03, rng=3, dtype=np.float32).toarray()
+    file, _ = written_as("npz", tmp_path, rows_RF)
+    _, wanted, _ = ranked(trained_rows, file, "-k", 60)
+    monkeypatch.setattr(predict, "_NUMBERS_AT_ONCE", 2 * 60 * 8)
+    assert ranked(trained_rows, file, "-k", 100)[1] == wanted
+
+
+@pytest.mark.parametrize(("name", "text", "message"), [
+    ("x.csv", "1,2\n", "x.csv: 2 columns of features, but the run was trained with 200; prepare these rows as its"),
+    ("x.csv", "a,b\n1,2\n3,nan\n", "x.csv: line 3: column 2 (b): 'nan' is not a finite number; fill it in"),
+    ("x.csv", "1,2\n3,red\n", "x.csv: line 2: column 2: 'red' is not a number; columns of text and categories are not"),
+    ("x.csv", "1,2\n3\n", "x.csv: line 2: column 2 is missing: 1 columns, but line 1 has 2"),
+    ("x.npz", "1,2\n", "x.npz: no sparse matrix of SciPy's save_npz"),
+    ("x.svm", "0:1\n", "x.svm: line 1: feature index outside 1..2147483647 in '0:1'; indices begin at 1 here"),
+    ("x.svm", "201:1\n", "x.svm: feature 201 is beyond the 200 features that the run was trained with"),
+])  # fmt: skip
+def test_rows_that_cannot_be_ranked(
+    name: str, text: str, message: str, trained_rows: Path, ranked: Ranked, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    status, lines, err = ranked(trained_rows, tmp_path / name)
+    assert (status, lines) == (2, [])
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_matrix_of_other_features_is_refused(trained_rows: Path, ranked: Ranked, tmp_path: Path) -> None:
+    sparse.save_npz(tmp_path / "x.npz", sparse.csr_array((3, 199)))
+    status, _, err = ranked(trained_rows, tmp_path / "x.npz")
+    assert status == 2
+    assert "x.npz: 199 columns of features, but the run was trained with 200" in err
 
 
 def test_users_get_the_items_that_they_have_not_taken(trained_log: Path, ranked: Ranked, tmp_path: Path) -> None:
