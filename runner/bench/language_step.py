@@ -32,6 +32,7 @@ from runner.bench.render import title_of
 from runner.bench.torch_head import torch_full_head
 from runner.config import check_model_reads_dataset, compose
 from runner.contracts import TrainingFacts
+from runner.data.card import dataset_title
 from runner.data.text import TextDataset
 from runner.data.text_batches import TextBatch
 from runner.errors import Diverged, require
@@ -473,6 +474,6 @@ def _draw_bars(axis: Any, size: dict[str, Any], rows: list[dict[str, Any]]) -> N
     axis.set_xlim(0, 1.3 * left.max())
     axis.invert_yaxis()
     axis.grid(axis="y", visible=False)
-    axis.set_title(title_of(size))
+    axis.set_title(title_of({**size, "text": dataset_title(size.get("text", ""))}))
     axis.set_xlabel("ms a training step")
     plain_ticks(axis.xaxis)

@@ -199,8 +199,8 @@ def draw_figure(report: dict[str, Any], stem: Path) -> Path:
         if points:
             classes_P, median_P = np.array(points, dtype=float).T
             lines.append(Line(label=label_of(name), look=look, x_P=classes_P, y_P=median_P))
-    title = f"{report['batch']} rows of {report['draws']} draws"
-    x, y = Scale(label="classes", is_log=True), Scale(label="ms", is_log=True)
+    what = f"ms to draw {report['draws']} classes\nfor each of {report['batch']} rows"
+    x, y = Scale(label="classes", is_log=True), Scale(label=what, is_log=True)
     with matplotlib.rc_context(STYLE):
-        figure = figure_of([[Panel(title=title, lines=tuple(lines), x=x, y=y)]])
+        figure = figure_of([[Panel(title="time of drawing", lines=tuple(lines), x=x, y=y)]])
         return save(figure, stem)

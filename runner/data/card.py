@@ -360,6 +360,11 @@ def load_card(name: str) -> Card:
     return read_card(places.CARDS_ROOT / name / "card.yaml")
 
 
+def dataset_title(name: str) -> str:
+    """Return the printed name of a data set: the title of its card, or the name itself if it has none."""
+    return load_card(name).title if name in card_names() else name
+
+
 def load_rows_card(name: str) -> RowsCard:
     """Return the card of a set of sparse rows. Raises ConfigError if the set is of another family."""
     card = load_card(name)

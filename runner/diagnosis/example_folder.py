@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from runner.data.card import dataset_title
 from runner.diagnosis.example_tables import as_frame, courses_of, to_markdown
 from runner.diagnosis.folder import read_entries
 from runner.diagnosis.record import ExampleDiagnosis, ExampleEntry
@@ -25,4 +26,4 @@ def write(diagnosis: ExampleDiagnosis, folder: Path) -> None:
         (partial / "diagnostics.csv").write_text(as_frame(diagnosis.entries).to_csv(index=False))
         everything = {**diagnosis.made, _ENTRIES: [vars(entry) for entry in diagnosis.entries]}
         (partial / "diagnostics.json").write_text(json.dumps(everything, indent=1, allow_nan=False) + "\n")
-        save(courses_of({str(diagnosis.made["dataset"]): diagnosis}), partial / "samples")
+        save(courses_of({dataset_title(diagnosis.made["dataset"]): diagnosis}), partial / "samples")

@@ -118,15 +118,15 @@ def to_markdown(diagnosis: ExampleDiagnosis) -> str:
 
 
 def courses_of(panels: Mapping[str, ExampleDiagnosis]) -> "Figure":
-    """Draw gradient norms and similarities by the number of samples, a panel for each title (LGD paper, Figure 2)."""
+    """Draw gradient norms and similarities by the number of samples, a row for each title (LGD paper, Figure 2)."""
     import matplotlib
 
     x = Scale(label="samples", is_log=True, ticks=_SHOWN_SAMPLES)
     rows = []
-    for key, y in _COURSES.items():
+    for title, diagnosis in panels.items():
+        looks = looks_of([_look(entry.name) for entry in diagnosis.entries])
         row = []
-        for title, diagnosis in panels.items():
-            looks = looks_of([_look(entry.name) for entry in diagnosis.entries])
+        for key, y in _COURSES.items():
             lines = tuple(
                 Line(
                     label=label_of(entry.name), look=looks[_look(entry.name)],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runner.data.card import dataset_title
 from runner.diagnosis.record import Diagnosis, Entry
 from runner.report.figure_style import STYLE, Look, looks_of, new_figure, save
 from runner.report.methods import label_of
@@ -31,10 +32,11 @@ def draw(diagnosis: Diagnosis, folder: Path) -> list[Path]:
     import matplotlib
 
     with matplotlib.rc_context(STYLE):
-        ranked = by_rank(diagnosis)
+        title = dataset_title(diagnosis.made["dataset"])
+        ranked = by_rank(diagnosis, title)
         if ranked is None:
             return []
-        together = cumulative_of({f"{diagnosis.made['dataset']}: what is proposed beside the softmax": diagnosis})
+        together = cumulative_of({f"{title}: what is proposed beside the softmax": diagnosis})
         return [save(together, folder / "cumulative"), save(ranked, folder / "proposal_by_rank")]
 
 
@@ -68,7 +70,7 @@ def cumulative_of(panels: Mapping[str, Diagnosis]) -> "Figure":
     return figure_of([row], width=4.0, height=3.6, most=3)
 
 
-def by_rank(diagnosis: Diagnosis) -> "Figure | None":
+def by_rank(diagnosis: Diagnosis, title: str) -> "Figure | None":
     """Draw the stated probability of a class by its rank, a panel for each sampler; return None if no sampler draws.
 
     It follows from the expected counts that a sampler states for every class at the first step. Only where these depend
@@ -91,8 +93,8 @@ def by_rank(diagnosis: Diagnosis) -> "Figure | None":
         axis.tick_params(labelbottom=place + columns >= len(shown))
     figure.supylabel("probability of a class", fontsize=10)
     figure.supxlabel("rank of the class by its probability", fontsize=10)
-    title = f"{diagnosis.made['dataset']}: softmax (grey), proposal (colour), uniform (dashed)"
-    figure.suptitle(title if columns > 2 else title.replace(": ", ":\n"), fontsize=11)
+    key = "softmax (grey), proposal (colour), uniform (dashed)"
+    figure.suptitle(f"{title}: {key}" if columns > 2 else f"{title}:\n{key}", fontsize=11)
     return figure
 
 

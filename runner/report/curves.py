@@ -37,8 +37,6 @@ class Alike:
 class Curve:
     """The mean over a line's seeds, as printed: at ``cost_E`` it is ``mean_E``, and deviates by ``deviation_E``.
 
-    ``single_E``: what was measured, if there is one seed and the mean is smoothed.
-
     Legend: E evaluations that all seeds have.
     """
 
@@ -46,43 +44,62 @@ class Curve:
     cost_E: np.ndarray
     mean_E: np.ndarray
     deviation_E: np.ndarray | None
-    single_E: np.ndarray | None
 
-    def drawn(self, baseline: str) -> Line:
-        """Return the line of a panel; that of the grid's baseline is in every facet."""
-        return Line(
-            label=self.line.label, look=self.line.look, x_P=self.cost_E, y_P=self.mean_E,
-            deviation_P=self.deviation_E, single_P=self.single_E, is_reference=self.line.method == baseline,
-        )  # fmt: skip
+    @property
+    def is_of_one_step(self) -> bool:
+        """Whether the method takes all data in one step, as counting does, so that it has an end but no course."""
+        return all([seen["step"] for seen in record.of_kind("evaluation")] == [1] for record in self.line.records)
 
 
-def curves(spec: TableSpec, datasets: Sequence[Dataset], runs: Sequence[PlannedRun]) -> "Figure":
-    """Draw a panel or more for each data set, and a row for each kind of horizontal axis and each metric."""
+def drawn(found: Sequence[Curve], baseline: str) -> tuple[Line, ...]:
+    """Return the lines of a panel; that of the grid's baseline is in every facet.
+
+    Beside methods that train, one that takes all data in one step is a level: its point, at a fraction of a second,
+    would leave the courses of the others a corner of the panel.
+    """
+    some_train = not all(curve.is_of_one_step for curve in found)
+    return tuple(
+        Line(
+            label=curve.line.label, look=curve.line.look, x_P=curve.cost_E, y_P=curve.mean_E,
+            deviation_P=curve.deviation_E, is_level=some_train and curve.is_of_one_step,
+            is_reference=curve.line.method == baseline,
+        )
+        for curve in found
+    )  # fmt: skip
+
+
+def curves(spec: TableSpec, datasets: Sequence[Dataset], runs: Sequence[PlannedRun]) -> dict[str, "Figure"]:
+    """Draw a figure for each metric, and in it a panel or more for each data set and kind of horizontal axis.
+
+    Where there are several such axes, the panels of a data set are in a row.
+    """
     runs_of = {dataset.name: _lines(spec.grid, dataset, runs) for dataset in datasets}
     yardstick = runs_of[datasets[0].name][0].records[0].yardstick
-    rows = []
-    for against in spec.against:
-        for metric in spec.metrics or (yardstick.curve,):
-            row = []
-            for dataset in datasets:
-                found = [mean_curve(line, against, metric, spec.smooth) for line in runs_of[dataset.name]]
-                found = [curve for curve in found if len(curve.cost_E)]
-                rising = yardstick.measure(metric).higher_is_better
-                row.append(
-                    Panel(
-                        title=dataset.label,
-                        lines=tuple(curve.drawn(spec.grid.baseline) for curve in found),
-                        x=COST_SCALES[against],
-                        y=values_scale(
-                            yardstick.label_with_unit(metric),
-                            [curve.mean_E for curve in found],
-                            higher_is_better=rising,
-                            noisy=spec.smooth > 1,
-                        ),
-                    )
-                )
-            rows.append(row)
-    return figure_of(rows)
+    figures = {}
+    for metric in spec.metrics or (yardstick.curve,):
+        rows = [
+            [_panel(spec, dataset, runs_of[dataset.name], against, metric) for against in spec.against]
+            for dataset in datasets
+        ]
+        figures[metric] = figure_of(rows if len(spec.against) > 1 else [[panel for (panel,) in rows]])
+    return figures
+
+
+def _panel(spec: TableSpec, dataset: Dataset, lines: Sequence[Alike], against: Axis, metric: str) -> Panel:
+    found = [mean_curve(line, against, metric, spec.smooth) for line in lines]
+    found = [curve for curve in found if len(curve.cost_E)]
+    yardstick = lines[0].records[0].yardstick
+    return Panel(
+        title=dataset.label,
+        lines=drawn(found, spec.grid.baseline),
+        x=COST_SCALES[against],
+        y=values_scale(
+            yardstick.label_with_unit(metric),
+            [curve.mean_E for curve in found],
+            higher_is_better=yardstick.measure(metric).higher_is_better,
+            noisy=spec.smooth > 1,
+        ),
+    )
 
 
 def _lines(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> list[Alike]:
@@ -125,7 +142,6 @@ def mean_curve(line: Alike, against: Axis, metric: str, smooth: int) -> Curve:
         values = np.array([[one[epoch] for epoch in shared] for one in each]).reshape(len(each), -1, 2)
     else:
         values = _at_the_same_costs([np.array(list(one.values())) for one in each])
-    single_E = values[0, :, 1].copy() if smooth > 1 and len(each) == 1 else None
     for one in values:
         one[:, 1] = running_median(one[:, 1], smooth)
     mean = values.mean(axis=0)
@@ -134,7 +150,6 @@ def mean_curve(line: Alike, against: Axis, metric: str, smooth: int) -> Curve:
         cost_E=mean[:, 0],
         mean_E=mean[:, 1],
         deviation_E=values[:, :, 1].std(axis=0, ddof=1) if len(each) > 1 else None,
-        single_E=single_E,
     )
 
 

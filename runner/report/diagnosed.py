@@ -133,8 +133,8 @@ def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: s
     with matplotlib.rc_context(STYLE):
         together = figures.cumulative_of({title: found for title, _, found in shown})
         pictures = [save(together, folder / spec.name)]
-        for _, run, found in shown:
-            if (by_rank := figures.by_rank(found)) is not None:
+        for heading, run, found in shown:
+            if (by_rank := figures.by_rank(found, heading)) is not None:
                 pictures.append(save(by_rank, folder / "_".join(_place(spec, run, many))))
     parts = [f"# {spec.title}", f"Made by `{command}`", *missing]
     page = [f"### {spec.title}", f"Made by `{command}`", *missing]

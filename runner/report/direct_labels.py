@@ -1,4 +1,7 @@
-"""This module names lines beside their ends, where a reader needs no legend to tell them apart."""
+"""This module names lines beside their ends, where a reader needs no legend to tell them apart.
+
+Legend: N lines of a panel, 2 the horizontal and the vertical coordinate.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,18 +29,19 @@ class End(NamedTuple):
 def name_lines(figure: "Figure", ends: Sequence[tuple["Axes", Sequence[End]]]) -> None:
     """Write the names of each panel's lines right of it, and join each to its line's end by a thin line.
 
-    A name is as high as its line ends, but so that no two overlap. The layout of the figure is final after this.
+    A name is as high as its line ends, but so that no two overlap; names that are moved keep the order of the ends,
+    except where the thin lines would cross. The layout of the figure is final after this.
     """
     named = [(axis, [_annotate(axis, end) for end in its]) for axis, its in ends]
     figure.draw_without_rendering()  # this makes room for the names, and where lines end is final only then
     figure.set_layout_engine("none")
     for axis, names in named:
-        height = float(axis.bbox.height) * 72 / figure.dpi
+        height, width = (float(side) * 72 / figure.dpi for side in (axis.bbox.height, axis.bbox.width))
         inverse = axis.transAxes.inverted()
-        heights = [height * float(inverse.transform(axis.transData.transform(name.xy))[1]) for name in names]
-        order = np.argsort(heights, kind="stable")
-        for index, place in zip(order, apart([heights[index] for index in order], height), strict=True):
-            names[index].set_position((_PLACE, place / height))
+        ends_N2 = np.array([inverse.transform(axis.transData.transform(name.xy)) for name in names]) * (width, height)
+        places = apart(sorted(ends_N2[:, 1].tolist()), height)
+        for name, place in zip(names, without_crossings(ends_N2, np.array(places), _PLACE * width), strict=True):
+            name.set_position((_PLACE, place / height))
 
 
 def _annotate(axis: "Axes", end: End) -> "Annotation":
@@ -61,3 +65,15 @@ def apart(heights: Sequence[float], top: float) -> list[float]:
         for index in range(len(placed) - 2, -1, -1):
             placed[index] = min(placed[index], placed[index + 1] - _HEIGHT)
     return placed
+
+
+def without_crossings(ends_N2: np.ndarray, places_N: np.ndarray, x: float) -> np.ndarray:
+    """Return each end's place of those at ``x``, in points, so that the lines to them are shortest in all.
+
+    Two lines that crossed would be longer than those with their places exchanged, so none cross.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    length_NN = np.hypot(x - ends_N2[:, :1], places_N[None, :] - ends_N2[:, 1:])
+    _, chosen_N = linear_sum_assignment(length_NN)
+    return places_N[chosen_N]

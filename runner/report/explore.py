@@ -17,8 +17,9 @@ import pandas as pd
 from runner.conversion import did_you_mean
 from runner.errors import ConfigError, RunnerError
 from runner.report.comparison import GROUPS
-from runner.report.curves import COST_SCALES, OBSERVED, Alike, mean_curve, values_scale
-from runner.report.figure_style import STYLE, Look, look_of_value, looks_of
+from runner.report.axis_words import words_of
+from runner.report.curves import COST_SCALES, OBSERVED, Alike, drawn, mean_curve, values_scale
+from runner.report.figure_style import STYLE, Look, file_name, look_of_value, looks_of
 from runner.report.frontier import frontier, settings_of_records
 from runner.report.heat_map import HeatMap, heat_maps
 from runner.report.methods import label_of
@@ -84,7 +85,7 @@ def explore_frontier(records: Sequence[RunRecord], metric: str = "", keys: Seque
          "metric": shown.name, "value": shown.value(record)}
         for settings in panels.values() for setting in settings for record in setting.records
     ]  # fmt: skip
-    return Plot(figure=figure, data=pd.DataFrame(rows), name=f"{_file_name(shown.name)}-frontier")
+    return Plot(figure=figure, data=pd.DataFrame(rows), name=f"{file_name(shown.name)}-frontier")
 
 
 # ---------------------------------------------------------------- the runs and their names
@@ -195,7 +196,7 @@ def _courses(records: Sequence[RunRecord], against: Axis, metric: str, smooth: i
         row.append(
             Panel(
                 title=dataset,
-                lines=tuple(curve.drawn("full") for curve in found),
+                lines=drawn(found, "full"),
                 x=COST_SCALES[against],
                 y=values_scale(
                     yardstick.label_with_unit(metric),
@@ -210,7 +211,7 @@ def _courses(records: Sequence[RunRecord], against: Axis, metric: str, smooth: i
              "metric": metric, "value": yardstick.measure(metric).scale * float(seen[metric])}
             for line in alike for record in line.records for seen in record.of_kind("evaluation")
         ]  # fmt: skip
-    return Plot(figure=_drawn([row]), data=pd.DataFrame(rows), name=f"{_file_name(metric)}-by-{against}")
+    return Plot(figure=_drawn([row]), data=pd.DataFrame(rows), name=f"{file_name(metric)}-by-{against}")
 
 
 def _drawn(rows: Sequence[Sequence[Panel]]) -> "Figure":
@@ -232,8 +233,8 @@ def _lines(records: Sequence[RunRecord], keys: Sequence[str], shown: Quantity) -
         for alike in _alike(mine, keys):
             lines.append(_line(alike, key, places, shown))
             rows += _rows(alike, keys, shown)
-        row.append(Panel(title=dataset, lines=tuple(lines), x=_scale(key, places), y=Scale(label=shown.label)))
-    return Plot(figure=_drawn([row]), data=pd.DataFrame(rows), name=f"{_file_name(shown.name)}-by-{_file_name(key)}")
+        row.append(Panel(title=dataset, lines=tuple(lines), x=_scale(words_of(key, mine), places), y=Scale(label=shown.label)))
+    return Plot(figure=_drawn([row]), data=pd.DataFrame(rows), name=f"{file_name(shown.name)}-by-{file_name(key)}")
 
 
 def _rows(alike: Alike, keys: Sequence[str], shown: Quantity) -> list[dict[str, Any]]:
@@ -254,11 +255,11 @@ def _places(records: Sequence[RunRecord], key: str) -> dict[str, float]:
     return {text: float(place) for place, text in enumerate(sorted(values))}
 
 
-def _scale(key: str, places: dict[str, float]) -> Scale:
+def _scale(label: str, places: dict[str, float]) -> Scale:
     low, high = min(places.values()), max(places.values())
     is_number = all(_is_number(text) for text in places)
     return Scale(
-        label=key,
+        label=label,
         is_log=is_number and low > 0 and high / low >= _LOG_FROM,
         ticks=tuple(places.values()),
         tick_texts=() if is_number else tuple(places),
@@ -317,10 +318,6 @@ def _map(records: Sequence[RunRecord], keys: Sequence[str], shown: Quantity) -> 
             rows += _rows(alike, keys, shown)
     if not maps:
         raise RunnerError(f"none of these runs has both {keys[0]} and {keys[1]}")
-    figure = heat_maps(maps, keys, shown.label)
-    name = f"{_file_name(shown.name)}-by-{_file_name(keys[0])}-{_file_name(keys[1])}"
+    figure = heat_maps(maps, [words_of(key, with_both) for key in keys], shown.label)
+    name = f"{file_name(shown.name)}-by-{file_name(keys[0])}-{file_name(keys[1])}"
     return Plot(figure=figure, data=pd.DataFrame(rows), name=name)
-
-
-def _file_name(name: str) -> str:
-    return name.replace("/", "_").replace("@", "_at_")

@@ -80,6 +80,11 @@ def save(figure: "Figure", stem: Path, *, with_pdf: bool = False) -> Path:
     return png
 
 
+def file_name(metric: str) -> str:
+    """Return a metric's name as a part of a file's name: ``test_p_at_1``."""
+    return metric.replace("/", "_").replace("@", "_at_")
+
+
 def new_figure(rows: int, columns: int, *, width: float, height: float) -> tuple["Figure", "np.ndarray"]:
     """Return a figure and its (rows, columns) array of axes; ``width`` and ``height`` are inches per panel."""
     from matplotlib.figure import Figure
@@ -89,7 +94,9 @@ def new_figure(rows: int, columns: int, *, width: float, height: float) -> tuple
 
 
 def plain_number(value: float) -> str:
-    """Return a number as ticks show it: 1,000 and 1,000,000, 0.05 and 1e-05."""
+    """Return a number as ticks show it: 1,000 and 1,000,000, 0.05 and 0.00001; below 1e-07 with an exponent."""
+    if 1e-7 <= abs(value) < 1e-4:
+        return f"{value:.10f}".rstrip("0")
     return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:,g}"
 
 

@@ -28,7 +28,7 @@ class HeatMap:
 
 
 def heat_maps(maps: Sequence[HeatMap], keys: Sequence[str], label: str) -> "Figure":
-    """Draw maps with the number in each cell; ``label`` names it. Colours go from each map's lowest to its highest.
+    """Draw maps with the number in each cell; ``label`` names it, and ``keys`` what rows and columns count. Colours go from each map's lowest to its highest.
 
     A combination without a number is blank. The colours also differ in lightness, so that they compare in grey.
     """

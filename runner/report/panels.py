@@ -24,15 +24,14 @@ T = TypeVar("T")
 MOST_LINES = 7
 MOST_ABREAST = 2  # panels of a row; more go below
 _LETTER = 0.07  # inches of width for a letter of a name
-_MARKERS = 12  # markers that a line has, about
+_MARKERS = 12  # of a line of many points
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Line:
     """A line of a panel, ``y_P`` against ``x_P``, with a band of one deviation if there is one.
 
-    A line of one point is a level: it goes across the panel, dashed. ``single_P`` are the values that a smoothed line
-    was made of; they are drawn faint. ``is_reference``: the line is in every facet.
+    A level has one point: it goes across the panel, dashed. ``is_reference``: the line is in every facet.
     """
 
     label: str
@@ -40,7 +39,6 @@ class Line:
     x_P: np.ndarray
     y_P: np.ndarray
     deviation_P: np.ndarray | None = None
-    single_P: np.ndarray | None = None
     is_level: bool = False
     is_reference: bool = False
 
@@ -114,7 +112,8 @@ def figure_of(
                 axis.set_axis_off()
                 continue
             draw_panel(axis, panels[column])
-            axis.set_ylabel(panels[column].y.label if column == 0 else "")
+            is_told = column > 0 and panels[column].y.label == panels[column - 1].y.label
+            axis.set_ylabel("" if is_told else panels[column].y.label)
             placed[id(panels[column])] = axis
     for parts in shared:
         _share_limits([placed[id(part)] for part in parts])
@@ -145,7 +144,7 @@ def abreast(split: Sequence[Sequence[Panel]], most: int) -> list[list[Panel]]:
 def draw_panel(axis: "Axes", panel: Panel) -> None:
     """Draw the lines and set scales, limits, title and labels; ticks come when all limits are final."""
     for line in panel.lines:
-        _draw(axis, line)
+        _draw(axis, line, x_is_log=panel.x.is_log)
     for scale, set_scale in ((panel.x, axis.set_xscale), (panel.y, axis.set_yscale)):
         if scale.is_log:
             set_scale("log")
@@ -156,7 +155,7 @@ def draw_panel(axis: "Axes", panel: Panel) -> None:
     axis.set_ylabel(panel.y.label)
 
 
-def _draw(axis: "Axes", line: Line) -> None:
+def _draw(axis: "Axes", line: Line, *, x_is_log: bool) -> None:
     look = line.look
     if line.is_level:
         axis.axhline(float(line.y_P[0]), color=look.colour, linewidth=1.4, linestyle=(0, (4, 3)))
@@ -164,12 +163,21 @@ def _draw(axis: "Axes", line: Line) -> None:
     if line.deviation_P is not None:
         low, high = line.y_P - line.deviation_P, line.y_P + line.deviation_P
         axis.fill_between(line.x_P, low, high, color=look.colour, alpha=0.15, linewidth=0)
-    if line.single_P is not None:
-        axis.plot(line.x_P, line.single_P, color=look.colour, alpha=0.25, linewidth=0.6)
     axis.plot(
         line.x_P, line.y_P, color=look.colour, linewidth=1.6, linestyle=look.linestyle, marker=look.marker,
-        markersize=4.5, markevery=max(1, len(line.x_P) // _MARKERS), label=line.label,
+        markersize=4.5, markevery=_marked(line.x_P, is_log=x_is_log), label=line.label,
     )  # fmt: skip
+
+
+def _marked(x_P: np.ndarray, *, is_log: bool) -> list[int]:
+    """Return the points that have a marker: all of a few, otherwise the nearest to places that are evenly apart."""
+    if len(x_P) <= 2 * _MARKERS:
+        return list(range(len(x_P)))
+    with np.errstate(divide="ignore"):  # what lies at 0 is nowhere on a logarithmic axis
+        place_P = np.log(x_P) if is_log else x_P
+    seen_P = place_P[np.isfinite(place_P)]
+    wanted = np.linspace(seen_P[0], seen_P[-1], _MARKERS)
+    return np.unique(np.abs(place_P[:, None] - wanted).argmin(axis=0)).tolist()
 
 
 def _end(axis: "Axes", line: Line) -> End:

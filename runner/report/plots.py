@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runner.report.axis_words import words_of
 from runner.report.curves import curves
-from runner.report.figure_style import STYLE, Look, looks_of_rows, new_figure, plain_log_ticks, save
+from runner.report.figure_style import STYLE, Look, file_name, looks_of_rows, new_figure, plain_log_ticks, save
 from runner.report.frontier import frontier, settings_of_plan
 from runner.report.grids import Dataset, Grid, PlannedRun
 from runner.report.panels import Line, Panel, Scale, figure_of, shared_out
@@ -23,7 +24,10 @@ _MOST_COLUMNS = 4  # of small panels
 
 
 def draw(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path) -> list[Path]:
-    """Draw a figure of conf/table as PNG and SVG; return the paths of the PNGs, none if no run has finished."""
+    """Draw a figure of conf/table as PNG and SVG; return the paths of the PNGs, none if no run has finished.
+
+    Curves of several metrics are a picture for each, NAME_METRIC.png.
+    """
     import matplotlib
 
     finished = [run for run in runs if record_of(run).finished]
@@ -39,7 +43,9 @@ def draw(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path) -> list[Path
             labels = {method.name: method.label for method in spec.grid.methods}
             figures = {spec.name: frontier(panels, labels, looks_of_rows(spec.grid.methods)) if panels else None}
         elif spec.kind == "curves":
-            figures = {spec.name: curves(spec, datasets, finished)}
+            drawn = curves(spec, datasets, finished)
+            alone = len(drawn) == 1
+            figures = {spec.name if alone else f"{spec.name}_{file_name(key)}": each for key, each in drawn.items()}
         elif spec.kind == "effect":
             figures = {spec.name: _effect(spec.grid, datasets, finished)}
         else:
@@ -78,7 +84,7 @@ def _effect(grid: Grid, datasets: Sequence[Dataset], runs: Sequence[PlannedRun])
             Panel(
                 title=dataset.label,
                 lines=tuple(lines),
-                x=Scale(label=f"{key.rpartition('.')[2]} ({key})", is_log=True, ticks=tuple(values)),
+                x=Scale(label=words_of(key, [record_of(run) for run in runs]), is_log=True, ticks=tuple(values)),
                 y=Scale(
                     label=yardstick.label_with_unit(yardstick.final), is_log=not rising and bool(np.nanmin(shown) > 0)
                 ),
@@ -175,6 +181,8 @@ def distribution_panel(axis: "Axes", record: Mapping[str, Any], look: Look) -> N
 
     The softmax is grey, the proposal has the look's colour, and the uniform distribution is dashed.
     """
+    from matplotlib.ticker import LogLocator
+
     floor = 1e-9
     ends = np.array(record["rank_end"])
     sizes = np.diff(ends, prepend=0)
@@ -190,3 +198,5 @@ def distribution_panel(axis: "Axes", record: Mapping[str, Any], look: Look) -> N
     axis.axhline(1 / ends[-1], color="#555555", linewidth=0.9, linestyle=(0, (4, 3)))
     axis.set(xscale="log", yscale="log", ylim=(1e-7, 1), xlim=(1, ends[-1]))
     plain_log_ticks(axis.xaxis)
+    plain_log_ticks(axis.yaxis)
+    axis.yaxis.set_major_locator(LogLocator(base=100))  # every second power of ten, because more zeros are hard to count

@@ -1,5 +1,6 @@
 """Panels have few lines, named beside their ends; more become facets over the same axes, and figures stay narrow."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -84,9 +85,29 @@ def test_names_may_be_a_key_and_levels_go_across() -> None:
     assert {text.get_text() for text in axis.texts} == {"a", "full"}
 
 
+def test_panels_abreast_of_different_measures_both_say_what_they_show() -> None:
+    one = panel(2)
+    other = replace(one, y=Scale(label="NDCG@10"))
+    assert [axis.get_ylabel() for axis in figure_of([[one, one]]).axes] == ["P@1", ""]
+    assert [axis.get_ylabel() for axis in figure_of([[one, other]]).axes] == ["P@1", "NDCG@10"]
+
+
+@pytest.mark.parametrize("is_log", [False, True])
+def test_markers_of_long_lines_are_evenly_apart(is_log: bool) -> None:
+    x_P = np.linspace(0 if is_log else 1, 1000, 500)
+    long = Line(label="long", look=Look("#123456", "o"), x_P=x_P, y_P=x_P)
+    scale = Scale(label="seconds", is_log=is_log)
+    (axis,) = figure_of([[Panel(title="", lines=(long,), x=scale, y=Scale(label=""))]]).axes
+    marked = x_P[axis.get_lines()[0].get_markevery()]
+    gaps = np.diff(np.log(marked) if is_log else marked)
+    assert 10 <= len(marked) <= 12
+    assert gaps.max() < (1.9 if is_log else 1.1) * np.median(gaps)
+    assert marked[-1] == 1000
+
+
 def test_ticks_have_thousands() -> None:
-    shown = [plain_number(value) for value in (0, 0.05, 1e-5, 2.5, 1000, 12_000, 1_000_000)]
-    assert shown == ["0", "0.05", "1e-05", "2.5", "1,000", "12,000", "1,000,000"]
+    shown = [plain_number(value) for value in (0, 0.05, 1e-5, 1e-8, 2.5, 1000, 12_000, 1_000_000)]
+    assert shown == ["0", "0.05", "0.00001", "1e-08", "2.5", "1,000", "12,000", "1,000,000"]
     (axis,) = figure_of([[panel(2)]]).axes
     axis.figure.draw_without_rendering()
     assert "1,000" in [tick.get_text() for tick in axis.get_xticklabels()]

@@ -168,6 +168,7 @@ def test_curves_and_effects_of_a_sweep(load: Callable[..., TableSpec], tmp_path:
         assert "perplexity" in svg
         assert "Full softmax" in svg
         assert ("MIDX-rq, codewords=16" in svg) == (spec.kind == "curves")
+        assert ("<!-- codewords a codebook -->" in svg) == (spec.kind == "effect")
 
 
 def test_an_effect_needs_one_swept_key(load: Callable[..., TableSpec]) -> None:

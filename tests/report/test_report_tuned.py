@@ -243,16 +243,17 @@ def test_curves_of_several_metrics_name_the_lines_beside_them(
     for run in runs:
         write_regression(run, [5.0, 3.0, 4.0, 2.0 + run.seed])
     tuned = tune(spec, runs)
-    first, second = (plots.draw(tuned.spec, tuned.runs, tmp_path / name)[0] for name in "ab")
-    svg = first.with_suffix(".svg").read_text()
-    assert svg == second.with_suffix(".svg").read_text()
-    for text, times in (
-        ("training MSE", 2), ("test MSE", 2), ("seconds of training", 2), ("epochs", 2), ("LGD", 4), ("Uniform", 4),
-    ):  # fmt: skip
-        assert svg.count(f"<!-- {text} -->") == times, text
-    assert "lr=" not in svg, "each method has one rate, the best"
-    picture, data, _, page = render([spec], "small", results_dir)
-    assert (picture.suffix, data.suffix) == (".png", ".csv")
+    first, second = (plots.draw(tuned.spec, tuned.runs, tmp_path / name) for name in "ab")
+    assert [path.name for path in first] == ["toy_train_mse.png", "toy_test_mse.png"], "a picture for each metric"
+    for path, same, metric in zip(first, second, ("training MSE", "test MSE"), strict=True):
+        svg = path.with_suffix(".svg").read_text()
+        assert svg == same.with_suffix(".svg").read_text()
+        for text, times in ((metric, 1), ("seconds of training", 1), ("epochs", 1), ("LGD", 2), ("Uniform", 2)):
+            assert svg.count(f"<!-- {text} -->") == times, text
+        assert "lr=" not in svg, "each method has one rate, the best"
+    *pictures, data, _, page = render([spec], "small", results_dir)
+    assert [path.name for path in pictures] == [path.name for path in first]
+    assert data.suffix == ".csv"
     chosen = f"Chosen values on Diabetes: Uniform lr=0.01 ({AT_EDGE}), LGD lr=0.01 ({AT_EDGE})."
     assert chosen in page.read_text(), "of equal values the first"
 

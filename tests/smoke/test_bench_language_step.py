@@ -128,6 +128,10 @@ def test_a_figure_of_stages(bench: Bench, tmp_path: Path) -> None:
     assert files == ["report.json", "report.md", "report.png", "report.svg"]
     drawn = (tmp_path / "new" / "report.svg").read_text()
     assert all(f"<!-- {word} -->" in drawn for word in (*STAGES, "Full softmax", "Uniform", "40 classes"))
+    report["sizes"][0]["text"] = "ptb"
+    picture = language_step.draw_figure(report, tmp_path / "named")
+    assert picture is not None
+    assert "<!-- Penn Treebank, 40 classes -->" in picture.with_suffix(".svg").read_text()
     report["sizes"][0]["results"] = [{"method": "full", "status": "skipped: needs 9 GB, 1 GB free"}]
     assert language_step.draw_figure(report, tmp_path / "nothing") is None
 
