@@ -201,7 +201,7 @@ def test_matrices(make_card: Callable[..., Path], tmp_path: Path) -> None:
     ({"Y.trn": sparse.csr_array((2, 4))}, r"Y\.trn\.npz: 2 rows, but .*X\.trn\.npz has 3"),
     ({"Y.trn": sparse.csr_array((3, 4))}, r"Y\.trn\.npz: no row has a label"),
     ({"tfidf/X.tst": sparse.csr_array((2, 7))}, "7 features and 4 labels, but"),
-    ({"tfidf/X.trn": sparse.csr_array([[np.nan] * 6] * 3)}, r"X\.trn\.npz: a value is not finite"),
+    ({"tfidf/X.trn": sparse.csr_array([[np.nan] * 6] * 3)}, r"trn\.npz: row 0, column 0 \(from 0\): a value is not"),
     ({"Y.trn": sparse.csr_array(np.eye(3, 5)), "Y.tst": sparse.csr_array(np.eye(2, 5))}, "5 labels, but toy has 4"),
     (None, r"X\.trn\.npz: no sparse matrix of SciPy's save_npz"),
 ], ids=["rows", "labels", "features", "nan", "classes", "damaged"])  # fmt: skip

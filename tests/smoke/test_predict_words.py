@@ -27,7 +27,9 @@ Ranked = Callable[..., tuple[int, list[list[str]], str]]
 
 
 @pytest.fixture(scope="module", params=CHOICES)
-def trained(request: pytest.FixtureRequest, text_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def trained(
+    request: pytest.FixtureRequest, text_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DATASETS_DIR", str(tmp_path_factory.mktemp("data")))
         yield run(compose([
