@@ -73,7 +73,7 @@ def compile_here(config: RunConfig) -> bool:
     return compiled.count > 0
 
 
-class _Compiled(Listener):  # type: ignore[misc]
+class _Compiled(Listener):
     """Tell of each kernel that has been compiled, and count them; loading one from the cache is no such event."""
 
     def __init__(self, tell: Callable[[], object]) -> None:
