@@ -69,6 +69,11 @@ class Report:
     benches: tuple[BenchSection, ...] = ()
     took: pd.DataFrame = field(default_factory=pd.DataFrame)
 
+    @property
+    def all_sections(self) -> list[Section | BenchSection]:
+        """What is made from runs, then what the bench measured."""
+        return [*self.sections, *self.benches]
+
 
 def html_page(report: Report) -> str:
     """Return one page that needs no other file."""
@@ -118,7 +123,7 @@ def _rendered(template: str, report: Report, **filters: Callable[[Any], str]) ->
 
 def _with_others(report: Report) -> list[Paper]:
     """Return the papers that have a section, and one without claims for sections that belong to none."""
-    named = {section.paper for section in (*report.sections, *report.benches)}
+    named = {section.paper for section in report.all_sections}
     shown = [paper for paper in report.papers if paper.name in named]
     if named - {paper.name for paper in report.papers}:
         shown.append(
@@ -142,7 +147,7 @@ def _paper(paper: Paper, report: Report) -> dict[str, Any]:
         "claims": pd.DataFrame(rows, columns=["Claim", "Here", "Numbers", "Table"]),
         "sections": [
             section
-            for section in (*report.sections, *report.benches)
+            for section in report.all_sections
             if section.paper == paper.name or (paper.name == _OTHERS and section.paper not in known)
         ],
     }

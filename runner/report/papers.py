@@ -278,7 +278,7 @@ def _one(count: int, singular: str, plural: str) -> str:
 
 def _headlines(found: Sequence[Verdict], profile: str) -> list[str]:
     """Return the numbers of the first headline that was measured, after a sentence for each that was not."""
-    sentences = []
+    sentences: list[str] = []
     for verdict in found:
         headline = verdict.claim.headline
         if headline is None:
