@@ -1,6 +1,6 @@
 """This module names lines beside their ends, where a reader needs no legend to tell them apart.
 
-Legend: N lines of a panel, 2 the horizontal and the vertical coordinate.
+Legend: N lines of a panel.
 """
 
 from collections.abc import Sequence
@@ -29,19 +29,18 @@ class End(NamedTuple):
 def name_lines(figure: "Figure", ends: Sequence[tuple["Axes", Sequence[End]]]) -> None:
     """Write the names of each panel's lines right of it, and join each to its line's end by a thin line.
 
-    A name is as high as its line ends, but so that no two overlap; names that are moved keep the order of the ends,
-    except where the thin lines would cross. The layout of the figure is final after this.
+    A name is as high as its line ends, but so that no two overlap. The layout of the figure is final after this.
     """
     named = [(axis, [_annotate(axis, end) for end in its]) for axis, its in ends]
     figure.draw_without_rendering()  # this makes room for the names, and where lines end is final only then
     figure.set_layout_engine("none")
     for axis, names in named:
-        height, width = (float(side) * 72 / figure.dpi for side in (axis.bbox.height, axis.bbox.width))
+        height = float(axis.bbox.height) * 72 / figure.dpi
         inverse = axis.transAxes.inverted()
-        ends_N2 = np.array([inverse.transform(axis.transData.transform(name.xy)) for name in names]) * (width, height)
-        places = apart(sorted(ends_N2[:, 1].tolist()), height)
-        for name, place in zip(names, without_crossings(ends_N2, np.array(places), _PLACE * width), strict=True):
-            name.set_position((_PLACE, place / height))
+        heights_N = np.array([height * inverse.transform(axis.transData.transform(name.xy))[1] for name in names])
+        order_N = np.argsort(heights_N, kind="stable")
+        for index, place in zip(order_N, apart(heights_N[order_N], height), strict=True):
+            names[index].set_position((_PLACE, place / height))
 
 
 def _annotate(axis: "Axes", end: End) -> "Annotation":
@@ -55,25 +54,13 @@ def _annotate(axis: "Axes", end: End) -> "Annotation":
     )  # fmt: skip
 
 
-def apart(heights: Sequence[float], top: float) -> list[float]:
-    """Return ascending heights, in points, moved so that they are apart and, if there is room, within 0 and ``top``."""
-    placed = [max(0.0, height) for height in heights]
-    for index in range(1, len(placed)):
-        placed[index] = max(placed[index], placed[index - 1] + _HEIGHT)
-    if placed and placed[-1] > top:
-        placed[-1] = max(top, _HEIGHT * (len(placed) - 1))
-        for index in range(len(placed) - 2, -1, -1):
-            placed[index] = min(placed[index], placed[index + 1] - _HEIGHT)
-    return placed
+def apart(heights_N: np.ndarray, top: float) -> np.ndarray:
+    """Return ascending heights, in points, moved so that they are apart and, if there is room, within 0 and ``top``.
 
-
-def without_crossings(ends_N2: np.ndarray, places_N: np.ndarray, x: float) -> np.ndarray:
-    """Return each end's place of those at ``x``, in points, so that the lines to them are shortest in all.
-
-    Two lines that crossed would be longer than those with their places exchanged, so none cross.
+    They move as little as possible, by the sum of squares, so that names lie around the ends of their lines.
     """
-    from scipy.optimize import linear_sum_assignment
+    from scipy.optimize import isotonic_regression
 
-    length_NN = np.hypot(x - ends_N2[:, :1], places_N[None, :] - ends_N2[:, 1:])
-    _, chosen_N = linear_sum_assignment(length_NN)
-    return places_N[chosen_N]
+    steps_N = _HEIGHT * np.arange(len(heights_N))
+    lowest_N = isotonic_regression(heights_N - steps_N).x if len(heights_N) else steps_N
+    return np.clip(lowest_N, 0, max(0, top - _HEIGHT * (len(heights_N) - 1))) + steps_N

@@ -16,8 +16,8 @@ import pandas as pd
 
 from runner.conversion import did_you_mean
 from runner.errors import ConfigError, RunnerError
-from runner.report.comparison import GROUPS
 from runner.report.axis_words import words_of
+from runner.report.comparison import GROUPS
 from runner.report.curves import COST_SCALES, OBSERVED, Alike, drawn, mean_curve, values_scale
 from runner.report.figure_style import STYLE, Look, file_name, look_of_value, looks_of
 from runner.report.frontier import frontier, settings_of_records
@@ -233,7 +233,8 @@ def _lines(records: Sequence[RunRecord], keys: Sequence[str], shown: Quantity) -
         for alike in _alike(mine, keys):
             lines.append(_line(alike, key, places, shown))
             rows += _rows(alike, keys, shown)
-        row.append(Panel(title=dataset, lines=tuple(lines), x=_scale(words_of(key, mine), places), y=Scale(label=shown.label)))
+        x, y = _scale(words_of(key, mine), places), Scale(label=shown.label)
+        row.append(Panel(title=dataset, lines=tuple(lines), x=x, y=y))
     return Plot(figure=_drawn([row]), data=pd.DataFrame(rows), name=f"{file_name(shown.name)}-by-{file_name(key)}")
 
 

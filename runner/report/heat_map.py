@@ -27,10 +27,11 @@ class HeatMap:
     cells: Mapping[tuple[str, str], float]
 
 
-def heat_maps(maps: Sequence[HeatMap], keys: Sequence[str], label: str) -> "Figure":
-    """Draw maps with the number in each cell; ``label`` names it, and ``keys`` what rows and columns count. Colours go from each map's lowest to its highest.
+def heat_maps(maps: Sequence[HeatMap], counts: Sequence[str], label: str) -> "Figure":
+    """Draw maps with the number in each cell; ``label`` names it, and ``counts`` what rows and columns count.
 
-    A combination without a number is blank. The colours also differ in lightness, so that they compare in grey.
+    Colours go from each map's lowest to its highest. They also differ in lightness, so that they compare in grey. A
+    combination without a number is blank.
     """
     import matplotlib
 
@@ -43,7 +44,7 @@ def heat_maps(maps: Sequence[HeatMap], keys: Sequence[str], label: str) -> "Figu
             axis.set_axis_off()
         for axis, each in zip(axes.flat, maps, strict=False):
             _draw(axis, each)
-            axis.set(xlabel=keys[1], ylabel=keys[0])
+            axis.set(xlabel=counts[1], ylabel=counts[0])
         figure.suptitle(label, fontsize=11)
     return figure
 

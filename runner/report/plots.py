@@ -199,4 +199,4 @@ def distribution_panel(axis: "Axes", record: Mapping[str, Any], look: Look) -> N
     axis.set(xscale="log", yscale="log", ylim=(1e-7, 1), xlim=(1, ends[-1]))
     plain_log_ticks(axis.xaxis)
     plain_log_ticks(axis.yaxis)
-    axis.yaxis.set_major_locator(LogLocator(base=100))  # every second power of ten, because more zeros are hard to count
+    axis.yaxis.set_major_locator(LogLocator(base=100))  # not every power of ten: the zeros would be hard to count

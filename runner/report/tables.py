@@ -58,8 +58,9 @@ class TableSpec:
     ``tuned``, numbers and curves show each method's runs with the swept values that validate best
     (``runner.report.tuning``). Kind learning_rates shows the headline at every rate, and names those that validate
     best.
-    Kind curves has ``against``, which names what the horizontal axes count; ``metrics``, such as ``test/mse``, whose
-    default is the watched headline; and ``smooth``, the number of neighbouring evaluations whose median a line shows.
+    Kind curves has ``against``, which names what the horizontal axes count; ``metrics``, such as ``test/mse``, each
+    of them a picture, whose default is the watched headline; and ``smooth``, the number of neighbouring evaluations
+    whose median a line shows.
     Kind diagnosis has ``diagnose``, the arguments of ``python -m
     runner.diagnose RUN_FOLDER`` after the folder; so have kinds example_diagnosis, a table of samplers of training
     examples, and example_course, a figure of them. Results are stored under the table's name, unless ``--name`` is in

@@ -12,7 +12,7 @@ from runner.config import CONF
 from runner.data.card import dataset_title
 from runner.report.axis_words import WORDS, words_of
 from runner.report.curves import Alike, drawn, mean_curve
-from runner.report.direct_labels import without_crossings
+from runner.report.direct_labels import apart
 from runner.report.explore import explore
 from runner.report.figure_style import Look, look_of_value, new_figure
 from runner.report.grids import PlannedRun
@@ -122,10 +122,12 @@ def test_what_counts_alone_is_a_point(lines: Callable[..., list[Alike]]) -> None
 # ---------------------------------------------------------------- names beside lines
 
 
-def test_lines_to_names_do_not_cross() -> None:
-    """Both names are below the ends: the left end has the lower one, though it ends a little higher."""
-    ends = np.array([[20.0, 100.0], [80.0, 99.0]])
-    assert without_crossings(ends, np.array([60.0, 80.0]), 110.0).tolist() == [60, 80]
-    assert without_crossings(ends, np.array([120.0, 140.0]), 110.0).tolist() == [140, 120]
-    at_the_side = np.array([[100.0, 10.0], [100.0, 90.0], [100.0, 50.0]])
-    assert without_crossings(at_the_side, np.array([10.0, 50.0, 90.0]), 110.0).tolist() == [10, 90, 50], "by height"
+def test_names_lie_around_the_ends_of_their_lines() -> None:
+    def places(*heights: float) -> list[float]:
+        return apart(np.array(heights), 200.0).tolist()
+
+    assert places(20.0, 100.0) == [20, 100], "where there is room, a name is as high as its end"
+    assert places(99.0, 100.0, 101.0) == [89, 100, 111], "a bundle spreads both ways"
+    assert places(1.0, 2.0) == [0, 11], "but not below the panel"
+    assert places(199.0, 200.0) == [189, 200], "nor above it"
+    assert places() == []
