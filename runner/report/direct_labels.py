@@ -35,6 +35,8 @@ def name_lines(figure: "Figure", ends: Sequence[tuple["Axes", Sequence[End]]]) -
     figure.draw_without_rendering()  # this makes room for the names, and where lines end is final only then
     figure.set_layout_engine("none")
     for axis, names in named:
+        if not names:
+            continue
         height = float(axis.bbox.height) * 72 / figure.dpi
         inverse = axis.transAxes.inverted()
         heights_N = np.array([height * inverse.transform(axis.transData.transform(name.xy))[1] for name in names])

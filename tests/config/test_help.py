@@ -1,6 +1,7 @@
 """--help says what every key means, of the options that the command line chooses, and starts fast."""
 
 import dataclasses
+import os
 import subprocess
 import sys
 
@@ -21,9 +22,11 @@ finally:
 
 
 def helped(*words: str) -> str:
+    # The environment is given, since readline, which pytest loads, adds the terminal's width to the inherited one.
     done = subprocess.run(
-        [sys.executable, "-c", _RUN, *words, "--help"], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
+        [sys.executable, "-c", _RUN, *words, "--help"],
+        cwd=REPOSITORY, capture_output=True, text=True, check=True, env=dict(os.environ),
+    )  # fmt: skip
     assert done.stderr == "[]\n", "help loads nothing that takes long"
     return done.stdout
 

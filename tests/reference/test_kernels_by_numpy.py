@@ -260,7 +260,7 @@ def random_rows(generator: np.random.Generator, rows: int) -> LabelledRows:
         label_indptr=np.concatenate([[0], np.cumsum(label_sizes)]).astype(np.int64),
         labels=generator.integers(0, 99, label_sizes.sum()).astype(np.int32),
     )
-    for array in vars(arrays).values():
+    for array in (arrays.indptr, arrays.indices, arrays.values, arrays.label_indptr, arrays.labels):
         array.flags.writeable = False  # as memory-mapped data are
     return arrays
 
