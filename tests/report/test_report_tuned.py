@@ -14,7 +14,6 @@ from runner.errors import ConfigError
 from runner.report import layout, plots, tuning
 from runner.report.cells import cells
 from runner.report.curves import running_median
-from runner.report.direct_labels import apart
 from runner.report.grids import PlannedRun, expand, point_text
 from runner.report.latex import to_latex
 from runner.report.plan import TO_RUN, plan
@@ -262,12 +261,6 @@ def test_running_medians_keep_the_first_fall_and_the_last_value_has_neighbours()
     np.testing.assert_array_equal(running_median(np.array([9.0, 5, 1, 7, 3, 100]), 3), [9, 5, 5, 3, 7, 51.5])
     np.testing.assert_array_equal(running_median(np.array([4.0, 2, 6]), 1), [4, 2, 6])
     np.testing.assert_array_equal(running_median(np.array([9.0, 8, 7, 6, 5, 4, 3]), 5), [9, 8, 7, 6, 5, 4.5, 4])
-
-
-def test_names_are_moved_apart_and_stay_within_the_axes() -> None:
-    assert apart([0.0, 100.0], 200) == [0, 100]
-    assert apart([50.0, 52.0, 53.0], 200) == [50, 61, 72]
-    assert apart([-5.0, 198.0, 199.0], 200) == [0, 189, 200]
 
 
 # ---------------------------------------------------------------- mistakes
