@@ -81,7 +81,10 @@ def measure(spec: BenchSpec, arguments: argparse.Namespace) -> int:
         raise RunnerError(f"{spec.name} is not made from runs: leave out --render-only to measure it")
     command = spec.command(as_path(arguments.results_dir, "--results-dir"))
     print(f"{spec.title}: {' '.join(command)}", flush=True)
-    return 0 if arguments.dry_run else subprocess.run(command, cwd=CONF.parent, check=False).returncode
+    if arguments.dry_run:
+        return 0
+    code = subprocess.run(command, cwd=CONF.parent, check=False).returncode
+    return code if code >= 0 else 1  # it was killed by a signal
 
 
 def reproduce(

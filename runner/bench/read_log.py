@@ -17,9 +17,9 @@ from runner.errors import require
 
 DEFAULT_SIZES = (100_000, 1_000_000, 10_000_000)
 NOTES = (
-    "A CSV file with the columns user, item and time, rows in random order, ten events for each user and for each "
-    "hundredth of an item, is prepared once (`dataset=interactions dataset.path=FILE`) by a process of its own, which "
-    "reads it with one thread. Seconds hold the process's start and the imports; a later run opens what was prepared.",
+    "A CSV file with the columns user, item and time, rows in random order, on average ten events for a user and a "
+    "hundred for an item, is prepared once (`dataset=interactions dataset.path=FILE`) by a process of its own with one "
+    "thread. Seconds hold the process's start and the imports; a later run opens what was prepared.",
     "Peak memory is the most that the process held at once, libraries included.",
 )
 _ROWS_AT_ONCE = 1_000_000
@@ -36,7 +36,8 @@ def one_size(num_events: int) -> dict[str, Any]:
         say(f"{num_events:,} events: writing")
         write_log(path, num_events)
         say(f"{num_events:,} events: preparing")
-        environment = {**os.environ, "DATASETS_DIR": folder, "PYTHONPATH": str(REPOSITORY)}
+        one_thread = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        environment = {**os.environ, **one_thread, "DATASETS_DIR": folder, "PYTHONPATH": str(REPOSITORY)}
         begin = time.perf_counter()
         child = subprocess.Popen([sys.executable, "-c", _PREPARE, path], stdout=subprocess.PIPE, env=environment)
         assert child.stdout is not None

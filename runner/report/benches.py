@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,15 +31,28 @@ class BenchSection:
 def bench_sections(specs: Sequence[BenchSpec], results_dir: Path, folder: Path) -> tuple[BenchSection, ...]:
     """Return the reports that are there; ``folder`` is that of the Markdown page, which shows their pictures.
 
-    Raises DataError for a report that is damaged.
+    A report that is damaged is left out, as a page must not fail for it; ``not_measured`` names it.
     """
-    return tuple(_section(spec, results_dir, folder) for spec in specs if spec.report(results_dir).is_file())
+    found = []
+    for spec in specs:
+        with suppress(DataError):
+            if spec.report(results_dir).is_file():
+                found.append(_section(spec, results_dir, folder))
+    return tuple(found)
 
 
 def not_measured(specs: Sequence[BenchSpec], results_dir: Path) -> list[str]:
-    """Return a line for each of the tables that the bench has not measured yet, with the command that does so."""
-    missing = [spec for spec in specs if not spec.report(results_dir).is_file()]
-    return [f"{spec.title}: not measured; `{_command(spec)}` does so" for spec in missing]
+    """Return a line for each table that the bench has not measured, or whose report is damaged, with the command."""
+    lines = []
+    for spec in specs:
+        if not spec.report(results_dir).is_file():
+            lines.append(f"{spec.title}: not measured; `{_command(spec)}` does so")
+            continue
+        try:
+            _section(spec, results_dir, results_dir)
+        except DataError as error:
+            lines.append(f"{spec.title}: {error}")
+    return lines
 
 
 def _command(spec: BenchSpec) -> str:

@@ -1,12 +1,12 @@
 """Print a table: as Markdown, or on a terminal that is too narrow for that, with its cells on several lines."""
 
 import re
-import shutil
 import textwrap
 from typing import TextIO
 
 import pandas as pd
 
+from runner.commands.screen import width_of
 from runner.report.layout import markdown_table
 
 _GAP = "  "
@@ -17,7 +17,7 @@ def screen_table(frame: pd.DataFrame, stream: TextIO) -> str:
     table = markdown_table(frame)
     if not stream.isatty():
         return table
-    columns = shutil.get_terminal_size().columns
+    columns = width_of(stream)
     return table if len(table.partition("\n")[0]) <= columns else wrapped_table(frame, columns)
 
 

@@ -22,7 +22,7 @@ def at_once(launcher: DictConfig, jobs: int) -> int:
         return max(1, min(int(cores / (options["ray"]["remote"].get("num_cpus") or 1)), jobs))
     if name == "LocalLauncher":  # submitit starts all of them
         return jobs
-    if name == "SlurmLauncher" and not options["additional_parameters"].get("exclusive"):
+    if name == "SlurmLauncher" and options["additional_parameters"].get("exclusive") is not True:  # "user" shares
         return min(options["array_parallelism"], jobs)
     return 1  # one after the other, or each on a node of its own
 

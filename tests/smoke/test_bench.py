@@ -206,6 +206,18 @@ def test_a_method_that_the_processor_can_not_run_is_a_status(bench: Bench, monke
     assert {row["status"] for row in report["sizes"][0]["results"]} == {"skipped: needs AVX512_BF16"}
 
 
+def test_reading_a_log(front: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "report.json"
+    assert front.main(["read_log", "--events", "100", "1000", "--json", str(path)]) == 0
+    small, large = json.loads(path.read_text())["sizes"]
+    assert (small["events"], small["kept"], small["users"] <= 10, small["items"]) == (100, 100, True, 1)
+    assert (large["events"], large["kept"], large["users"] <= 100, large["items"]) == (1000, 1000, True, 10)
+    assert 0 < small["cpu_seconds"] and 50 < small["peak_mb"] < 5000
+    assert "## 1,000 events" in path.with_suffix(".md").read_text()
+    assert front.main(["read_log", "--events", "1", "--json", str(path)]) == 2
+    assert "--events must be at least 100" in capsys.readouterr().err
+
+
 def test_mistakes_are_one_line(front: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     for wrong, says in (
