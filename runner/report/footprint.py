@@ -74,6 +74,6 @@ def _told_by(report: str) -> str:
     if not heading or not table or not made:
         raise DataError(f"results/REPRODUCTION.md: has no part '{HEADING}', or no runs; make publish writes it anew")
     days = sorted(day for first, last, _ in made for day in (first, last) if day)
-    machines = sorted({machine for *_, places in made for machine in places.split("; ")})
+    machines = sorted({machine.strip() for *_, places in made for machine in places.split("; ")})
     when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
     return f"Runs of {when} on {'; '.join(machines)}:\n\n" + "\n".join(table)
