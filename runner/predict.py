@@ -7,8 +7,10 @@ python -m runner.predict results/runs/RUN sentences.txt -k 3
 A run on rows (extreme classification) takes a file of rows. The ending of its name, before that of a compression, or
 --layout says which form it has: XC text (xmc, the default), svmlight text whose indices begin at 1 (libsvm), `label |
 feature:value` (vw), a sparse matrix of SciPy's save_npz with a column for each feature (npz), or a dense table with a
-column for each feature, with or without a header (csv). Labels may be missing; they are not used, nor is a column of a
-table that is called labels.
+column for each feature, with or without a header (csv). Features must be numbered, and columns ordered, as in the
+training rows; names of columns are not compared. Labels are not used and may be missing. In the three forms of text
+they must be numbers of classes where they stand (leave out others, such as -1 or 1.5); a column of a table that is
+called labels may hold anything. svmlight text whose indices begin at 0 is noticed only if index 0 occurs.
 
 A run on sequences (recommendation) takes a log, CSV or TSV with a header, and ranks the items that each of its users
 may take next; items that the user took before are left out if the run was measured so (ranking.exclude_seen). Items
@@ -34,6 +36,7 @@ import argparse
 import contextlib
 import itertools
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +55,7 @@ _ROWS_AT_ONCE = 1024
 _TOKENS_AT_ONCE = 2**14  # whose hidden states are computed together
 _TOKENS_KEPT = 2**20  # of lines that wait for being ranked
 _NUMBERS_AT_ONCE = 2**24  # logits, or entries of the vectors of ranked classes
+_WORD = re.compile(r"\S+", re.ASCII)  # other white space, such as U+00A0, is part of a word, as in training
 
 Line = tuple[Any, ...]
 
@@ -235,19 +239,25 @@ def _of_lines(network: Any, task: Any, arguments: argparse.Namespace) -> Iterato
 
 
 def _read_lines(path: Path, data: "TextDataset") -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the number and the ids of each line that is not blank, (T,) int32; say at the end how many were unknown.
+    """Yield the number and the ids of each line that has a word, (T,) int32; say at the end how many were unknown.
 
-    Words are separated by ASCII white space, as in training. Raises DataError for a file without a word.
+    Lines end in LF and words are separated by ASCII white space, to which CR belongs, as in training. Raises DataError
+    for a file without a word and for a line that is not UTF-8.
     """
-    from runner.data.table_form import text_lines
+    from runner.data.readers import blocks
+    from runner.data.table_form import decoded
     from runner.data.text import UNK
 
-    words = unknown = 0
-    for number, line in text_lines(path):
-        of_line = [word.decode() for word in line.encode().split()]
-        words += len(of_line)
-        unknown += sum(word not in data.ids for word in of_line)
-        yield number, np.array(data.to_continue(of_line), dtype=np.int32)
+    words = unknown = number = 0
+    for piece, _ in blocks(path, lambda: number):  # noqa: B023  it must see the current value
+        for line in piece.split(b"\n")[:-1]:
+            number += 1
+            of_line = _WORD.findall(decoded(path, number, line))
+            if not of_line:
+                continue
+            words += len(of_line)
+            unknown += sum(word not in data.ids for word in of_line)
+            yield number, np.array(data.to_continue(of_line), dtype=np.int32)
     if words == 0:
         raise DataError(f"{path}: the file holds no word to go on from")
     if unknown:

@@ -3,6 +3,7 @@
 Legend: R rows of the matrices.
 """
 
+import lzma
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -17,7 +18,10 @@ from runner.errors import DataError
 _BLOCK_ROWS = 1 << 16
 _MOST_COLUMNS = 2**31 - 1
 # What SciPy raises on a damaged file; RuntimeError is one of a zip that says it is encrypted, or of an unknown method.
-_DAMAGED = (OSError, ValueError, KeyError, EOFError, TypeError, zlib.error, zipfile.BadZipFile, RuntimeError)
+_DAMAGED = (
+    OSError, ValueError, LookupError, EOFError, TypeError, AttributeError, ArithmeticError, RuntimeError,
+    zlib.error, lzma.LZMAError, zipfile.BadZipFile,
+)  # fmt: skip
 
 
 def read_matrices(features_path: Path, labels_path: Path | None, sink: Callable[[Block], None]) -> FileCounts:
@@ -65,22 +69,28 @@ def read_matrices(features_path: Path, labels_path: Path | None, sink: Callable[
 
 
 def _load(path: Path) -> Any:
-    """Return the matrix of a file in CSR form, with indices in range."""
+    """Return the matrix of a file in CSR form, with indices in range and values in float32 or wider.
+
+    The conversion adds values that are stored twice: in a narrow type, 200 and 100 could become 44.
+    """
     from scipy.sparse import load_npz
 
     try:
-        matrix = load_npz(path)
+        with path.open("rb") as file:  # NumPy would not close the file of a damaged archive
+            matrix = load_npz(file)
         if hasattr(matrix, "check_format"):  # before the conversion, which trusts what it converts
             matrix.check_format(full_check=True)
-        matrix = matrix.tocsr()
-        matrix.check_format(full_check=True)
+        is_real = matrix.ndim == 2 and matrix.dtype.kind in "biuf"
+        if is_real:
+            matrix = matrix.astype(np.result_type(matrix.dtype, np.float32), copy=False).tocsr()
+            matrix.check_format(full_check=True)
     except _DAMAGED as error:
         raise DataError(
             f"{path}: no sparse matrix of SciPy's save_npz ({' '.join(str(error).split())}); write one by"
             " scipy.sparse.save_npz"
         ) from None
-    if matrix.ndim != 2 or matrix.data.dtype.kind not in "biuf":
-        raise DataError(f"{path}: must be a matrix of real numbers, found {matrix.ndim}-D {matrix.data.dtype}")
+    if not is_real:
+        raise DataError(f"{path}: must be a matrix of real numbers, found {matrix.ndim}-D {matrix.dtype}")
     if matrix.shape[1] > _MOST_COLUMNS:
         raise DataError(f"{path}: {matrix.shape[1]:,} columns; at most {_MOST_COLUMNS:,} are supported")
     return matrix

@@ -36,7 +36,7 @@ class _Row:
 
 def form_of_rows(path: Path, *, labelled: bool) -> Form:
     """Return how a table of rows is laid out. Raises DataError for svmlight text, and if `labelled` has no labels."""
-    form = recognise(path)
+    form = recognise(path, of_one_column=f"; rows of one feature need a column {LABELS} too, empty in new rows")
     if form.svmlight:
         raise DataError(f"{path}: line {form.first_line}: the file is svmlight text; give its name the ending .svm")
     if labelled and LABELS not in (form.names or ()):
@@ -53,7 +53,8 @@ def read_row_table(path: Path, sink: Callable[[Block], None], *, labelled: bool)
 
     Rows without a label are dropped and counted. If not `labelled`, a column of labels is neither needed nor read, and
     every row is kept. Raises DataError, naming file, line and column, for cells that are not numbers or not finite in
-    float32, for labels that are no numbers, and for lines with more or fewer columns than the first.
+    float32, for labels that are no numbers, for lines with more or fewer columns than the first, and for a first line
+    of the numbers of the columns, which may be a header or a row.
     """
     form = form_of_rows(path, labelled=labelled)
     column = form.names.index(LABELS) if form.names is not None and LABELS in form.names else None
@@ -90,6 +91,12 @@ def _rows(form: Form, column: int | None, *, labelled: bool) -> Iterator[_Row]:
             words = cells(line, form.separator)
         except csv.Error as error:
             raise DataError(f"{form.path}: line {number}: cannot be read as CSV ({error})") from None
+        if number == form.first_line and _number_the_columns(words):
+            raise DataError(
+                f"{form.path}: line {number}: {words[0].strip()} to {words[-1].strip()} in order may be a header or a"
+                " row (pandas writes such a header for columns without names); begin the file with a line of names that"
+                " are no numbers, or remove this header (in pandas, header=False)"
+            )
         numbers = words if column is None else words[:column] + words[column + 1 :]
         try:
             values = list(map(float, numbers))
@@ -100,6 +107,12 @@ def _rows(form: Form, column: int | None, *, labelled: bool) -> Iterator[_Row]:
             raise DataError(f"{form.path}: line {number}: {problem}")
         labels = _labels(form, column, number, words[column]) if labelled and column is not None else []
         yield _Row(line=number, values=values, labels=labels)
+
+
+def _number_the_columns(words: list[str]) -> bool:
+    """Return whether the cells of a line are 0, 1, 2 and so on, or 1, 2, 3 and so on."""
+    stripped = [word.strip() for word in words]
+    return any(stripped == [str(start + column) for column in range(len(words))] for start in (0, 1))
 
 
 def _labels(form: Form, column: int, number: int, cell: str) -> list[int]:

@@ -73,7 +73,10 @@ def read_new_rows(path: Path, form: str, num_features: int) -> list[Block]:
 
 
 def find_own_rows(folder: Path) -> OwnRows:
-    """Find the training and test rows of a folder. Raises DataError unless there are both, in one form."""
+    """Find the training and test rows of a folder. Raises DataError unless there are both, in one form.
+
+    If both files of XC text are there, those of other forms are not looked at.
+    """
     found = {
         ending: files
         for ending in _OWN
@@ -85,6 +88,8 @@ def find_own_rows(folder: Path) -> OwnRows:
             " .svmlight, .libsvm), train.csv and test.csv (or .tsv), plain or compressed (.xz, .gz, .bz2), and for"
             " train.npz, train_labels.npz, test.npz and test_labels.npz"
         )
+    if len(found.get(".txt", {})) == len(_SPLITS):  # folders of XC text could hold any other files before other forms
+        found = {".txt": found[".txt"]}
     if len(found) > 1:
         one, other = (next(iter(files.values())).name for files in list(found.values())[:2])
         raise DataError(f"{folder}: holds both {one} and {other}; keep the rows of one form and move the others away")

@@ -29,7 +29,7 @@ class LabelledRows:
     values: Float32s  # (nnz)
     label_indptr: Int64s  # (R+1)
     labels: Int32s  # (P)
-    rows_dropped: int = 0  # rows of the file that had no label, which are not among the R
+    rows_dropped: int = 0  # rows of the file (or of the set it is derived from) without a label, not among the R
 
     @property
     def num_rows(self) -> int:
@@ -83,4 +83,5 @@ def rows_left_out(*, train: tuple[int, int], test: tuple[int, int]) -> str | Non
         for split, (dropped, read) in (("training", train), ("test", test))
         if dropped
     ]
-    return f"rows without a label are left out: {' and '.join(parts)}" if parts else None
+    # "In this set", because the rows of a derived set may have labels in the other one.
+    return f"rows without a label in this set are left out: {' and '.join(parts)}" if parts else None

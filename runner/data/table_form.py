@@ -36,8 +36,11 @@ class Form:
     first_line: int  # 1-based number of the first line that is not blank
 
 
-def recognise(path: Path) -> Form:
-    """Find out separator and header from the first lines. Raises DataError if there is no table with two columns."""
+def recognise(path: Path, *, of_one_column: str = "") -> Form:
+    """Find out separator and header from the first lines. Raises DataError if there is no table with two columns.
+
+    `of_one_column`: what the message says besides if there is only one.
+    """
     head = list(islice(text_lines(path), _HEAD_LINES))
     if not head:
         raise DataError(f"{path}: the file is empty")
@@ -49,7 +52,7 @@ def recognise(path: Path) -> Form:
     if len(words) < 2:
         raise DataError(
             f"{path}: line {number}: only one column; a table has two or more, separated by comma, semicolon, tab or"
-            " blanks"
+            f" blanks{of_one_column}"
         )
     names = _header(path, number, words)
     return Form(path=path, svmlight=False, separator=separator, columns=len(words), names=names, first_line=number)
@@ -64,14 +67,17 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
     for data, _ in blocks(path, lambda: number):  # noqa: B023  it must see the current value
         for line in data.splitlines():
             number += 1
-            try:
-                text = line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise DataError(
-                    f"{path}: line {number}: byte {error.start + 1} is not UTF-8; save the file as UTF-8"
-                ) from None
+            text = decoded(path, number, line)
             if text.strip():
                 yield number, text
+
+
+def decoded(path: Path, number: int, line: bytes) -> str:
+    """Return the text of a line. Raises DataError, naming its number, if it is not UTF-8."""
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: line {number}: byte {error.start + 1} is not UTF-8; save the file as UTF-8") from None
 
 
 def cells(line: str, separator: str) -> list[str]:

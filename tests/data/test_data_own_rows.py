@@ -1,6 +1,8 @@
 """A user's own rows are the same data in any of their forms, and what is wrong with them is said in one line."""
 
 import gzip
+import io
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -105,6 +107,17 @@ def test_a_table_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert own(tmp_path / "table", write_csv).checksum == wanted
 
 
+def test_files_beside_xc_text_are_not_looked_at(tmp_path: Path) -> None:
+    """XC text was the only form once, and whatever lay beside it did not matter."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "train.csv").write_text("no,rows\n")
+    write_npz(folder)
+    data = own(folder, WRITERS["given-train-test"])
+    assert data.variant == "given-train-test"
+    assert lists(data.train) == TRAIN_ROWS
+
+
 def test_text_is_found_where_it_was_prepared_before_there_were_other_forms(tmp_path: Path) -> None:
     own(tmp_path / "mine", WRITERS["given-train-test"])
     paths = [tmp_path / "mine" / name for name in ("train.txt", "test.txt")]
@@ -123,7 +136,8 @@ def test_changed_labels_are_prepared_again(tmp_path: Path) -> None:
     ([], r"mine: no rows found; looked for train\.txt and test\.txt \(XC text\), train\.svm and test\.svm"),
     (["notes.txt", "train.vw"], "mine: no rows found"),
     (["train.csv", "test.svm"], r"mine: holds both test\.svm and train\.csv; keep the rows of one form"),
-    (["train.txt", "test.txt", "train.npz"], r"mine: holds both train\.txt and train\.npz"),
+    (["train.txt", "train.npz"], r"mine: holds both train\.txt and train\.npz"),
+    (["train.svm", "test.svm", "train.csv"], r"mine: holds both train\.svm and train\.csv"),
     (["train.svm"], r"test\.svm: no such file \(also looked for \.xz, \.gz, \.bz2\)"),
     (["test.csv.gz"], r"train\.csv: no such file"),
     (["train.npz", "train_labels.npz"], r"test\.npz: no such file$"),
@@ -174,6 +188,36 @@ def test_columns_are_named_where_labels_stand_before_them(tmp_path: Path) -> Non
         read_row_table(tmp_path / "x.csv", lambda block: None, labelled=True)
 
 
+@pytest.mark.parametrize("first", ["0,1,2", "1,2,3", '"0","1","2"', " 1, 2, 3", "0\t1\t2"])
+def test_numbers_of_columns_may_be_a_header(first: str, tmp_path: Path) -> None:
+    """pandas numbers columns that have no names, and such a header must not become a row."""
+    separator = "\t" if "\t" in first else ","
+    (tmp_path / "x.csv").write_text(f"{first}\n{separator.join('456')}\n")
+    with pytest.raises(DataError, match=r"x\.csv: line 1: (0 to 2|1 to 3) in order may be a header or a row") as caught:
+        read_row_table(tmp_path / "x.csv", lambda block: None, labelled=False)
+    assert "begin the file with a line of names that are no numbers" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["0,2,1\n", "2,3,4\n", "0,1,2.0\n", "5,5,5\n0,1,2\n", "a,b,c\n0,1,2\n"])
+def test_other_numbers_are_rows(text: str, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(text)
+    counts = read_row_table(tmp_path / "x.csv", lambda block: None, labelled=False)
+    assert counts.rows_read == text.count("\n") - text.startswith("a")
+
+
+def test_rows_of_one_feature(tmp_path: Path) -> None:
+    """A single column could be split anywhere, so it is refused; a column of labels that holds nothing helps."""
+    path, blocks = tmp_path / "x.csv", list[Block]()
+    path.write_text("x\n1\n0\n-2\n")
+    with pytest.raises(DataError, match=r"only one column; .*; rows of one feature need a column labels too, empty in"):
+        read_row_table(path, blocks.append, labelled=False)
+    path.write_text("x,labels\n1,\n0,\n-2,\n")
+    assert read_row_table(path, blocks.append, labelled=False).num_features == 1
+    (block,) = blocks
+    assert (block.row_sizes.tolist(), block.values.tolist()) == ([1, 0, 1], [1, -2])
+
+
 @pytest.mark.parametrize(("matrix", "message"), [
     (sparse.csr_array([[0, 1], [np.inf, 2]]), r"row 1, column 0 \(from 0\): a value is not finite in float32: inf;"),
     (sparse.csr_array([[0, 1e39], [1, 2]]), r"row 0, column 1 \(from 0\): a value is not finite in float32: 1e\+39;"),
@@ -184,6 +228,59 @@ def test_matrices_that_are_no_features(matrix: sparse.sparray, message: str, tmp
     sparse.save_npz(tmp_path / "x.npz", matrix)
     with pytest.raises(DataError, match=message):
         read_matrices(tmp_path / "x.npz", None, lambda block: None)
+
+
+@pytest.mark.parametrize("kind", ["csr", "coo"])
+@pytest.mark.parametrize(("dtype", "twice", "wanted"), [
+    (np.uint8, [200, 100], 300), (np.int8, [100, 100], 200), (np.bool_, [True, True], 2), (np.float32, [0.5, 1], 1.5),
+])  # fmt: skip
+def test_values_that_are_stored_twice_are_added_as_they_are_meant(
+    kind: str, dtype: type, twice: list[float], wanted: float, tmp_path: Path
+) -> None:
+    """The type of the file may not hold the sum."""
+    values, columns = np.array([*twice, 1], dtype=dtype), np.array([1, 1, 0])
+    matrix = (
+        sparse.csr_array((values, columns, np.array([0, 2, 3])), shape=(2, 2))
+        if kind == "csr"
+        else sparse.coo_array((values, (np.array([0, 0, 1]), columns)), shape=(2, 2))
+    )
+    sparse.save_npz(tmp_path / "x.npz", matrix)
+    blocks: list[Block] = []
+    read_matrices(tmp_path / "x.npz", None, blocks.append)
+    (block,) = blocks
+    assert (block.row_sizes.tolist(), block.indices.tolist(), block.values.tolist()) == ([1, 1], [1, 0], [wanted, 1])
+
+
+def test_a_label_that_is_stored_twice_is_one(tmp_path: Path) -> None:
+    """128 + 128 is 0 in the type of the file, which would be no label."""
+    sparse.save_npz(tmp_path / "x.npz", sparse.csr_array(np.eye(1)))
+    labels = sparse.csr_array((np.array([128, 128], dtype=np.uint8), np.array([2, 2]), np.array([0, 2])), shape=(1, 3))
+    sparse.save_npz(tmp_path / "x_labels.npz", labels)
+    blocks: list[Block] = []
+    read_matrices(tmp_path / "x.npz", tmp_path / "x_labels.npz", blocks.append)
+    assert [block.labels.tolist() for block in blocks] == [[2]]
+
+
+@pytest.mark.parametrize("entries", [
+    {"format": 3},
+    {"format": "bsr", "shape": [2, 2], "data": np.ones((0, 0, 0)), "indices": [0, 1], "indptr": [0, 1, 2]},
+])  # fmt: skip
+def test_archives_that_hold_no_matrix(entries: dict[str, object], tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", **entries)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"x\.npz: no sparse matrix of SciPy's save_npz"):
+        read_matrices(tmp_path / "x.npz", None, lambda block: None)
+
+
+def test_an_archive_whose_compression_is_damaged(tmp_path: Path) -> None:
+    path, entry = tmp_path / "x.npz", io.BytesIO()
+    np.save(entry, np.array("csr"))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("format.npy", entry.getvalue())
+    content = bytearray(path.read_bytes())
+    content[content.index(b"format.npy") + len("format.npy") + 9] = 0xFF  # the first byte of LZMA's code is 0
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"x\.npz: no sparse matrix of SciPy's save_npz"):
+        read_matrices(path, None, lambda block: None)
 
 
 def test_indices_are_checked_before_a_matrix_is_converted(tmp_path: Path) -> None:
@@ -223,7 +320,7 @@ def task_of(folder: Path) -> Classification:
 
 def test_rows_that_are_left_out_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own(tmp_path / "mine", WRITERS["given-train-test"])
-    said = "rows without a label are left out: 1 of 3 training rows"
+    said = "rows without a label in this set are left out: 1 of 3 training rows"
     assert f"xmc: {said}\n" in capsys.readouterr().err
     task = task_of(tmp_path / "mine")
     assert capsys.readouterr().err == "", "they are prepared already"
@@ -248,5 +345,5 @@ def test_rows_of_a_card_that_are_left_out_are_said(
     many = "".join(" 0:1\n" for _ in range(1234))
     (mirror / "toy_test.txt").write_text(f"1236 6 4\n{many}1 0:1\n3 5:2\n")
     prepare_card("toy", given=mirror)
-    said = "toy: rows without a label are left out: 1 of 3 training rows and 1,234 of 1,236 test rows\n"
+    said = "toy: rows without a label in this set are left out: 1 of 3 training rows and 1,234 of 1,236 test rows\n"
     assert said in capsys.readouterr().err

@@ -82,6 +82,11 @@ def test_derived_set(derived: XmcDataset) -> None:
             labels = ids[ours.labels[ours.label_indptr[r] : ours.label_indptr[r + 1]]]
             assert set(labels) <= set(whole.labels[whole.label_indptr[row] : whole.label_indptr[row + 1]])
         assert (np.diff(ours.values) > 0).all(), "rows keep their order"
+    assert base.left_out is None
+    train, test = 2000 - derived.train.num_rows, 600 - derived.test.num_rows
+    assert derived.left_out == (
+        f"rows without a label in this set are left out: {train:,} of 2,000 training rows and {test:,} of 600 test rows"
+    ), "they have labels in the base"
 
 
 def test_derived_set_is_repeatable(derived: XmcDataset) -> None:

@@ -4,6 +4,7 @@ Files are made of pieces that their formats have, of random bytes, and of whole 
 The environment variable FUZZ_EXAMPLES sets the number of files for each reader.
 """
 
+import io
 import json
 import os
 from collections.abc import Callable
@@ -15,10 +16,12 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 from runner.config import compose, explain
 from runner.data.card import read_card
 from runner.data.read_events import LogColumns, read_events
+from runner.data.read_matrices import read_matrices
 from runner.data.read_pairs import PairColumns, read_pairs
 from runner.data.read_row_tables import read_row_table
 from runner.data.readers import TextFormat, read_rows
@@ -70,6 +73,12 @@ def raw_log(path: Path) -> Any:
     return read_events(path, columns, separator="\t", header=False, quoted=False, min_rating=3)
 
 
+def archive() -> bytes:
+    file = io.BytesIO()
+    sparse.save_npz(file, sparse.csr_array([[1.0, 0], [0, 2]]))
+    return file.getvalue()
+
+
 # The reader, the name of its file, a whole file, and pieces that such files have.
 READERS: dict[str, tuple[Reader, str, bytes, list[bytes]]] = {
     "XC": (rows("xmc"), "a.txt", b"2 3 4\n0,3 0:1 2:0.25\n1 1:2\n", [b"2 3 4\n", b"0,3 ", b"0:1 "]),
@@ -81,6 +90,9 @@ READERS: dict[str, tuple[Reader, str, bytes, list[bytes]]] = {
     "CSV of rows": (
         lambda path: read_row_table(path, lambda block: None, labelled=True), "a.csv", b"a,b,labels\n1,2,3 4\n4,5,\n",
         [b"a,b,labels\n", b"1,2,3\n", b"1,2,3;4\n"],
+    ),
+    "matrix": (
+        lambda path: read_matrices(path, None, lambda block: None), "a.npz", archive(), [b"PK\3\4", b"PK\5\6", b".npy"],
     ),
     "log": (
         log, "a.csv", b"user,item,time\nu1,i1,3\nu2,i2,2020-01-01\n",

@@ -125,12 +125,16 @@ def test_many_classes_of_a_row_are_ranked_a_few_rows_at_a_time(
 
 
 @pytest.mark.parametrize(("name", "text", "message"), [
-    ("x.csv", "1,2\n", "x.csv: 2 columns of features, but the run was trained with 200; prepare these rows as its"),
+    ("x.csv", "5,2\n", "x.csv: 2 columns of features, but the run was trained with 200; prepare these rows as its"),
     ("x.csv", "a,b\n1,2\n3,nan\n", "x.csv: line 3: column 2 (b): 'nan' is not a finite number; fill it in"),
-    ("x.csv", "1,2\n3,red\n", "x.csv: line 2: column 2: 'red' is not a number; columns of text and categories are not"),
-    ("x.csv", "1,2\n3\n", "x.csv: line 2: column 2 is missing: 1 columns, but line 1 has 2"),
+    ("x.csv", "5,2\n3,red\n", "x.csv: line 2: column 2: 'red' is not a number; columns of text and categories are not"),
+    ("x.csv", "5,2\n3\n", "x.csv: line 2: column 2 is missing: 1 columns, but line 1 has 2"),
+    ("x.csv", "\n".join([",".join(map(str, range(200))), ",".join(["0.5"] * 200)]),
+     "x.csv: line 1: 0 to 199 in order may be a header or a row"),
     ("x.npz", "1,2\n", "x.npz: no sparse matrix of SciPy's save_npz"),
     ("x.svm", "0:1\n", "x.svm: line 1: feature index outside 1..2147483647 in '0:1'; indices begin at 1 here"),
+    ("x.svm", "3:1\n-1 3:1\n", "x.svm: line 2: expected comma-separated label numbers, found '-1'"),
+    ("x.svm", "1.5 3:1\n", "x.svm: line 1: expected comma-separated label numbers, found '1.5'"),
     ("x.svm", "201:1\n", "x.svm: feature 201 is beyond the 200 features that the run was trained with"),
 ])  # fmt: skip
 def test_rows_that_cannot_be_ranked(

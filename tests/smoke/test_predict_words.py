@@ -10,7 +10,9 @@ import pytest
 
 from runner import predict
 from runner.config import compose
+from runner.data.text import TextDataset
 from runner.data.text_batches import TextBatch
+from runner.data.words import TextPart, read_words
 from runner.training.run import load_trained, run
 from runner.training.run_folder import RunFolder, config_of
 
@@ -97,6 +99,28 @@ def test_lines_wait_until_they_are_many_or_long(monkeypatch: pytest.MonkeyPatch)
     lines = [(number, np.zeros(size, dtype=np.int32)) for number, size in enumerate([1, 2, 3, 1, 20, 4, 6, 1])]
     groups = [[number for number, _ in group] for group in predict._groups(iter(lines), 3)]
     assert groups == [[0, 1, 2], [3, 4], [5, 6], [7]]
+
+
+def test_lines_have_the_words_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A lone CR ends no line, and blanks beyond ASCII are words or parts of words, however a line is made of them."""
+    text = tmp_path / "lines.txt"
+    text.write_bytes("a\rb\r\n\u00a0\n\u3000 c\n \t\r\x0b\x0c\n\x1cd\u2028\ne".encode())
+    part = TextPart(paths=(text,))
+    words = [word.decode() for block in read_words(part, end_of_line=True) for word in block]
+    vocabulary = sorted({*words, "<unk>"})
+    (tmp_path / "vocabulary.txt").write_text("".join(f"{word}\n" for word in vocabulary), encoding="utf-8")
+    none = np.zeros(0, dtype=np.int32)
+    data = TextDataset(
+        name="", train_T=none, valid_T=none, test_T=none, num_classes=len(vocabulary),
+        vocabulary_path=tmp_path / "vocabulary.txt", checksum="", variant="",
+    )  # fmt: skip
+    found = {number: [vocabulary[i] for i in ids_T] for number, ids_T in predict._read_lines(text, data)}
+    assert found == {
+        1: ["<eos>", "a", "b"], 2: ["<eos>", "\u00a0"], 3: ["<eos>", "\u3000", "c"], 5: ["<eos>", "\x1cd\u2028"],
+        6: ["<eos>", "e"],
+    }  # fmt: skip
+    assert [w for line in found.values() for w in line[1:]] == [w for w in words if w != "<eos>"]
+    assert capsys.readouterr().err == "", "no word is unknown"
 
 
 @pytest.mark.parametrize(("content", "message"), [
