@@ -41,7 +41,8 @@ def one_size(num_events: int) -> dict[str, Any]:
         begin = time.perf_counter()
         child = subprocess.Popen([sys.executable, "-c", _PREPARE, path], stdout=subprocess.PIPE, env=environment)
         assert child.stdout is not None
-        counted = child.stdout.read().split()
+        with child.stdout as answer:
+            counted = answer.read().split()
         _, status, used = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.perf_counter() - begin

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -22,7 +23,6 @@ finally:
 
 
 def helped(*words: str) -> str:
-    # The environment is given, since readline, which pytest loads, adds the terminal's width to the inherited one.
     done = subprocess.run(
         [sys.executable, "-c", _RUN, *words, "--help"],
         cwd=REPOSITORY, capture_output=True, text=True, check=True, env=dict(os.environ),
@@ -32,8 +32,10 @@ def helped(*words: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def page() -> str:
-    return helped("sampler=rff", "epochs=7")
+def page() -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "120")  # readline, which pytest loads, may have set it to the width of a terminal
+        yield helped("sampler=rff", "epochs=7")
 
 
 def meaning_of(key: str, page: str) -> str:
