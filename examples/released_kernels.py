@@ -8,8 +8,9 @@ These samplers are here to show what the mistakes do to a comparison; for traini
 - For RFF it draws the random frequencies of classes and of queries apart, so that their features have nothing to do
   with each other and the weights are nearly the same for all classes. Frequencies have the variance 1 / nu.
 
-The released code keeps the frequencies of classes for an epoch; here they are drawn anew at each step, so that no class is
-favoured for a whole epoch. Draws that hit the target are left out here and stay there. What these two do was not measured.
+The released code keeps the frequencies of classes for an epoch; here they are drawn anew at each step, so that no class
+is favoured for a whole epoch. Draws that hit the target are left out here and stay there. What these two differences do
+was not measured.
 
 Legend: B rows, D hidden size, N classes, M draws of a row or ids that a caller asks for, F random frequencies.
 """
