@@ -214,7 +214,7 @@ def test_the_command_by_itself(folder: Path, own_data_dir: Path) -> None:
     assert everything["run_id"] == folder.name
     assert everything["step"] == 16
     assert everything["num_classes"] == 50
-    assert "synthetic_xc: softmax (grey), proposal (colour)" in (place / "proposal_by_rank.svg").read_text()
+    assert "xmc: softmax (grey), proposal (colour)" in (place / "proposal_by_rank.svg").read_text()
     for name in ("cumulative", "proposal_by_rank"):
         assert (place / f"{name}.png").stat().st_size > 10_000
         assert (place / f"{name}.svg").read_text().rstrip().endswith("</svg>")
