@@ -1,6 +1,5 @@
 """Rankings of new rows and new users are those that the run itself was measured by."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,17 +31,6 @@ def trained_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "dataset=synthetic_log", "dataset.num_users=60", "dataset.num_items=40", "epochs=1", "model.length=5",
         "hardware.threads=1", f"results_dir={tmp_path_factory.mktemp('log')}",
     ]))  # fmt: skip
-
-
-@pytest.fixture
-def ranked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ranked:
-    def call(*words: object) -> tuple[int, list[list[str]], str]:
-        monkeypatch.setattr(sys, "argv", ["predict", *map(str, words)])
-        status = predict.main()
-        out, err = capsys.readouterr()
-        return status, [line.split("\t") for line in out.splitlines()], err
-
-    return call
 
 
 def as_xc_text(data: object, rows: int) -> str:

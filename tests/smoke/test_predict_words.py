@@ -1,7 +1,6 @@
 """The next words of a text's lines are those of the exact softmax, whatever the model and the lengths of the lines."""
 
 import gzip
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -38,17 +37,6 @@ def trained(
             *CHOICES[request.param], "dataset=text", f"dataset.path={text_folder}", "batch_size=4", "windows.length=8",
             "optimizer.lr=0.02", "epochs=2", "hardware.threads=1", f"results_dir={tmp_path_factory.mktemp('runs')}",
         ]))  # fmt: skip
-
-
-@pytest.fixture
-def ranked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ranked:
-    def call(*words: object) -> tuple[int, list[list[str]], str]:
-        monkeypatch.setattr(sys, "argv", ["predict", *map(str, words)])
-        status = predict.main()
-        out, err = capsys.readouterr()
-        return status, [line.split("\t") for line in out.splitlines()], err
-
-    return call
 
 
 def log_probabilities(folder: Path, line: str) -> tuple[np.ndarray, tuple[str, ...]]:
