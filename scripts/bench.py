@@ -5,6 +5,7 @@ python scripts/bench.py output_layer --classes 131072 670091 6700910   how its t
 python scripts/bench.py rows --method lsh_embedding                    the row policies of the optimizer
 python scripts/bench.py refresh --classes 670091                       rebuilding hash tables
 python scripts/bench.py sampling --classes 10000 100000 500000         how long drawing takes, and its figure
+python scripts/bench.py sampling --midx-codewords                      MIDX's draws by number of codewords
 python scripts/bench.py sampling --rf-softmax                          RF-softmax Table 2 beside its printed numbers
 python scripts/bench.py kernels                                        RF-softmax Table 1: errors, no times
 python scripts/bench.py example_steps                                  steps of regression by sampler of examples
@@ -68,9 +69,14 @@ def parser() -> argparse.ArgumentParser:
     draws.add_argument("--dim", type=int, metavar="N", help="size of a class vector (default: 64)")
     draws.add_argument(
         "--methods", nargs="+", choices=tuple(SAMPLERS), metavar="SAMPLER",
-        help=f"some of {', '.join(SAMPLERS)} (default: all but rff_D...)",
+        help=f"some of {', '.join(SAMPLERS)} (default: all but rff_D... and midx_..._C...)",
     )  # fmt: skip
-    draws.add_argument(
+    known = draws.add_mutually_exclusive_group()
+    known.add_argument(
+        "--midx-codewords", action="store_true",
+        help="measure MIDX by its number of codewords, 256 rows, 100 draws, 64 dimensions, 100,000 classes",
+    )  # fmt: skip
+    known.add_argument(
         "--rf-softmax", action="store_true",
         help="measure RF-softmax Table 2: its samplers, 10 rows, 10 draws, 64 dimensions, 10,000 and 500,000 classes",
     )  # fmt: skip
@@ -178,6 +184,8 @@ def measure(arguments: argparse.Namespace) -> str:
         head |= {"batch": arguments.batch, "draws": arguments.draws, "notes": sampling.NOTES}
         if arguments.rf_softmax:
             head |= {"name": "rf_softmax_table2", "notes": sampling.NOTES + sampling.RF_SOFTMAX_NOTES}
+        if arguments.midx_codewords:
+            head |= {"name": "midx_codewords_time"}
         one_size = partial(
             sampling.one_size, methods=arguments.methods, batch=arguments.batch, draws=arguments.draws,
             dim=arguments.dim, repetitions=arguments.repetitions, overrides=arguments.overrides,
@@ -201,7 +209,7 @@ def measure(arguments: argparse.Namespace) -> str:
             )
     path = arguments.json or Path("results/bench") / f"{head['name']}.json"
     text = write_report(path, head, one_size, sizes=arguments.classes, config=config, threads=threads)
-    if arguments.what == "sampling" and len(arguments.classes) > 2:
+    if arguments.what == "sampling" and (arguments.midx_codewords or len(arguments.classes) > 2):
         text += f"\n{sampling.draw_figure(json.loads(path.read_text()), path.with_suffix(''))}"
     return f"{text}\n{path}"
 
@@ -253,9 +261,15 @@ def measure_reading(arguments: argparse.Namespace) -> str:
 def choose_sampling(arguments: argparse.Namespace) -> None:
     """Fill in arguments that were not given; raise ConfigError for those that contradict the table asked for."""
     from runner.bench import sampling
-    from runner.bench.methods import DEFAULT_SAMPLERS
+    from runner.bench.methods import BY_CODEWORDS, DEFAULT_SAMPLERS
     from runner.errors import require
 
+    if arguments.midx_codewords:
+        require(arguments.methods is None, "--midx-codewords has its own --methods: give one or the other, not both")
+        several = "--midx-codewords takes one number of classes, because codewords are the axis of its figure"
+        require(len(arguments.classes or [0]) == 1, several)
+        arguments.methods = tuple(BY_CODEWORDS)
+        arguments.classes = arguments.classes or [sampling.CODEWORDS_CLASSES]
     if arguments.rf_softmax:
         given = [key for key in ("classes", "batch", "draws", "dim", "methods") if getattr(arguments, key) is not None]
         require(not given, f"--rf-softmax has its own --{', --'.join(given)}: give one or the other, not both")

@@ -51,6 +51,13 @@ SAMPLERS: dict[str, list[str]] = {
 # The default is the MIDX paper's figure. RF-softmax Table 2 has rff_D50 ... rff_D1000, exact and both quadratic ones.
 DEFAULT_SAMPLERS = tuple(name for name in SAMPLERS if not name.startswith("rff_D"))
 
+# MIDX by its number of codewords: the paper's 8 to 128, and two beyond that say where the time begins to grow.
+CODEWORDS = (8, 16, 32, 64, 128, 256, 512)
+BY_CODEWORDS = {f"{name}_C{count}": (name, count) for count in CODEWORDS for name in ("midx_pq", "midx_rq")}
+SAMPLERS |= {
+    variant: [f"sampler={name}", f"sampler.codewords={count}", *_EACH] for variant, (name, count) in BY_CODEWORDS.items()
+}
+
 # Name -> Hydra overrides, for whole steps of a language model. {draws}: draws of each token; {nearest_and_tail}:
 # lsh_topk's number of candidates.
 _CORRECTED = ["loss.correct_target=true"]

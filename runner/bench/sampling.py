@@ -16,7 +16,7 @@ from runner.bench.arithmetic import Spread
 from runner.bench.contenders import make_layer, sampler_bytes
 from runner.bench.machine import shortage
 from runner.bench.measure import BAR, say
-from runner.bench.methods import SAMPLERS
+from runner.bench.methods import BY_CODEWORDS, SAMPLERS
 from runner.bench.output_layer import limits_before_and_after
 from runner.bench.workload import Workload, matrix_bytes
 from runner.config import compose
@@ -42,6 +42,7 @@ RF_SOFTMAX_NOTES = (
     "as quadratic_tree does; sphere draws from the same kernel and scores every class in one dense pass. The ratios "
     "between methods compare, not the milliseconds.",
 )
+CODEWORDS_CLASSES = 100_000  # as many as the paper says its draws take hardly longer for
 _WARM_UP_CLASSES = 2000
 
 # RF-softmax Table 2: rows, draws and dimensions; numbers of classes; methods and their names in the printed table.
@@ -176,9 +177,10 @@ def _draws_as_many(row: dict[str, Any], report: dict[str, Any]) -> bool:
 
 
 def draw_figure(report: dict[str, Any], stem: Path) -> Path:
-    """Draw the milliseconds of a batch's draws against the number of classes, as STEM.png and STEM.svg.
+    """Draw the milliseconds of a batch's draws as STEM.png and STEM.svg, against the number of classes or of codewords.
 
-    Samplers whose number of candidates differs from the number asked for are in the table only.
+    Codewords are the axis if one number of classes was measured. Samplers whose number of candidates differs from the
+    number asked for are in the table only.
     """
     import matplotlib
     import numpy as np
@@ -187,20 +189,21 @@ def draw_figure(report: dict[str, Any], stem: Path) -> Path:
     from runner.report.methods import label_of
     from runner.report.panels import Line, Panel, Scale, figure_of
 
-    names = dict.fromkeys(row["method"] for size in report["sizes"] for row in size["results"])
+    by_codewords = len(report["sizes"]) == 1
+    points: dict[str, list[tuple[int, float]]] = {}
+    for size in report["sizes"]:
+        for row in size["results"]:
+            name, codewords = BY_CODEWORDS.get(row["method"], (row["method"], 0))
+            at = points.setdefault(name, [])
+            if row["status"] == "measured" and _draws_as_many(row, report):
+                at.append((codewords if by_codewords else size["classes"], row["draw_ms"]["median"]))
     lines = []
-    for name, look in looks_of(names).items():
-        points = [
-            (size["classes"], row["draw_ms"]["median"])
-            for size in report["sizes"]
-            for row in size["results"]
-            if row["method"] == name and row["status"] == "measured" and _draws_as_many(row, report)
-        ]
-        if points:
-            classes_P, median_P = np.array(points, dtype=float).T
-            lines.append(Line(label=label_of(name), look=look, x_P=classes_P, y_P=median_P))
+    for name, look in looks_of(points).items():
+        if points[name]:
+            x_P, median_P = np.array(points[name], dtype=float).T
+            lines.append(Line(label=label_of(name), look=look, x_P=x_P, y_P=median_P))
     what = f"ms to draw {report['draws']} classes\nfor each of {report['batch']} rows"
-    x, y = Scale(label="classes", is_log=True), Scale(label=what, is_log=True)
+    x, y = Scale(label="codewords of a codebook" if by_codewords else "classes", is_log=True), Scale(label=what, is_log=True)
     with matplotlib.rc_context(STYLE):
         figure = figure_of([[Panel(title="time of drawing", lines=tuple(lines), x=x, y=y)]])
         return save(figure, stem)
