@@ -13,7 +13,7 @@ from typing import Any
 _SECONDS_EACH = 0.25  # time given to each measurement
 _FEWEST = 3
 _DIM = 128
-_USUAL_ENCODED_ROW = 2.5e-6  # ``Speed.encoded_row`` of the machine that the constants in estimate.py come from
+_USUAL_RECURRENT_STEP = 5.0e-3  # ``Speed.recurrent_step`` of the machine that the seconds of conf/table/seconds.csv fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,17 +22,22 @@ class Speed:
 
     ``products``: floating-point operations per second in a product that makes a batch's logits. ``gathered``: bytes per
     second when class rows are read in random order. ``encoded_row``: seconds per row for a forward and backward pass of
-    its features through an embedding.
+    its features through an embedding. ``recurrent_step``: seconds for a forward and backward pass of a small LSTM.
     """
 
     products: float
     gathered: float
     encoded_row: float
+    recurrent_step: float
 
     @property
     def slowness(self) -> float:
-        """The factor by which starting, compiling and runs measured elsewhere take longer than on a usual machine."""
-        return self.encoded_row / _USUAL_ENCODED_ROW
+        """The factor by which starting, compiling and runs measured elsewhere take longer than on a usual machine.
+
+        A recurrent step is many small calls one after the other, as most of a short run is. What is bound by memory or
+        by wide products differs more between machines: by such a yardstick plans were wrong by a factor of two.
+        """
+        return self.recurrent_step / _USUAL_RECURRENT_STEP
 
 
 def _least_seconds(work: Callable[[], Any]) -> float:
@@ -70,8 +75,14 @@ def measure() -> Speed:
         torch.relu(hidden).sum().backward()
         weight.grad = None
 
+    lstm, windows = torch.nn.LSTM(100, 100, batch_first=True), torch.rand(16, 35, 100)
+
+    def step() -> None:
+        lstm(windows)[0].sum().backward()
+
     return Speed(
         products=2.0 * batch * classes * _DIM / products,
         gathered=4.0 * _DIM * len(drawn) / gathered,
         encoded_row=_least_seconds(encode) / batch,
+        recurrent_step=_least_seconds(step),
     )

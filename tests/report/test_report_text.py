@@ -195,11 +195,11 @@ def test_a_sweep_of_texts_tells_perplexities_and_the_frontier_goes_down(
     assert [setting.text for setting in pareto(settings_of_plan(runs))] == ["codewords=16"]
 
 
-SPEED = Speed(products=1.5e11, gathered=1.2e10, encoded_row=2.5e-6)
+SPEED = Speed(products=1.5e11, gathered=1.2e10, encoded_row=2.5e-6, recurrent_step=USUAL)
 
 
 def test_a_machine_half_as_fast_is_promised_twice_the_time(load: Callable[..., TableSpec], tmp_path: Path) -> None:
-    half = Speed(products=SPEED.products / 2, gathered=SPEED.gathered / 2, encoded_row=2 * SPEED.encoded_row)
+    half = Speed(products=SPEED.products / 2, gathered=SPEED.gathered / 2, encoded_row=2 * SPEED.encoded_row, recurrent_step=2 * SPEED.recurrent_step)
     for run in expand(load("perplexity").grid, "medium", tmp_path):
         assert estimate(run, [], half)[0] == pytest.approx(2 * (estimate(run, [], SPEED)[0] or 0))
 

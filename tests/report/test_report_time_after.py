@@ -16,7 +16,7 @@ def seconds_after(names: list[str], results_dir: Path) -> float:
 
 @pytest.fixture(autouse=True)
 def a_usual_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = Speed(products=1e11, gathered=1e10, encoded_row=2.5e-6)
+    usual = Speed(products=1e11, gathered=1e10, encoded_row=2.5e-6, recurrent_step=USUAL)
     assert usual.slowness == 1
     monkeypatch.setattr(diagnosed, "measure_speed", lambda: usual)
 

@@ -26,7 +26,7 @@ Command = Callable[..., str]
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Do not measure this machine's speed, and leave no failure to other tests."""
-    speed = Speed(products=1e11, gathered=1e10, encoded_row=2.5e-6)
+    speed = Speed(products=1e11, gathered=1e10, encoded_row=2.5e-6, recurrent_step=USUAL)
     monkeypatch.setattr(runner.report.plan, "measure_speed", lambda: speed)
     yield
     forget_failures()
