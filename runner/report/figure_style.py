@@ -110,12 +110,18 @@ def plain_ticks(axis: "Axis") -> None:
 def plain_log_ticks(axis: "Axis") -> None:
     """Label a logarithmic axis (``axes.xaxis`` or ``axes.yaxis``) with plain numbers: 1, 2, 5, 10, 20...
 
-    A short axis gets more ticks, and one of small or of large numbers, whose labels are wide, gets fewer.
+    A short axis gets more ticks, and one of small or of large numbers, whose labels are wide, gets fewer. If an axis ends
+    at less than three times its beginning, its ticks lie at equal steps, as those of a linear one.
     """
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     low, high = axis.get_view_interval()
     ratio = high / low
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
+    if ratio < 3:
+        axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
+        return
     decades_alone = ratio >= (2000 if low >= 0.01 else 50)
     subs: tuple[float, ...] = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
     if decades_alone:
@@ -123,5 +129,3 @@ def plain_log_ticks(axis: "Axis") -> None:
     elif ratio > 8:
         subs = (1.0, 3.0) if high >= 1e5 else (1.0, 2.0, 5.0)
     axis.set_major_locator(LogLocator(base=10, subs=subs))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))

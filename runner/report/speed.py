@@ -13,7 +13,7 @@ from typing import Any
 _SECONDS_EACH = 0.25  # time given to each measurement
 _FEWEST = 3
 _DIM = 128
-_USUAL_RECURRENT_STEP = 5.0e-3  # ``Speed.recurrent_step`` of the machine that the seconds of conf/table/seconds.csv fit
+USUAL_RECURRENT_STEP = 5.0e-3  # ``Speed.recurrent_step`` of the machine that the seconds of conf/table/seconds.csv fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Speed:
         A recurrent step is many small calls one after the other, as most of a short run is. What is bound by memory or
         by wide products differs more between machines: by such a yardstick plans were wrong by a factor of two.
         """
-        return self.recurrent_step / _USUAL_RECURRENT_STEP
+        return self.recurrent_step / USUAL_RECURRENT_STEP
 
 
 def _least_seconds(work: Callable[[], Any]) -> float:

@@ -6,10 +6,12 @@ import pytest
 
 from runner.report.estimate import estimate
 from runner.report.grids import expand
-from runner.report.speed import Speed
+from runner.report.speed import USUAL_RECURRENT_STEP, Speed
 from runner.report.tables import load_table
 
-SPEED = Speed(products=1.5e11, gathered=1.2e10, encoded_row=2.5e-6, recurrent_step=USUAL)  # two idle cores of a Zen 4 processor
+SPEED = Speed(
+    products=1.5e11, gathered=1.2e10, encoded_row=2.5e-6, recurrent_step=USUAL_RECURRENT_STEP
+)  # two idle cores of a Zen 4 processor
 # Wall seconds of table midx_table7_time there: 16 epochs of SASRec on Amazon CDs, with their evaluations.
 MEASURED = {
     "full": 582, "uniform": 228, "unigram": 273, "lsh": 278, "sphere": 700, "rff": 372, "midx_pq": 281, "midx_rq": 284,

@@ -11,10 +11,12 @@ from runner.errors import DataError
 from runner.report.estimate import estimate
 from runner.report.grids import PlannedRun, expand
 from runner.report.reference_seconds import reference_seconds, write_seconds
-from runner.report.speed import Speed, measure
+from runner.report.speed import USUAL_RECURRENT_STEP, Speed, measure
 from runner.report.tables import load_table
 
-SPEED = Speed(products=1.5e11, gathered=1.2e10, encoded_row=2.5e-6, recurrent_step=USUAL)  # of a machine whose slowness is 1
+SPEED = Speed(
+    products=1.5e11, gathered=1.2e10, encoded_row=2.5e-6, recurrent_step=USUAL_RECURRENT_STEP
+)  # of a machine whose slowness is 1
 
 
 def runs(tmp_path: Path) -> list[PlannedRun]:
@@ -36,7 +38,12 @@ def test_seconds_are_read_as_written_and_scaled_to_epochs_and_machine(
     assert reference_seconds(first, half) == pytest.approx(24.0), "twice the epochs of the run that was measured"
 
     monkeypatch.setattr(estimate_module, "reference_seconds", lambda run: reference_seconds(run, file))
-    slow = Speed(products=SPEED.products, gathered=SPEED.gathered, encoded_row=2 * SPEED.encoded_row, recurrent_step=2 * SPEED.recurrent_step)
+    slow = Speed(
+        products=SPEED.products,
+        gathered=SPEED.gathered,
+        encoded_row=2 * SPEED.encoded_row,
+        recurrent_step=2 * SPEED.recurrent_step,
+    )
     assert estimate(first, [], SPEED) == (pytest.approx(12.0), False)
     assert estimate(first, [], slow) == (pytest.approx(24.0), False)
 

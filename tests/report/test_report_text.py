@@ -15,7 +15,7 @@ from runner.report.estimate import estimate
 from runner.report.frontier import pareto, settings_of_plan
 from runner.report.grids import PlannedRun, expand
 from runner.report.records import record_of
-from runner.report.speed import Speed, measure
+from runner.report.speed import USUAL_RECURRENT_STEP, Speed, measure
 from runner.report.sweep import sweep_table
 from runner.report.tables import TableSpec, load_table
 from runner.tasks import LanguageModelling
@@ -195,11 +195,16 @@ def test_a_sweep_of_texts_tells_perplexities_and_the_frontier_goes_down(
     assert [setting.text for setting in pareto(settings_of_plan(runs))] == ["codewords=16"]
 
 
-SPEED = Speed(products=1.5e11, gathered=1.2e10, encoded_row=2.5e-6, recurrent_step=USUAL)
+SPEED = Speed(products=1.5e11, gathered=1.2e10, encoded_row=2.5e-6, recurrent_step=USUAL_RECURRENT_STEP)
 
 
 def test_a_machine_half_as_fast_is_promised_twice_the_time(load: Callable[..., TableSpec], tmp_path: Path) -> None:
-    half = Speed(products=SPEED.products / 2, gathered=SPEED.gathered / 2, encoded_row=2 * SPEED.encoded_row, recurrent_step=2 * SPEED.recurrent_step)
+    half = Speed(
+        products=SPEED.products / 2,
+        gathered=SPEED.gathered / 2,
+        encoded_row=2 * SPEED.encoded_row,
+        recurrent_step=2 * SPEED.recurrent_step,
+    )
     for run in expand(load("perplexity").grid, "medium", tmp_path):
         assert estimate(run, [], half)[0] == pytest.approx(2 * (estimate(run, [], SPEED)[0] or 0))
 

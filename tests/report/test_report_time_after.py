@@ -6,7 +6,7 @@ import pytest
 
 from runner.report import diagnosed
 from runner.report.grids import PlannedRun, expand
-from runner.report.speed import Speed
+from runner.report.speed import USUAL_RECURRENT_STEP, Speed
 from runner.report.tables import TableSpec, load_table
 
 
@@ -16,7 +16,7 @@ def seconds_after(names: list[str], results_dir: Path) -> float:
 
 @pytest.fixture(autouse=True)
 def a_usual_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = Speed(products=1e11, gathered=1e10, encoded_row=2.5e-6, recurrent_step=USUAL)
+    usual = Speed(products=1e11, gathered=1e10, encoded_row=2.5e-6, recurrent_step=USUAL_RECURRENT_STEP)
     assert usual.slowness == 1
     monkeypatch.setattr(diagnosed, "measure_speed", lambda: usual)
 

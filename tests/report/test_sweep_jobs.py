@@ -14,7 +14,7 @@ from runner.config import exit_code, forget_failures
 from runner.errors import Diverged
 from runner.report.grids import PlannedRun
 from runner.report.records import RunRecord
-from runner.report.speed import Speed
+from runner.report.speed import USUAL_RECURRENT_STEP, Speed
 from runner.settings import RunConfig
 from runner.sweeps.launchers import at_once
 from runner.sweeps.sweep import sweep
@@ -26,7 +26,7 @@ Command = Callable[..., str]
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Do not measure this machine's speed, and leave no failure to other tests."""
-    speed = Speed(products=1e11, gathered=1e10, encoded_row=2.5e-6, recurrent_step=USUAL)
+    speed = Speed(products=1e11, gathered=1e10, encoded_row=2.5e-6, recurrent_step=USUAL_RECURRENT_STEP)
     monkeypatch.setattr(runner.report.plan, "measure_speed", lambda: speed)
     yield
     forget_failures()
