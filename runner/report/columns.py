@@ -300,6 +300,10 @@ _LISTED = (
         measure=lambda record, _: record.divergence,
     ),
     Column(
+        name="recall", label="Recall of the nearest 10", unit="", decimals=3, failure="not measured",
+        measure=lambda record, _: record.recall,
+    ),
+    Column(
         name="learning_rate", label="Learning rate", unit="", decimals=6, is_setting=True,
         measure=lambda record, _: float(record.config["optimizer"]["lr"]),
     ),

@@ -110,8 +110,8 @@ def plain_ticks(axis: "Axis") -> None:
 def plain_log_ticks(axis: "Axis") -> None:
     """Label a logarithmic axis (``axes.xaxis`` or ``axes.yaxis``) with plain numbers: 1, 2, 5, 10, 20...
 
-    A short axis gets more ticks, and one of small or of large numbers, whose labels are wide, gets fewer. If an axis ends
-    at less than three times its beginning, its ticks lie at equal steps, as those of a linear one.
+    A short axis gets more ticks, and one of small or of large numbers, whose labels are wide, gets fewer. An axis that
+    ends at less than three times its beginning, has ticks at equal steps, as a linear one.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 

@@ -192,8 +192,16 @@ class RunRecord:
     @property
     def divergence(self) -> float | None:
         """The KL divergence of softmax to proposal measured last, in nats; None if it is missing or not finite."""
-        kl = self.summary.get("diagnostics", {}).get("kl")
-        return kl if isinstance(kl, float) else None
+        return self._diagnosed("kl")
+
+    @property
+    def recall(self) -> float | None:
+        """The share of each row's ten most likely classes among its candidates, measured last; None if it was not."""
+        return self._diagnosed("recall")
+
+    def _diagnosed(self, measure: str) -> float | None:
+        value = self.summary.get("diagnostics", {}).get(measure)
+        return value if isinstance(value, float) else None
 
     def curve(self, cost: str) -> list[tuple[float, float]]:
         """Return (cost, headline on the watched split) of every evaluation; ``cost`` is epoch, train_seconds or step.
