@@ -132,9 +132,9 @@ def _child(config: str, bar: "tqdm[Any]") -> int:
     assert child.stdout is not None
     with child:
         try:
-            # Its exit status tells that it could not even read. To close is to write what is left, which fails again.
-            with suppress(BrokenPipeError), child.stdin:
+            with suppress(BrokenPipeError):  # its exit status tells that it could not even read
                 child.stdin.write(config.encode())
+                child.stdin.close()
             while True:
                 if select.select([child.stdout], [], [], 1)[0]:
                     kernels = os.read(child.stdout.fileno(), 4096)  # a byte for each
