@@ -3,9 +3,10 @@
 python scripts/publish_tables.py lns_table2 lns_figure4 --profile small
 python scripts/publish_tables.py                              all that were rendered, and results/REPRODUCTION.md
 
-With each call the folder's README.md is written anew, which shows its figures with their notes. A new
-results/REPRODUCTION.md also changes the table of what runs took in docs/reproducing.md. All other files change or none.
-Nothing changes if a table shows fewer finished runs than the committed one, or the page shows fewer of a table.
+Committed files that a table no longer has are removed. With each call the folder's README.md is written anew, which
+shows its figures with their notes. A new results/REPRODUCTION.md also changes the table of what runs took in
+docs/reproducing.md. All of these change or none: none if a table shows fewer finished runs than the committed one, or
+if the page shows fewer of a table.
 """
 
 import sys
@@ -17,12 +18,11 @@ from runner import REPOSITORY
 from runner.commands.frame import carry_out, parser_of
 from runner.conversion import as_path, did_you_mean
 from runner.errors import require
-from runner.report.folder_page import write_folder_page
+from runner.report.folder_page import PAGE, folder_page
 from runner.report.footprint import with_footprint_of
 from runner.report.grids import PROFILES
-from runner.report.publish import publish, published_page
+from runner.report.publish import published_dir, published_page, replace_together, to_publish
 from runner.report.tables import TABLES, load_table, table_names
-from runner.training.files import write_atomically
 
 MANUAL = REPOSITORY / "docs" / "reproducing.md"
 
@@ -42,14 +42,16 @@ def main() -> int:
         require(arguments.profile in PROFILES, f"unknown profile '{arguments.profile}'{hint}")
         results_dir = as_path(arguments.results_dir, "--results-dir")
         known = table_names(folder)
-        replaced = publish(names, known, arguments.profile, results_dir)
-        report = published_page(REPOSITORY / "results", "small")
-        if report in replaced:  # the page in the manual is about this report alone
-            write_atomically(MANUAL, with_footprint_of(report.read_text("utf-8"), MANUAL.read_text("utf-8")))
-            replaced.append(MANUAL)
-        for path in replaced:
-            print(path)
-        print(write_folder_page([load_table(name, folder) for name in known], arguments.profile, results_dir))
+        changes = to_publish(names, known, arguments.profile, results_dir)
+        report = changes.get(published_page(REPOSITORY / "results", "small"))
+        if report is not None:  # the page in the manual is about this report alone
+            changes[MANUAL] = with_footprint_of(report.decode(), MANUAL.read_text("utf-8")).encode()
+        target = published_dir(results_dir, arguments.profile)
+        specs = [load_table(name, folder) for name in known]
+        changes[target / PAGE] = folder_page(specs, arguments.profile, target, changes).encode()
+        replace_together(changes)
+        for path, content in changes.items():
+            print(path if content is not None else f"removed {path}")
 
     return carry_out(work)
 

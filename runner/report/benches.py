@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from markupsafe import Markup
 
 from runner.errors import DataError
-from runner.report.layout import folded, html_table, html_text, picture_html
+from runner.report.layout import folded, html
 from runner.report.tables import BenchSpec
 
-_HEADING = re.compile(r"^#+ +")
+_MARK = re.compile(r"^(#+|-) +")  # of a heading or an item of a list
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +26,7 @@ class BenchSection:
 
     name: str
     paper: str
-    html: str
+    html: Markup
     markdown: str
 
 
@@ -68,19 +70,16 @@ def _section(spec: BenchSpec, results_dir: Path, folder: Path) -> BenchSection:
         raise DataError(f"{report.with_suffix('.md')}: {error.strerror}; `{_command(spec)}` writes it again") from None
     _, _, text = text.strip().partition("\n")  # the title stands in the summary
     picture = report.with_suffix(".png")
-    html = [f'<p class="made">{html_text(made)}</p>', _as_html(text)]
+    pictures = [picture] if picture.is_file() else []
     markdown = [made, re.sub(r"^#+ ", "#### ", text.strip(), flags=re.MULTILINE)]
-    if picture.is_file():
-        html.insert(1, picture_html(picture, spec.title))
+    if pictures:
         place = Path(os.path.relpath(picture, folder)).as_posix()
         markdown.insert(1, f"![{spec.title}]({place})")
-    summary = html_text(spec.title)
-    inside = f"<details><summary>{summary}</summary>" + "\n".join(html) + "</details>"
     return BenchSection(
         name=spec.name,
         paper=spec.paper,
-        html=f'<section id="{spec.name}">{inside}</section>',
-        markdown=folded(summary, "\n\n".join(markdown)),
+        html=html("bench", name=spec.name, title=spec.title, made=made, pictures=pictures, parts=_parts(text)),
+        markdown=folded(spec.title, "\n\n".join(markdown)),
     )
 
 
@@ -96,23 +95,16 @@ def _made(spec: BenchSpec, report: Path) -> str:
     return f"Measured on {day} on {where}; commit {commit}. `{_command(spec)}` measures it on this machine."
 
 
-# ---------------------------------------------------------------- HTML of the bench's Markdown
+# ---------------------------------------------------------------- the parts of the bench's Markdown
 
 
-def _as_html(markdown: str) -> str:
-    """Turn what the bench writes into HTML: headings, paragraphs, lists and pipe tables."""
-    parts = []
+def _parts(markdown: str) -> list[tuple[str, Any]]:
+    """Return what the bench writes, with the kind of each part: lines of headings, texts or a list, or a table."""
+    parts: list[tuple[str, Any]] = []
     for kind, group in itertools.groupby(markdown.splitlines(), _kind):
-        lines = [line for line in group if line]
-        if kind == "table":
-            parts.append(html_table(_table(lines)))
-        elif kind == "list":
-            parts.append("<ul>" + "".join(f"<li>{html_text(line[2:])}</li>" for line in lines) + "</ul>")
-        elif kind == "heading":
-            parts += [f"<h4>{html_text(_HEADING.sub('', line))}</h4>" for line in lines]
-        else:
-            parts += [f"<p>{html_text(line)}</p>" for line in lines]
-    return "\n".join(parts)
+        lines = [_MARK.sub("", line) for line in group if line]
+        parts.append((kind, _table(lines) if kind == "table" else lines))
+    return parts
 
 
 def _kind(line: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from markupsafe import Markup
 
 from runner import REPOSITORY
 from runner.diagnose import read_arguments
@@ -18,7 +19,7 @@ from runner.diagnosis.record import Diagnosis, ExampleDiagnosis
 from runner.registry import TRUSTED
 from runner.report.figure_style import STYLE, save
 from runner.report.grids import PlannedRun, expand
-from runner.report.layout import folded, html_table, html_text, markdown_table, picture_html, picture_markdown
+from runner.report.layout import folded, html, markdown_table, picture_markdown
 from runner.report.plan import python_path
 from runner.report.records import record_of
 from runner.report.speed import measure as measure_speed
@@ -108,7 +109,7 @@ class Rendered:
     """What was written, and the same as sections of a page in HTML and in Markdown."""
 
     files: tuple[Path, ...]
-    html: str
+    html: Markup
     markdown: str
 
 
@@ -125,11 +126,10 @@ def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: s
             shown.append((heading, run, found))
         else:
             missing.append(f"{heading}: {record_of(run).status}, not diagnosed")
-    title = html_text(spec.title)
     if not shown:
         why = "; ".join(missing)
-        html_section = f'<section id="{spec.name}"><h3>{title}</h3><p>{html_text(why)}</p></section>'
-        return Rendered(files=(), html=html_section, markdown=f"### {spec.title}\n\n{why}")
+        section = html("figure", name=spec.name, title=spec.title, made=(), pictures=(), missing=[why], notes=())
+        return Rendered(files=(), html=section, markdown=f"### {spec.title}\n\n{why}")
     with matplotlib.rc_context(STYLE):
         together = figures.cumulative_of({title: found for title, _, found in shown})
         pictures = [save(together, folder / spec.name)]
@@ -140,18 +140,14 @@ def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: s
     page = [f"### {spec.title}", f"Made by `{command}`", *missing]
     page += [picture_markdown(picture, spec.title) for picture in pictures]
     frames: list[pd.DataFrame] = []
-    html = [f"<p>{html_text(line)}</p>" for line in missing]
     for heading, run, found in shown:
         parts += [f"## {heading}", tables.made_line(found)]
         page += [f"#### {heading}", tables.made_line(found)]
-        html += [f"<h4>{html_text(heading)}</h4><p>{html_text(tables.made_line(found))}</p>"]
         for caption, frame in tables.tables(found).items():
             parts += [f"### {caption}", markdown_table(frame)]
             page += [f"##### {caption}", markdown_table(frame)]
-            html += [f"<h5>{html_text(caption)}</h5>{html_table(frame)}"]
         parts += ["### Settings", tables.settings(found)]
         page += [folded("Settings", tables.settings(found))]
-        html += [f"<details><summary>Settings</summary><pre>{html_text(tables.settings(found))}</pre></details>"]
         frames.append(tables.as_frame(found.entries).assign(dataset=run.dataset, run=run.method, run_id=run.run_id))
     notes = [*spec.notes, *dict.fromkeys(note for _, _, found in shown for note in tables.notes(found))]
     parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
@@ -159,13 +155,11 @@ def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: s
     markdown, csv = folder / f"{spec.name}.md", folder / f"{spec.name}.csv"
     write_atomically(markdown, "\n\n".join(parts) + "\n")
     write_atomically(csv, pd.concat(frames).to_csv(index=False, float_format="%.6g"))
-    listed = "".join(f"<li>{html_text(note)}</li>" for note in notes)
-    body = "\n".join([*(picture_html(picture, spec.title) for picture in pictures), *html])
-    fragment = (
-        f'<section id="{spec.name}"><h3>{title}</h3><p class="made">Made by <code>{html_text(command)}</code></p>'
-    )
-    return Rendered(
-        files=(markdown, csv, *pictures),
-        html=f"{fragment}\n{body}\n<ul>{listed}</ul></section>",
-        markdown="\n\n".join(page),
-    )
+    diagnoses = {
+        heading: (tables.made_line(found), tables.tables(found), tables.settings(found)) for heading, _, found in shown
+    }
+    section = html(
+        "figure", name=spec.name, title=spec.title, made=[f"Made by `{command}`"], pictures=pictures, missing=missing,
+        notes=notes, diagnoses=diagnoses,
+    )  # fmt: skip
+    return Rendered(files=(markdown, csv, *pictures), html=section, markdown="\n\n".join(page))

@@ -1,7 +1,7 @@
 """This module lays long-form cells out as printed tables: Markdown and HTML of the same blocks."""
 
 import base64
-import html
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
 
 from runner.report.cells import NOT_TRIED, runs_table
 from runner.report.columns import Column, Panel, panels_of
@@ -311,7 +313,7 @@ def _about_runs(doc: Document) -> list[str]:
 
 def folded(summary: str, markdown: str) -> str:
     """Return Markdown that a reader unfolds by a click on its summary."""
-    return f"<details><summary>{summary}</summary>\n\n{markdown}\n\n</details>"
+    return str(html("folded_markdown", summary=summary, markdown=markdown))
 
 
 def picture_markdown(picture: Path, title: str) -> str:
@@ -321,7 +323,7 @@ def picture_markdown(picture: Path, title: str) -> str:
 
 # ---------------------------------------------------------------- HTML
 
-_BOLD = re.compile(r"\*\*([^*<>]+)\*\*")
+_MARKED = re.compile(r"(`[^`]*`|\*\*[^*]+\*\*)")
 
 
 def two_levels(frame: pd.DataFrame) -> pd.DataFrame:
@@ -337,33 +339,28 @@ def two_levels(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.set_axis(pd.MultiIndex.from_tuples(pairs), axis=1)
 
 
-def html_text(text: str) -> str:
-    """Escape text for HTML; `code` becomes a code element."""
-    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text))
+def _headings(frame: pd.DataFrame) -> list[list[tuple[str, int]]]:
+    """Return the one or two lines of a table's head: names, each with the number of columns that it spans."""
+    columns = two_levels(frame).columns
+    last = [(str(name), 1) for name in columns.get_level_values(-1)]
+    if columns.nlevels == 1:
+        return [last]
+    return [[(name, len([*same])) for name, same in itertools.groupby(columns.get_level_values(0))], last]
 
 
-def html_table(frame: pd.DataFrame) -> str:
-    """Return the frame as an HTML table that scrolls sideways if it is too wide."""
-    table = two_levels(frame).to_html(index=False, border=0, classes="cells")
-    table = _BOLD.sub(r"<strong>\1</strong>", table)
-    return f'<div class="wide">{table}</div>'
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=select_autoescape(["html.j2"]),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+TEMPLATES.filters["marked_words"] = lambda words: _MARKED.split(str(words))  # every second part is marked
+TEMPLATES.filters["headings"] = _headings
+TEMPLATES.filters["base64"] = lambda picture: base64.b64encode(picture.read_bytes()).decode()
 
 
-def picture_html(picture: Path, title: str) -> str:
-    """Embed the picture itself, so that the page needs no other file."""
-    data = base64.b64encode(picture.read_bytes()).decode()
-    return f'<figure><img alt="{html_text(title)}" src="data:image/png;base64,{data}"></figure>'
-
-
-def to_html_fragment(doc: Document) -> str:
-    """Return the whole document as one HTML section."""
-    parts = [f'<section id="{doc.name}"><h3>{html_text(doc.title)}</h3>']
-    parts.append(f'<p class="made">{"<br>".join(map(html_text, doc.made))}</p>')
-    for block in doc.blocks:
-        caption = f" <small>{html_text(block.caption)}</small>" if block.caption else ""
-        parts.append(f"<h4>{html_text(block.title)}{caption}</h4>{html_table(block.frame)}")
-        parts.extend(f"<p><em>{html_text(note)}</em></p>" for note in block.footnotes)
-    parts.append("<ul>" + "".join(f"<li>{html_text(note)}</li>" for note in doc.notes) + "</ul>")
-    if len(doc.runs):
-        parts.append(f"<details><summary>Runs behind these numbers</summary>{html_table(doc.runs)}</details>")
-    return "\n".join([*parts, "</section>"])
+def html(macro: str, **arguments: object) -> Markup:
+    """Return what a macro of ``sections.html.j2`` makes of its arguments, whose text it escapes."""
+    return Markup(getattr(TEMPLATES.get_template("sections.html.j2").module, macro)(**arguments))

@@ -5,18 +5,17 @@ a repository: it shows the pictures that lie beside it, or, published, those of 
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from runner.report.benches import BenchSection
 from runner.report.grids import PlannedRun
-from runner.report.layout import html_table, html_text, markdown_table
+from runner.report.layout import TEMPLATES, markdown_table
 from runner.report.papers import Paper, Verdict, summary
 from runner.report.records import how_to_prepare, status_of
 
@@ -38,7 +37,7 @@ class Section:
     name: str
     title: str
     paper: str
-    html: str
+    html: Markup
     markdown: str
     files: tuple[Path, ...]
     outcomes: int
@@ -77,18 +76,12 @@ class Report:
 
 def html_page(report: Report) -> str:
     """Return one page that needs no other file."""
-    return _rendered(
-        "page.html.j2",
-        report,
-        table=lambda frame: Markup(html_table(frame)),
-        text=lambda text: Markup(html_text(text)),
-        section=lambda section: Markup(section.html),
-    )
+    return _rendered("page.html.j2", report)
 
 
 def markdown_page(report: Report) -> str:
     """Return the same page as Markdown, which shows pictures that lie beside it."""
-    return _rendered("page.md.j2", report, table=markdown_table, text=str, section=lambda section: section.markdown)
+    return _rendered("page.md.j2", report)
 
 
 def with_links_into(page: str, folder: str) -> str:
@@ -101,23 +94,15 @@ def outcomes_by_table(page: str) -> dict[str, int]:
     return {name: int(count.replace(",", "")) for name, count in _OUTCOMES.findall(page)}
 
 
-def _rendered(template: str, report: Report, **filters: Callable[[Any], str]) -> str:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=template.endswith(".html.j2"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters.update(filters)
-    return environment.get_template(template).render(
+def _rendered(template: str, report: Report) -> str:
+    return TEMPLATES.get_template(template).render(
         title=report.title,
         papers=[_paper(paper, report) for paper in _with_others(report)],
         choices=report.choices,
         missing=report.missing,
         took=report.took,
         outcomes={section.name: section.outcomes for section in report.sections},
+        markdown_table=markdown_table,
     )
 
 

@@ -1,13 +1,13 @@
 """This module replaces committed tables, figures and the page of all of them by rendered ones.
 
 Rendering writes to ``results/out``, which is not committed. ``results/tables`` and ``results/REPRODUCTION.md`` change
-only here, so that a table of few runs never takes the place of one of many by accident. All files of a call are
-replaced, or none: they are written beside the committed ones first and then renamed.
+only by what ``to_publish`` finds, so that a table of few runs never takes the place of one of many by accident. All
+files of a call change, or none: new ones are written beside the committed ones first and then renamed.
 """
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -40,24 +40,20 @@ def published_page(results_dir: Path, profile: str) -> Path:
     return page if profile == _FIRST_PROFILE else page.with_stem(f"{page.stem}-{profile}")
 
 
-def publish(names: Sequence[str], known: Sequence[str], profile: str, results_dir: Path) -> list[Path]:
-    """Replace committed files by rendered ones; return the paths of what was replaced, the page last.
+def to_publish(names: Sequence[str], known: Sequence[str], profile: str, results_dir: Path) -> dict[Path, bytes | None]:
+    """Return the new contents of committed files, the page last; None if a table no longer has the file.
 
     ``names``: the tables and figures; without any, all that the rendered page shows with an outcome, and the page
-    itself. ``known``: the names of all tables, which tell whose file is whose. Nothing is replaced, and RunnerError
-    says why, if one of them was not rendered, shows no finished run, or shows fewer than the committed one. OSError
-    says that a file cannot be written; then, too, all committed files are as they were.
+    itself. ``known``: the names of all tables (see ``files_of``). RunnerError says so if one of them was not rendered,
+    shows no finished run, or shows fewer than the committed one.
     """
     source, target = rendered_dir(results_dir, profile), published_dir(results_dir, profile)
-    contents: dict[Path, bytes] = {}
+    contents: dict[Path, bytes | None] = {}
     page = None
     if not names:
         page, names = _checked_page(source / PAGE, published_page(results_dir, profile), profile)
-    files: dict[str, list[Path]] = {name: [] for name in names}
-    for path in sorted(source.glob("*")):
-        if path.suffix in SUFFIXES and (name := owner(path.stem, known)) in files:
-            files[name].append(path)
-    for name, found in files.items():
+    before = files_of(names, known, target)
+    for name, found in files_of(names, known, source).items():
         data = source / f"{name}.csv"
         if data not in found:
             raise RunnerError(
@@ -67,21 +63,20 @@ def publish(names: Sequence[str], known: Sequence[str], profile: str, results_di
         if not rows:
             raise RunnerError(f"{data}: shows no finished run, so there is nothing to publish")
         committed = target / data.name
-        if committed.exists() and rows < (before := outcomes(committed)):
+        if committed.exists() and rows < (had := outcomes(committed)):
             raise RunnerError(
-                f"{data}: shows {rows} outcomes of runs, but the committed {committed} has {before}; finish the runs"
+                f"{data}: shows {rows} outcomes of runs, but the committed {committed} has {had}; finish the runs"
                 " that are missing, or delete the committed file if that is meant"
             )
-        contents |= {target / path.name: path.read_bytes() for path in found}
+        contents |= dict.fromkeys(before[name]) | {target / path.name: path.read_bytes() for path in found}
     if page is not None:
         place = published_page(results_dir, profile)
         contents[place] = with_links_into(page, target.relative_to(results_dir).as_posix()).encode()
-    replace_together(contents)
-    return list(contents)
+    return contents
 
 
 def _checked_page(rendered: Path, committed: Path, profile: str) -> tuple[str, list[str]]:
-    """Return the rendered page and the tables that it shows with an outcome. Raises RunnerError as ``publish`` does."""
+    """Return the rendered page and the tables that it shows with an outcome. Raises as ``to_publish`` does."""
     if not rendered.is_file():
         raise RunnerError(f"{rendered}: is not rendered; make reproduce PROFILE={profile} does so")
     page = rendered.read_text(encoding="utf-8")
@@ -100,35 +95,39 @@ def _checked_page(rendered: Path, committed: Path, profile: str) -> tuple[str, l
     return page, names
 
 
-def replace_together(contents: Mapping[Path, bytes]) -> None:
-    """Replace all of the files or none of them, and make their folders.
+def replace_together(contents: Mapping[Path, bytes | None]) -> None:
+    """Replace all of the files or none of them, and make their folders; a file without new contents is removed.
 
     New files are written beside the old ones first, so that a full disk changes nothing. If a renaming fails, or is
-    interrupted, the files that were already renamed get their old contents back.
+    interrupted, the files that were already renamed or removed get their old contents back. Raises OSError.
     """
     written: dict[Path, Path] = {}
     kept: dict[Path, Path] = {}
     try:
         for path, content in contents.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            written[path] = path.with_name(f".{path.name}.new")
-            with written[path].open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            if content is not None:
+                written[path] = path.with_name(f".{path.name}.new")
+                with written[path].open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
             if path.exists():
                 kept[path] = path.with_name(f".{path.name}.old")
                 shutil.copyfile(path, kept[path])
         replaced: list[Path] = []
         try:
-            for path, new in written.items():
+            for path in contents:
                 replaced.append(path)
-                new.replace(path)
+                if path in written:
+                    written[path].replace(path)
+                else:
+                    path.unlink()
         except BaseException:
             for path in replaced:
                 if path in kept:
                     kept[path].replace(path)
-                elif not written[path].exists():
+                elif path in written and not written[path].exists():
                     path.unlink(missing_ok=True)
             raise
     finally:
@@ -153,6 +152,20 @@ def outcomes(csv: Path) -> int:
     return int((frame["ours"].notna() | frame["status"].astype(str).str.startswith(_OUTCOMES)).sum())
 
 
-def owner(stem: str, known: Sequence[str]) -> str:
+def files_of(names: Sequence[str], known: Iterable[str], folder: Path) -> dict[str, list[Path]]:
+    """Return the files in a folder of rendered or committed tables that belong to each table of ``names``.
+
+    ``known``: the names of all tables, so that no file is taken for that of a table whose name begins alike. What has
+    a CSV of its own in the folder is a table too.
+    """
+    tables = {*known, *(path.stem for path in folder.glob("*.csv"))}
+    files: dict[str, list[Path]] = {name: [] for name in names}
+    for path in sorted(folder.glob("*")):
+        if path.suffix in SUFFIXES and (name := owner(path.stem, tables)) in files:
+            files[name].append(path)
+    return files
+
+
+def owner(stem: str, known: Iterable[str]) -> str:
     """Return the table that a file belongs to, or "". Pictures of single runs are called NAME_DATASET and so on."""
     return max((name for name in known if stem == name or stem.startswith(f"{name}_")), key=len, default="")

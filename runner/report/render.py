@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+from markupsafe import Markup
 
 from runner.report import diagnosed, diagnosed_examples, layout, page, plots
 from runner.report.benches import bench_sections, not_measured
@@ -16,9 +17,9 @@ from runner.report.grids import PROFILES, Grid, PlannedRun, expand
 from runner.report.latex import to_latex
 from runner.report.page import Report, Section, missing_lines
 from runner.report.papers import CellsOfTable, load_papers, verdicts
-from runner.report.publish import PAGE, outcomes, rendered_dir
+from runner.report.publish import PAGE, files_of, outcomes, rendered_dir
 from runner.report.records import record_of
-from runner.report.tables import BenchSpec, TableSpec
+from runner.report.tables import BenchSpec, TableSpec, table_names
 from runner.report.tuning import Tuned, sentences, tune
 from runner.training.files import write_atomically
 
@@ -54,7 +55,8 @@ def render(
 ) -> list[Path]:
     """Write every table (Markdown, LaTeX, CSV), every figure (PNG, SVG, CSV), REPRODUCTION.md and report.html.
 
-    The pages also show the reports of ``benches``, as far as they have been measured.
+    The pages also show the reports of ``benches``, as far as they have been measured. What an earlier call wrote of a
+    table and this one does not is removed, so that it is not published.
 
     Returns the paths, that of report.html last. They lie in a folder of their own: committed tables change only by
     ``runner.report.publish``.
@@ -81,6 +83,7 @@ def render(
             datasets = {data.name: data.label for data in asked.grid.datasets}
             numbers[asked.name] = (frame, methods, datasets, _classes(runs))
             choosing.append((tuned.spec, tuned.runs))
+    _remove_old(sections, folder)
     papers = load_papers()
     found = {paper.name: verdicts(paper, numbers) for paper in papers}
     labels = {data.name: data.label for grid in shown for data in grid.datasets}
@@ -100,6 +103,15 @@ def render(
     for path, text in pages.items():
         write_atomically(path, text)
     return [*(path for section in sections for path in section.files), *pages]
+
+
+def _remove_old(sections: Iterable[Section], folder: Path) -> None:
+    """Remove the files of the tables and figures that were not written now."""
+    written = {section.name: {path.stem for path in section.files} for section in sections}
+    for name, files in files_of([*written], {*table_names(), *written}, folder).items():
+        for path in files:
+            if path.stem not in written[name]:  # an SVG lies beside each PNG
+                path.unlink()
 
 
 def _classes(runs: Iterable[PlannedRun]) -> dict[str, int]:
@@ -147,7 +159,7 @@ def _render_one(tuned: Tuned, folder: Path, profile: str) -> tuple[Section, pd.D
         files = [folder / f"{spec.name}.{suffix}" for suffix in texts]
         for path, text in zip(files, texts.values(), strict=True):
             write_atomically(path, text)
-        html, markdown = layout.to_html_fragment(doc), layout.to_markdown_fragment(doc)
+        html, markdown = layout.html("document", doc=doc), layout.to_markdown_fragment(doc)
     section = Section(
         name=spec.name, title=spec.title, paper=spec.grid.paper or "", html=html, markdown=markdown, files=tuple(files),
         outcomes=sum(outcomes(path) for path in files if path.suffix == ".csv"),
@@ -164,15 +176,11 @@ class _Figure:
     notes: Sequence[str]
     made: Sequence[str]
 
-    def html(self) -> str:
-        parts = [f'<section id="{self.spec.name}"><h3>{layout.html_text(self.spec.title)}</h3>']
-        parts.append(f'<p class="made">{"<br>".join(map(layout.html_text, self.made))}</p>')
-        parts.extend(layout.picture_html(picture, self.spec.title) for picture in self.pictures)
-        if not self.pictures:
-            parts.append(f"<p>{_NOT_DRAWN}</p>")
-        listed = "".join(f"<li>{layout.html_text(note)}</li>" for note in self.notes)
-        parts.append(f"<ul>{listed}</ul></section>")
-        return "\n".join(parts)
+    def html(self) -> Markup:
+        return layout.html(
+            "figure", name=self.spec.name, title=self.spec.title, made=self.made, pictures=self.pictures,
+            missing=() if self.pictures else (_NOT_DRAWN,), notes=self.notes,
+        )  # fmt: skip
 
     def markdown(self) -> str:
         parts = [f"### {self.spec.title}", "  \n".join(self.made)]

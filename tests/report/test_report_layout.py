@@ -142,6 +142,7 @@ def test_page_is_self_contained_and_shows_every_section(toy: Specs, shown: list[
     assert not re.findall(r'(?:src|href)="(?!data:image/png;base64,|#)', page)
     assert page.count("data:image/png;base64,") == 3, "NCE's proposal on the stand-in, curves, frequencies"
     assert page.count("<td>61.23</td>") == 2, "P@1 of full softmax in both tables"
+    assert page.count('<th colspan="3">P@1 (%)</th>') == 2, "ours, published and the difference in both tables"
 
 
 @pytest.mark.slow

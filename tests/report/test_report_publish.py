@@ -1,10 +1,12 @@
 """Rendering leaves committed tables alone; they change by publishing, which never loses a finished run."""
 
 import dataclasses
+import importlib.util
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pandas as pd
 import pytest
@@ -12,15 +14,22 @@ import pytest
 from runner import REPOSITORY
 from runner.errors import DataError, RunnerError
 from runner.report.figure_data import figure_data
-from runner.report.folder_page import folder_page, write_folder_page
+from runner.report.folder_page import folder_page
+from runner.report.footprint import BEGIN, END
 from runner.report.grids import PlannedRun
 from runner.report.page import outcomes_by_table
-from runner.report.publish import outcomes, publish, published_dir, published_page, replace_together
+from runner.report.publish import outcomes, published_dir, published_page, replace_together, to_publish
 from runner.report.render import render
 from runner.report.tables import TableSpec, load_table, table_names
 
 Specs = dict[str, TableSpec]
 KNOWN = ["toy2", "toyc", "toyc_more"]
+
+
+def publish(names: list[str], known: list[str], profile: str, results_dir: Path) -> list[Path]:
+    changes = to_publish(names, known, profile, results_dir)
+    replace_together(changes)
+    return list(changes)
 
 
 @pytest.fixture
@@ -82,6 +91,45 @@ def test_a_figure_takes_its_pictures_along_and_no_others(
     (folder / "toyc_more.png").write_bytes(b"another figure")
     names = {path.name for path in publish(["toyc"], KNOWN, "medium", results_dir)}
     assert names == {"toyc.csv", "toyc.png", "toyc.svg", "toyc_wordnet_hypernym.png"}
+
+
+def test_pictures_that_a_figure_no_longer_has_are_removed(
+    toy: Specs, runs: list[PlannedRun], write_run: Callable[..., Path], results_dir: Path
+) -> None:
+    for run in runs:
+        write_run(run, [0.2, 0.4])
+    render([toy["curves"]], "medium", results_dir)
+    folder = published_dir(results_dir, "medium")
+    folder.mkdir(parents=True)
+    former = {folder / name for name in ("toyc_panel.png", "toyc_panel.svg", "toyc.tex")}
+    others = {
+        folder / name
+        for name in ("toyc_more.png", "toyc_more_panel.png", "toycurve.png", "toyc_own.csv", "toyc_own_panel.png",
+                     "toyc_panel.txt", "toy.png", "README.md")
+    }  # fmt: skip
+    for path in former | others:
+        path.write_text("run\nfull\n")
+    changes = to_publish(["toyc"], KNOWN, "medium", results_dir)
+    assert {path for path, content in changes.items() if content is None} == former
+    replace_together(changes)
+    assert set(folder.iterdir()) == others | {folder / f"toyc.{suffix}" for suffix in ("csv", "png", "svg")}
+
+
+def test_rendering_removes_what_it_wrote_of_a_figure_before(
+    toy: Specs, runs: list[PlannedRun], write_run: Callable[..., Path], results_dir: Path
+) -> None:
+    for run in runs:
+        write_run(run, [0.2, 0.4])
+    render([toy["curves"], toy["convergence"]], "medium", results_dir)
+    folder = results_dir / "out" / "medium"
+    before = {*folder.iterdir()}
+    assert len(before) == 8
+    former = [folder / "toyc_panel.png", folder / "toyc_panel.svg"]
+    others = {folder / "toyc_more.csv", folder / "toyc_more.png"}
+    for path in (*former, *others):
+        path.write_text("run\nfull\n")
+    render([toy["curves"]], "medium", results_dir)
+    assert {*folder.iterdir()} == before | others
 
 
 def test_the_data_of_a_figure_are_every_run_s_points(
@@ -162,9 +210,12 @@ def test_a_page_of_fewer_tables_or_outcomes_is_refused(
 
 def test_a_write_that_fails_leaves_every_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, new = tmp_path / "a.md", tmp_path / "b.md", tmp_path / "more" / "c.md"
+    gone = tmp_path / "d.md"
     first.write_text("old a")
     second.write_text("old b")
-    contents = {first: b"new a", second: b"new b", new: b"new c"}
+    gone.write_text("old d")
+    contents = {first: b"new a", gone: None, second: b"new b", new: b"new c"}
+    names = ["a.md", "b.md", "d.md", "more"]
     renamed = Path.replace
 
     def fails_at(count: int, how: BaseException) -> Callable[[Path, Path], Path]:
@@ -185,7 +236,8 @@ def test_a_write_that_fails_leaves_every_file_as_it_was(tmp_path: Path, monkeypa
             with pytest.raises(type(how)):
                 replace_together(contents)
             assert (first.read_text(), second.read_text()) == ("old a", "old b")
-            assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.md", "b.md", "more"], "nothing is left over"
+            assert gone.read_text() == "old d"
+            assert sorted(path.name for path in tmp_path.rglob("*")) == names, "nothing is left over"
     monkeypatch.undo()
     flushes: list[int] = []
 
@@ -198,11 +250,64 @@ def test_a_write_that_fails_leaves_every_file_as_it_was(tmp_path: Path, monkeypa
     with pytest.raises(OSError, match="No space"):
         replace_together(contents)
     monkeypatch.undo()
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.md", "b.md", "more"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == names
     assert (first.read_text(), second.read_text()) == ("old a", "old b")
     replace_together(contents)
     assert (first.read_text(), second.read_text(), new.read_text()) == ("new a", "new b", "new c")
-    assert len([*tmp_path.rglob("*")]) == 4
+    assert len([*tmp_path.rglob("*")]) == 4, "d.md is gone"
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return scripts/publish_tables.py, to which ``tmp_path`` is the repository; call it on the toy tables."""
+    spec = importlib.util.spec_from_file_location("publish_tables", REPOSITORY / "scripts" / "publish_tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(module, "MANUAL", tmp_path / "manual.md")
+    options = ["--results-dir", tmp_path / "results", "--tables-dir", tmp_path / "table"]
+    monkeypatch.setattr("sys.argv", ["publish_tables.py", *map(str, options)])
+    return module
+
+
+def test_the_manual_and_the_folder_s_page_change_with_the_tables_or_nothing_does(
+    script: ModuleType, toy: Specs, planned: Callable[..., list[PlannedRun]], write_run: Callable[..., Path],
+    results_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    for run in planned(toy["curves"].grid, "small"):
+        write_run(run, [0.2, 0.4])
+    render([toy["curves"], toy["convergence"]], "small", results_dir)
+    folder, page, manual = results_dir / "tables" / "small", results_dir / "REPRODUCTION.md", tmp_path / "manual.md"
+    folder.mkdir(parents=True)
+    former, lonely = folder / "toyc_panel.png", folder / "toyd.png"
+    former.write_bytes(b"")
+    manual.write_text("no place")
+    assert script.main() == 2
+    assert "reproducing.md: the lines '<!-- What each table took" in capsys.readouterr().err
+    assert {*folder.iterdir()} == {former}
+    assert not page.exists()
+
+    manual.write_text(f"{BEGIN}\nold\n{END}\n")
+    lonely.write_bytes(b"")
+    assert script.main() == 2
+    assert "toyd.csv: missing; the figure beside it" in capsys.readouterr().err
+    assert {*folder.iterdir()} == {former, lonely}
+    assert not page.exists()
+    assert "old" in manual.read_text()
+
+    lonely.unlink()
+    assert script.main() == 0
+    said = capsys.readouterr().out.splitlines()
+    assert f"removed {former}" in said
+    assert said[-3:] == [str(page), str(manual), str(folder / "README.md")]
+    assert "old" not in manual.read_text()
+    assert "| toyc " in manual.read_text()
+    shown = (folder / "README.md").read_text()
+    assert "toyc_panel.png" not in shown
+    assert "[toyc.csv](toyc.csv): 3 runs\n\n![Toy](toyc.png)" in shown
+    assert "[toy2](toy2.md)" in shown
 
 
 # ---------------------------------------------------------------- the folder's page
@@ -216,14 +321,15 @@ def test_the_folder_s_page_shows_figures_with_their_notes_and_lists_tables(
     curves = dataclasses.replace(toy["curves"], notes=("Seconds are those of training.",))
     specs = [toy["convergence"], curves, toy["frequency"]]
     render(specs[:2], "medium", results_dir)
-    publish(["toy2", "toyc"], KNOWN, "medium", results_dir)
-    page = write_folder_page(specs, "medium", results_dir)
-    text = page.read_text()
-    assert page == results_dir / "tables" / "medium" / "README.md"
+    folder = published_dir(results_dir, "medium")
+    changes = to_publish(["toy2", "toyc"], KNOWN, "medium", results_dir)
+    text = folder_page(specs, "medium", folder, changes)
+    replace_together(changes)
+    assert text == folder_page(specs, "medium", folder, {}), "what is about to change is shown as if it were done"
     assert "| [toy2](toy2.md) | Toy Table 2 |" in text
     assert "[toyc.csv](toyc.csv): 3 runs\n\n![Toy](toyc.png)\n\n- Seconds are those of training.\n" in text
     assert "toyf" not in text, "a figure that is not there"
-    assert all((page.parent / path).is_file() for path in re.findall(r"\]\(([^)]+)\)", text))
+    assert all((folder / path).is_file() for path in re.findall(r"\]\(([^)]+)\)", text))
 
 
 def test_the_folder_s_page_refuses_figures_whose_runs_are_unknown(toy: Specs, tmp_path: Path) -> None:
@@ -231,16 +337,15 @@ def test_the_folder_s_page_refuses_figures_whose_runs_are_unknown(toy: Specs, tm
     folder.mkdir(parents=True)
     (folder / "toyc.png").write_bytes(b"")
     with pytest.raises(DataError, match=r"toyc\.csv: missing"):
-        write_folder_page([toy["curves"]], "medium", tmp_path)
+        folder_page([toy["curves"]], "medium", folder, {})
     for damaged in ("", "x,y\n1,2\n", "run_id,y\n"):
         (folder / "toyc.csv").write_text(damaged)
         with pytest.raises(DataError, match=r"toyc\.csv: expected a column run_id or run"):
-            write_folder_page([toy["curves"]], "medium", tmp_path)
-    assert not (folder / "README.md").exists()
+            folder_page([toy["curves"]], "medium", folder, {})
 
 
 @pytest.mark.parametrize("profile", ["small", "medium"])
 def test_committed_folders_have_their_page(profile: str) -> None:
     specs = [load_table(name) for name in table_names()]
     folder = published_dir(REPOSITORY / "results", profile)
-    assert (folder / "README.md").read_text() == folder_page(specs, profile, folder), "make publish writes it"
+    assert (folder / "README.md").read_text() == folder_page(specs, profile, folder, {}), "make publish writes it"

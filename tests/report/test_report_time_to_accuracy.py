@@ -130,7 +130,7 @@ def test_learning_rates_mark_the_best_of_each_method(
     assert "| NCE          |         5.00 |    diverged |" in text, "the only one that ran is not the best of several"
     assert "Full softmax, lr=0.01" in text, "the runs behind the table say their rate"
     assert r"20.00 & \bfseries 30.00 \\" in to_latex(document)
-    assert "<td><strong>30.00</strong></td>" in layout.to_html_fragment(document)
+    assert "<td><strong>30.00</strong></td>" in layout.html("document", doc=document)
 
 
 @pytest.mark.parametrize(("table", "profile"), [

@@ -112,6 +112,27 @@ def test_the_compiling_process_tells_of_each_kernel(monkeypatch: pytest.MonkeyPa
     assert heard.read_text() == "-m runner.machine.compilation\n{}"
 
 
+@pytest.mark.parametrize("letters", [10, 9_000, 1_000_000], ids=["short", "longer than the buffer", "than the pipe"])
+def test_a_compiling_process_that_dies_before_it_reads_is_a_failure(
+    letters: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec <&- >&-\nsleep 0.1\nexit 3\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    started = subprocess.Popen
+
+    def popen(*arguments: Any, **options: Any) -> "subprocess.Popen[bytes]":
+        child = started(*arguments, **options)
+        assert child.stdout is not None
+        assert child.stdout.read() == b"", "it has closed its ends"
+        return child
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    with compilation.kernel_count("kernels") as bar:
+        assert compilation._child("x" * letters, bar) == 3
+
+
 @pytest.mark.parametrize(("mistake", "error"), [
     (["hardware.threads=4096"], ConfigError),
     (["dataset=wiki325k"], DataNotPrepared),
