@@ -55,7 +55,8 @@ DEFAULT_SAMPLERS = tuple(name for name in SAMPLERS if not name.startswith("rff_D
 CODEWORDS = (8, 16, 32, 64, 128, 256, 512)
 BY_CODEWORDS = {f"{name}_C{count}": (name, count) for count in CODEWORDS for name in ("midx_pq", "midx_rq")}
 SAMPLERS |= {
-    variant: [f"sampler={name}", f"sampler.codewords={count}", *_EACH] for variant, (name, count) in BY_CODEWORDS.items()
+    variant: [f"sampler={name}", f"sampler.codewords={count}", *_EACH]
+    for variant, (name, count) in BY_CODEWORDS.items()
 }
 
 # Name -> Hydra overrides, for whole steps of a language model. {draws}: draws of each token; {nearest_and_tail}:

@@ -203,7 +203,10 @@ def draw_figure(report: dict[str, Any], stem: Path) -> Path:
             x_P, median_P = np.array(points[name], dtype=float).T
             lines.append(Line(label=label_of(name), look=look, x_P=x_P, y_P=median_P))
     what = f"ms to draw {report['draws']} classes\nfor each of {report['batch']} rows"
-    x, y = Scale(label="codewords of a codebook" if by_codewords else "classes", is_log=True), Scale(label=what, is_log=True)
+    x, y = (
+        Scale(label="codewords of a codebook" if by_codewords else "classes", is_log=True),
+        Scale(label=what, is_log=True),
+    )
     with matplotlib.rc_context(STYLE):
         figure = figure_of([[Panel(title="time of drawing", lines=tuple(lines), x=x, y=y)]])
         return save(figure, stem)

@@ -21,6 +21,7 @@ from runner.training.files import sync
 _OUTCOMES = (DIVERGED, NOT_REACHED, FAIL)
 SUFFIXES = (".md", ".tex", ".csv", ".png", ".svg")
 PAGE = "REPRODUCTION.md"
+PAGE_TO_PUBLISH = f"to-publish-{PAGE}"  # shows no report of the bench that lies in results/out
 _FIRST_PROFILE = "small"  # its page is results/REPRODUCTION.md
 
 
@@ -52,7 +53,7 @@ def publish(names: Sequence[str], known: Sequence[str], profile: str, results_di
     contents: dict[Path, bytes] = {}
     page = None
     if not names:
-        page, names = _checked_page(source / PAGE, published_page(results_dir, profile), profile)
+        page, names = _checked_page(source / PAGE_TO_PUBLISH, published_page(results_dir, profile), profile)
     files: dict[str, list[Path]] = {name: [] for name in names}
     for path in sorted(source.glob("*")):
         if path.suffix in SUFFIXES and (name := owner(path.stem, known)) in files:

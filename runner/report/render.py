@@ -1,7 +1,7 @@
 """Render a profile's tables and figures from the run folders that exist, whatever has been run."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -16,7 +16,7 @@ from runner.report.grids import PROFILES, Grid, PlannedRun, expand
 from runner.report.latex import to_latex
 from runner.report.page import Report, Section, missing_lines
 from runner.report.papers import CellsOfTable, load_papers, verdicts
-from runner.report.publish import PAGE, outcomes, rendered_dir
+from runner.report.publish import PAGE, PAGE_TO_PUBLISH, outcomes, rendered_dir
 from runner.report.records import record_of
 from runner.report.tables import BenchSpec, TableSpec
 from runner.report.tuning import Tuned, sentences, tune
@@ -50,11 +50,18 @@ def own_runs_finished(grids: Iterable[Grid], others: Iterable[Grid], profile: st
 
 
 def render(
-    specs: Sequence[TableSpec], profile: str, results_dir: Path, benches: Sequence[BenchSpec] = ()
+    specs: Sequence[TableSpec],
+    profile: str,
+    results_dir: Path,
+    benches: Sequence[BenchSpec] = (),
+    *,
+    small_benches: bool = False,
 ) -> list[Path]:
     """Write every table (Markdown, LaTeX, CSV), every figure (PNG, SVG, CSV), REPRODUCTION.md and report.html.
 
-    The pages also show the reports of ``benches``, as far as they have been measured.
+    The pages also show the reports of ``benches``, as far as they have been measured; with ``small_benches``, those of
+    laptop size in the place of those of full size. What ``make publish`` copies is a page beside them, which shows
+    those of full size alone, since the others are not committed.
 
     Returns the paths, that of report.html last. They lie in a folder of their own: committed tables change only by
     ``runner.report.publish``.
@@ -96,6 +103,13 @@ def render(
         benches=bench_sections(benches, results_dir, folder),
         took=footprint(behind),
     )
+    write_atomically(folder / PAGE_TO_PUBLISH, page.markdown_page(report))
+    if small_benches:
+        report = replace(
+            report,
+            missing=(*missing, *not_measured(benches, results_dir, small=True)),
+            benches=bench_sections(benches, results_dir, folder, small=True),
+        )
     pages = {folder / PAGE: page.markdown_page(report), folder / "report.html": page.html_page(report)}
     for path, text in pages.items():
         write_atomically(path, text)
