@@ -117,8 +117,8 @@ def reproduce(
         measuring = 0.0
         if measures:
             measuring = bench_seconds(benches, results_dir)
-            print(screen_table(bench_table(benches, results_dir), sys.stdout))
-            print(f"after the runs these are measured at laptop size, in about {duration(measuring)}", flush=True)
+            print(f"after the runs these are measured at laptop size, in about {duration(measuring)}:")
+            print(screen_table(bench_table(benches, results_dir), sys.stdout), flush=True)
         after = seconds_after(specs, arguments.profile, results_dir)
         print(f"then tables and figures are made, in about {duration(after)}", flush=True)
         left_out = [spec.name for spec in by_name]

@@ -50,7 +50,7 @@ def is_measured(spec: BenchSpec, results_dir: Path) -> bool:
     try:
         found = json.loads(report.read_text(encoding="utf-8"))
         asked = found["provenance"]["command"] == " ".join(spec.small_command(results_dir)[1:])
-        return asked and "seconds" in found and report.with_suffix(".md").is_file()
+        return bool(asked) and "seconds" in found and report.with_suffix(".md").is_file()
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
