@@ -14,14 +14,13 @@ import pandas as pd
 
 from runner.errors import RunnerError
 from runner.report.columns import FAIL, NOT_REACHED
-from runner.report.page import outcomes_by_table, with_links_into
+from runner.report.page import TO_PUBLISH, outcomes_by_table, with_links_into
 from runner.report.records import DIVERGED
 from runner.training.files import sync
 
 _OUTCOMES = (DIVERGED, NOT_REACHED, FAIL)
 SUFFIXES = (".md", ".tex", ".csv", ".png", ".svg")
 PAGE = "REPRODUCTION.md"
-PAGE_TO_PUBLISH = f"to-publish-{PAGE}"  # shows no report of the bench that lies in results/out
 _FIRST_PROFILE = "small"  # its page is results/REPRODUCTION.md
 
 
@@ -53,7 +52,7 @@ def publish(names: Sequence[str], known: Sequence[str], profile: str, results_di
     contents: dict[Path, bytes] = {}
     page = None
     if not names:
-        page, names = _checked_page(source / PAGE_TO_PUBLISH, published_page(results_dir, profile), profile)
+        page, names = _checked_page(source / PAGE, published_page(results_dir, profile), profile)
     files: dict[str, list[Path]] = {name: [] for name in names}
     for path in sorted(source.glob("*")):
         if path.suffix in SUFFIXES and (name := owner(path.stem, known)) in files:
@@ -85,7 +84,7 @@ def _checked_page(rendered: Path, committed: Path, profile: str) -> tuple[str, l
     """Return the rendered page and the tables that it shows with an outcome. Raises RunnerError as ``publish`` does."""
     if not rendered.is_file():
         raise RunnerError(f"{rendered}: is not rendered; make reproduce PROFILE={profile} does so")
-    page = rendered.read_text(encoding="utf-8")
+    page = rendered.with_name(TO_PUBLISH).read_text(encoding="utf-8")
     shown = outcomes_by_table(page)
     names = [name for name, count in shown.items() if count]
     if not names:

@@ -16,7 +16,7 @@ from runner.report.grids import PROFILES, Grid, PlannedRun, expand
 from runner.report.latex import to_latex
 from runner.report.page import Report, Section, missing_lines
 from runner.report.papers import CellsOfTable, load_papers, verdicts
-from runner.report.publish import PAGE, PAGE_TO_PUBLISH, outcomes, rendered_dir
+from runner.report.publish import PAGE, outcomes, rendered_dir
 from runner.report.records import record_of
 from runner.report.tables import BenchSpec, TableSpec
 from runner.report.tuning import Tuned, sentences, tune
@@ -59,12 +59,13 @@ def render(
 ) -> list[Path]:
     """Write every table (Markdown, LaTeX, CSV), every figure (PNG, SVG, CSV), REPRODUCTION.md and report.html.
 
-    The pages also show the reports of ``benches``, as far as they have been measured; with ``small_benches``, those of
-    laptop size in the place of those of full size. What ``make publish`` copies is a page beside them, which shows
-    those of full size alone, since the others are not committed.
+    The pages also show the reports of ``benches``, as far as they have been measured.
 
     Returns the paths, that of report.html last. They lie in a folder of their own: committed tables change only by
     ``runner.report.publish``.
+
+    With ``small_benches`` the pages show reports of laptop size in the place of those of full size. As they are not
+    committed, what ``make publish`` copies is another page (``runner.report.page.TO_PUBLISH``), without them.
     """
     folder = rendered_dir(results_dir, profile)
     folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +104,7 @@ def render(
         benches=bench_sections(benches, results_dir, folder),
         took=footprint(behind),
     )
-    write_atomically(folder / PAGE_TO_PUBLISH, page.markdown_page(report))
+    write_atomically(folder / page.TO_PUBLISH, page.markdown_page(report))
     if small_benches:
         report = replace(
             report,
