@@ -21,12 +21,17 @@ import argparse
 import json
 import os
 import sys
+import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
-_QUIET = 0.5  # load average above which timings are doubtful
+Size = TypeVar("Size")
+_QUIET = 0.5  # cores kept busy by others above which timings are doubtful
+_LOOK_SECONDS = 0.1
 
 
 def parser() -> argparse.ArgumentParser:
@@ -78,7 +83,8 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     known.add_argument(
         "--rf-softmax", action="store_true",
-        help="measure RF-softmax Table 2: its samplers, 10 rows, 10 draws, 64 dimensions, 10,000 and 500,000 classes",
+        help="measure RF-softmax Table 2: its samplers, 10 rows, 10 draws, 64 dimensions, 10,000 and 500,000 classes "
+        "or one of these (--classes)",
     )  # fmt: skip
     kernels = what.add_parser("kernels", help="measure the errors of approximations of the softmax's kernel")
     kernels.add_argument("--draws", type=int, default=5, metavar="N", help="draws of the features (default: 5)")
@@ -122,7 +128,8 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     language.add_argument(
         "--lsh-softmax", action="store_true",
-        help="measure LSH Softmax Table 2: its model, numbers of classes and methods, batches of one token",
+        help="measure LSH Softmax Table 2: its model and methods, its numbers of classes or some of them (--texts), "
+        "batches of one token",
     )  # fmt: skip
     return front
 
@@ -133,9 +140,8 @@ def main(argv: list[str] | None = None) -> int:
     from runner.config import explain
     from runner.errors import RunnerError
 
-    load = os.getloadavg()[0]
-    if load > _QUIET and arguments.what != "kernels":
-        print(f"warning: load average {load:.2f} before the start: timings will be noisy", file=sys.stderr)
+    if arguments.what != "kernels" and (busy := busy_cores()) > _QUIET:
+        print(f"warning: others keep {busy:.1f} cores busy: timings will be noisy", file=sys.stderr)
     try:
         print(measure(arguments))
     except (RunnerError, OSError) as error:
@@ -145,6 +151,19 @@ def main(argv: list[str] | None = None) -> int:
         print("interrupted; the report keeps every number of classes that was measured to the end", file=sys.stderr)
         return 130
     return 0
+
+
+def busy_cores() -> float:
+    """Return the cores that others keep busy at this moment; the load average where the system does not say.
+
+    The load average counts what ran in the last minute, such as the runs of a plan that ends with measurements.
+    """
+    from runner.bench.machine import Company
+
+    company = Company()
+    time.sleep(_LOOK_SECONDS)
+    cores = company.cores()
+    return os.getloadavg()[0] if cores is None else cores
 
 
 def measure(arguments: argparse.Namespace) -> str:
@@ -271,16 +290,26 @@ def choose_sampling(arguments: argparse.Namespace) -> None:
         arguments.methods = tuple(BY_CODEWORDS)
         arguments.classes = arguments.classes or [sampling.CODEWORDS_CLASSES]
     if arguments.rf_softmax:
-        given = [key for key in ("classes", "batch", "draws", "dim", "methods") if getattr(arguments, key) is not None]
+        given = [key for key in ("batch", "draws", "dim", "methods") if getattr(arguments, key) is not None]
         require(not given, f"--rf-softmax has its own --{', --'.join(given)}: give one or the other, not both")
+        arguments.classes = some_of("rf-softmax", "classes", arguments.classes, sampling.RF_SOFTMAX_CLASSES)
         arguments.batch, arguments.draws, arguments.dim = sampling.RF_SOFTMAX_SIZES
-        arguments.classes, arguments.methods = sampling.RF_SOFTMAX_CLASSES, sampling.RF_SOFTMAX_METHODS
+        arguments.methods = sampling.RF_SOFTMAX_METHODS
         arguments.overrides = ["output.normalize=true", *arguments.overrides]
     for key, usual in (("batch", 256), ("draws", 100), ("dim", 64), ("methods", DEFAULT_SAMPLERS)):
         if getattr(arguments, key) is None:
             setattr(arguments, key, usual)
     for key in ("batch", "draws", "dim"):
         require(getattr(arguments, key) >= 1, f"--{key} must be at least 1")
+
+
+def some_of(table: str, option: str, given: Sequence[Size] | None, printed: Sequence[Size]) -> Sequence[Size]:
+    """Return the sizes of a printed table that are given, or all; raise ConfigError for one that it does not have."""
+    from runner.errors import require
+
+    known = ", ".join(map(str, printed))
+    require(set(given or ()) <= set(printed), f"--{table} has its own --{option}: give some of {known}, or none")
+    return given or printed
 
 
 def measure_language_steps(arguments: argparse.Namespace) -> str:
@@ -328,9 +357,10 @@ def choose_language_steps(arguments: argparse.Namespace) -> None:
     from runner.errors import require
 
     if arguments.lsh_softmax:
-        given = [key for key in ("texts", "methods", "preset", "draws") if getattr(arguments, key) is not None]
+        given = [key for key in ("methods", "preset", "draws") if getattr(arguments, key) is not None]
         require(not given, f"--lsh-softmax has its own --{', --'.join(given)}: give one or the other, not both")
-        arguments.texts, arguments.methods = list(language_step.LSH_SOFTMAX_TEXTS), LSH_SOFTMAX_METHODS
+        arguments.texts = some_of("lsh-softmax", "texts", arguments.texts, tuple(language_step.LSH_SOFTMAX_TEXTS))
+        arguments.methods = LSH_SOFTMAX_METHODS
         arguments.preset = "lsh_softmax_lm_full"
         arguments.overrides = [*language_step.LSH_SOFTMAX_OVERRIDES, *arguments.overrides]
     usual = {"texts": ["ptb"], "methods": DEFAULT_LANGUAGE_METHODS, "preset": "midx_lm_full", "draws": 20}

@@ -14,7 +14,7 @@ from runner.config import explain
 from runner.conversion import as_path
 from runner.errors import RunnerError
 from runner.report.grids import PROFILES
-from runner.report.tables import TABLES, bench_names, load_bench, load_table, table_names
+from runner.report.tables import SMALL, TABLES, bench_names, load_bench, load_table, table_names
 
 
 def main() -> int:
@@ -36,7 +36,8 @@ def main() -> int:
         folder = arguments.tables_dir.absolute()
         specs = [load_table(name, folder) for name in arguments.tables or table_names(folder)]
         benches = [] if arguments.tables else [load_bench(name, folder) for name in bench_names(folder)]
-        for path in render(specs, arguments.profile, as_path(arguments.results_dir, "--results-dir"), benches):
+        results_dir, small = as_path(arguments.results_dir, "--results-dir"), arguments.profile == SMALL
+        for path in render(specs, arguments.profile, results_dir, benches, small_benches=small):
             print(path)
         return 0
     except (RunnerError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Make the runs that tables and figures need, then render these; finished runs are not repeated.
+"""Make the runs that tables and figures need, then render these; what is finished is not repeated.
 
 python scripts/reproduce.py                      all tables and figures except those run by name only, small profile
 python scripts/reproduce.py lns_table2 --profile paper --dry-run
@@ -18,6 +18,7 @@ from runner.conversion import as_path
 from runner.errors import RunnerError
 from runner.report.grids import PROFILES
 from runner.report.tables import (
+    SMALL,
     TABLES,
     BenchSpec,
     TableSpec,
@@ -61,7 +62,7 @@ def main() -> int:
         code = 0
         if arguments.tables and not (specs and arguments.render_only):  # first, since the page shows what is measured
             code = max((measure(spec, arguments) for spec in measured), default=0)
-        if specs:
+        if specs or not arguments.tables:
             made = reproduce([spec for spec in specs if spec not in by_name], by_name, measured, arguments)
             code = max(code, made)
         return code
@@ -73,7 +74,7 @@ def main() -> int:
 
 
 def measure(spec: BenchSpec, arguments: argparse.Namespace) -> int:
-    """Run the bench command of a table that is not made from runs; return its exit code. It writes its report itself.
+    """Measure a table that no runs make, at full size; return the exit code of the bench, which writes its report.
 
     Raises RunnerError with --render-only, as there are no runs to render.
     """
@@ -95,9 +96,10 @@ def reproduce(
 ) -> int:
     """Make the runs of ``specs`` and render these, with those tables of ``by_name`` of which a run of their own exists.
 
-    The pages also show what the bench has measured of ``benches``. Unless tables are named, the plan lists ``by_name``
-    and ``benches`` as those that are run by name only. Returns the exit code.
+    The pages also show what the bench has measured of ``benches``. If no tables are named, profile small measures these
+    at laptop size after the runs, and the plan lists what is run by name only. Returns the exit code.
     """
+    from runner.report.bench_runs import bench_seconds, bench_table, measure_benches
     from runner.report.diagnosed import diagnose_runs, seconds_after
     from runner.report.plan import Outcome, duration, execute, plan, plan_table, plan_total, whole_time
     from runner.report.reference_seconds import write_seconds
@@ -106,17 +108,26 @@ def reproduce(
 
     results_dir = as_path(arguments.results_dir, "--results-dir")
     outcome = Outcome()
+    measures = bool(benches) and not arguments.tables and arguments.profile == SMALL
     if not arguments.render_only:
         steps = plan(specs, arguments.profile, results_dir)
-        print(screen_table(plan_table(steps), sys.stdout))
+        if steps:
+            print(screen_table(plan_table(steps), sys.stdout))
         print(fitted(plan_total(steps), sys.stdout), flush=True)
+        measuring = 0.0
+        if measures:
+            measuring = bench_seconds(benches, results_dir)
+            print(f"after the runs these are measured at laptop size, in about {duration(measuring)}:")
+            print(screen_table(bench_table(benches, results_dir), sys.stdout), flush=True)
         after = seconds_after(specs, arguments.profile, results_dir)
         print(f"then tables and figures are made, in about {duration(after)}", flush=True)
-        if not arguments.tables and (by_name or benches):
-            names = ", ".join([*(spec.name for spec in by_name), *(bench.name for bench in benches)])
-            left_out = f"not in this plan, because they are run by name only: {names}"
-            print(fitted(left_out, sys.stdout), flush=True)
-        print(fitted(whole_time(steps, after), sys.stdout), flush=True)
+        left_out = [spec.name for spec in by_name]
+        if not (arguments.tables or measures):
+            left_out += [bench.name for bench in benches]
+        if left_out:
+            names = f"not in this plan, because they are run by name only: {', '.join(left_out)}"
+            print(fitted(names, sys.stdout), flush=True)
+        print(fitted(whole_time(steps, measuring + after), sys.stdout), flush=True)
         if arguments.dry_run:
             return 0
         outcome = execute(steps)
@@ -124,13 +135,15 @@ def reproduce(
             write_seconds(outcome.seconds, as_path(arguments.record_seconds, "--record-seconds"))
         if not outcome.stopped:
             try:
+                if measures:
+                    outcome.failed.extend(measure_benches(benches, results_dir))
                 outcome.failed.extend(diagnose_runs(specs, arguments.profile, results_dir))
             except KeyboardInterrupt:
                 outcome.stopped = True
     grids, costly = ({spec.grid for spec in some} for some in (specs, by_name))
     run_before = own_runs_finished(costly, grids, arguments.profile, results_dir)
     shown = [*specs, *(spec for spec in by_name if spec.grid in run_before)]
-    for path in render(shown, arguments.profile, results_dir, benches):
+    for path in render(shown, arguments.profile, results_dir, benches, small_benches=measures):
         print(path)
     for title, why in outcome.failed:
         print(f"error: {title}: {why}", file=sys.stderr)
@@ -145,7 +158,7 @@ def print_list(specs: Sequence[TableSpec], measured: Sequence[BenchSpec]) -> Non
     for spec in specs:
         print(f"{spec.name:<{width}} {spec.title}" + (" (run by name only)" if spec.grid.by_name else ""))
     for bench in measured:
-        print(f"{bench.name:<{width}} {bench.title} (measured by name only)")
+        print(f"{bench.name:<{width}} {bench.title} (measured: at laptop size, by name at full size)")
     for grid in dict.fromkeys(spec.grid for spec in specs):
         print(", ".join(spec.name for spec in specs if spec.grid == grid))
         for name in PROFILES:

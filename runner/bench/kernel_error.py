@@ -13,6 +13,7 @@ Harish}, booktitle={AISTATS}, year={2012}}
 
 import json
 import math
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,7 @@ def write_report(path: Path, config: RunConfig, threads: int, *, draws: int) -> 
     vectors_RH = digits()
     dim = vectors_RH.shape[1]
     total = sum(len(TAUS) * (draws if method.startswith("random") else 1) for method, _ in methods())
+    begin = time.perf_counter()
     with tqdm(total=total, unit="kernel", **BAR) as bar:
         records = errors(vectors_RH, num_pairs=NUM_PAIRS, draws=draws, tick=bar.update)
     notes = [note.format(pairs=NUM_PAIRS, draws=draws) for note in NOTES]
@@ -204,7 +206,8 @@ def write_report(path: Path, config: RunConfig, threads: int, *, draws: int) -> 
     title = "# RF-softmax Table 1: error of approximations of the softmax's kernel"
     text = "\n".join([title, "", made, "", table, "", *(f"- {note}" for note in notes), ""])
     report = {"name": "kernels", "pairs": NUM_PAIRS, "draws": draws, "notes": notes, "provenance": origin}
+    report |= {"dim": dim, "results": records, "seconds": round(time.perf_counter() - begin, 1)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps({**report, "dim": dim, "results": records}, indent=1) + "\n")
+    write_atomically(path, json.dumps(report, indent=1) + "\n")
     write_atomically(path.with_suffix(".md"), text)
     return text

@@ -1,6 +1,7 @@
 """Write reports to disk: results/bench/<name>.json and its Markdown, each replaced atomically."""
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,15 +37,18 @@ def write_report(
 ) -> str:
     """Measure every size and return the Markdown. Write the report after each size, so that an aborted run keeps some.
 
-    ``head``: the report's name, settings and notes. ``size_key``: the report's key for its sizes, where they are not
+    What was measured to its end has ``seconds``, those of the measurement. ``head``: the report's name, settings and
+    notes. ``size_key``: the report's key for its sizes, where they are not
     numbers of classes.
     """
-    origin = origin_of(config, threads)
+    origin, begin = origin_of(config, threads), time.perf_counter()
     path.parent.mkdir(parents=True, exist_ok=True)
     report = {**head, size_key: list(sizes), "provenance": origin, "sizes": []}
     text = ""
     for size in sizes:
         report["sizes"].append(one_size(size))
+        if len(report["sizes"]) == len(sizes):
+            report["seconds"] = round(time.perf_counter() - begin, 1)
         text = render(report)
         write_atomically(path, json.dumps(report, indent=1) + "\n")
         write_atomically(path.with_suffix(".md"), text)

@@ -30,28 +30,49 @@ class BenchSection:
     markdown: str
 
 
-def bench_sections(specs: Sequence[BenchSpec], results_dir: Path, folder: Path) -> tuple[BenchSection, ...]:
+def bench_sections(
+    specs: Sequence[BenchSpec], results_dir: Path, folder: Path, *, small: bool = False
+) -> tuple[BenchSection, ...]:
     """Return the reports that are there; ``folder`` is that of the Markdown page, which shows their pictures.
 
-    A report that is damaged is left out, as a page must not fail for it; ``not_measured`` names it.
+    With ``small``, a report at laptop size stands in the place of that of full size if ``is_measured``. A report that
+    is damaged is left out, as a page must not fail for it; ``not_measured`` names it.
     """
     found = []
     for spec in specs:
         with suppress(DataError):
-            if spec.report(results_dir).is_file():
-                found.append(_section(spec, results_dir, folder))
+            if _shown(spec, results_dir, small).is_file():
+                found.append(_section(spec, results_dir, folder, small))
     return tuple(found)
 
 
-def not_measured(specs: Sequence[BenchSpec], results_dir: Path) -> list[str]:
-    """Return a line for each table that the bench has not measured, or whose report is damaged, with the command."""
+def is_measured(spec: BenchSpec, results_dir: Path) -> bool:
+    """Tell whether the report at laptop size was measured to its end, with the arguments that are now asked for."""
+    report = spec.small_report(results_dir)
+    try:
+        found = json.loads(report.read_text(encoding="utf-8"))
+        asked = found["provenance"]["command"] == " ".join(spec.small_command(results_dir)[1:])
+        return bool(asked) and "seconds" in found and report.with_suffix(".md").is_file()
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _shown(spec: BenchSpec, results_dir: Path, small: bool) -> Path:
+    return spec.small_report(results_dir) if small and is_measured(spec, results_dir) else spec.report(results_dir)
+
+
+def not_measured(specs: Sequence[BenchSpec], results_dir: Path, *, small: bool = False) -> list[str]:
+    """Return a line for each table that the bench has not measured, or whose report is damaged, with the command.
+
+    ``small``: as in ``bench_sections``.
+    """
     lines = []
     for spec in specs:
-        if not spec.report(results_dir).is_file():
+        if not _shown(spec, results_dir, small).is_file():
             lines.append(f"{spec.title}: not measured; `{_command(spec)}` does so")
             continue
         try:
-            _section(spec, results_dir, results_dir)
+            _section(spec, results_dir, results_dir, small)
         except DataError as error:
             lines.append(f"{spec.title}: {error}")
     return lines
@@ -61,9 +82,12 @@ def _command(spec: BenchSpec) -> str:
     return f"make reproduce TABLE={spec.name}"
 
 
-def _section(spec: BenchSpec, results_dir: Path, folder: Path) -> BenchSection:
-    report = spec.report(results_dir)
-    made = _made(spec, report)
+def _section(spec: BenchSpec, results_dir: Path, folder: Path, small: bool) -> BenchSection:
+    report = _shown(spec, results_dir, small)
+    made = f"{_made(spec, report)} `{_command(spec)}` measures it on this machine."
+    if report == spec.small_report(results_dir):
+        asked = " ".join(spec.small_command(results_dir)[1:-2])  # without the place of the report
+        made = f"{_made(spec, report)} At laptop size: `{asked}`; `{_command(spec)}` measures it at full size."
     try:
         text = report.with_suffix(".md").read_text(encoding="utf-8")
     except OSError as error:
@@ -84,7 +108,7 @@ def _section(spec: BenchSpec, results_dir: Path, folder: Path) -> BenchSection:
 
 
 def _made(spec: BenchSpec, report: Path) -> str:
-    """Return a line with the machine, the commit and the day, and the command that measures on this machine."""
+    """Return a sentence with the machine, the commit and the day."""
     try:
         origin = json.loads(report.read_text(encoding="utf-8"))["provenance"]
         commit = str(origin["commit"] or "unknown")[:10] + (" + changes" if origin["patch"] else "")
@@ -92,7 +116,7 @@ def _made(spec: BenchSpec, report: Path) -> str:
         day = str(origin["started"])[:10]
     except (OSError, ValueError, KeyError, TypeError):
         raise DataError(f"{report}: is no report of the bench; `{_command(spec)}` writes it again") from None
-    return f"Measured on {day} on {where}; commit {commit}. `{_command(spec)}` measures it on this machine."
+    return f"Measured on {day} on {where}; commit {commit}."
 
 
 # ---------------------------------------------------------------- the parts of the bench's Markdown

@@ -19,6 +19,7 @@ from runner.report.layout import TEMPLATES, markdown_table
 from runner.report.papers import Paper, Verdict, summary
 from runner.report.records import how_to_prepare, status_of
 
+TO_PUBLISH = "to-publish.md"  # the Markdown page without reports of the bench that are not committed
 _COLOURS = {"holds": "holds", "does not hold": "fails"}
 _OTHERS = "others"  # tables that belong to no paper
 _PICTURE = re.compile(r"(!?\[[^\]\n]*\])\(([\w.-]+)\)")  # a picture or a file that lies beside the page

@@ -14,7 +14,7 @@ import pandas as pd
 
 from runner.errors import RunnerError
 from runner.report.columns import FAIL, NOT_REACHED
-from runner.report.page import outcomes_by_table, with_links_into
+from runner.report.page import TO_PUBLISH, outcomes_by_table, with_links_into
 from runner.report.records import DIVERGED
 from runner.training.files import sync
 
@@ -79,7 +79,7 @@ def _checked_page(rendered: Path, committed: Path, profile: str) -> tuple[str, l
     """Return the rendered page and the tables that it shows with an outcome. Raises as ``to_publish`` does."""
     if not rendered.is_file():
         raise RunnerError(f"{rendered}: is not rendered; make reproduce PROFILE={profile} does so")
-    page = rendered.read_text(encoding="utf-8")
+    page = rendered.with_name(TO_PUBLISH).read_text(encoding="utf-8")
     shown = outcomes_by_table(page)
     names = [name for name, count in shown.items() if count]
     if not names:

@@ -1,7 +1,7 @@
 """Render a profile's tables and figures from the run folders that exist, whatever has been run."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -51,7 +51,12 @@ def own_runs_finished(grids: Iterable[Grid], others: Iterable[Grid], profile: st
 
 
 def render(
-    specs: Sequence[TableSpec], profile: str, results_dir: Path, benches: Sequence[BenchSpec] = ()
+    specs: Sequence[TableSpec],
+    profile: str,
+    results_dir: Path,
+    benches: Sequence[BenchSpec] = (),
+    *,
+    small_benches: bool = False,
 ) -> list[Path]:
     """Write every table (Markdown, LaTeX, CSV), every figure (PNG, SVG, CSV), REPRODUCTION.md and report.html.
 
@@ -60,6 +65,9 @@ def render(
 
     Returns the paths, that of report.html last. They lie in a folder of their own: committed tables change only by
     ``runner.report.publish``.
+
+    With ``small_benches`` the pages show reports of laptop size in the place of those of full size. As they are not
+    committed, what ``make publish`` copies is another page (``runner.report.page.TO_PUBLISH``), without them.
     """
     folder = rendered_dir(results_dir, profile)
     folder.mkdir(parents=True, exist_ok=True)
@@ -99,6 +107,13 @@ def render(
         benches=bench_sections(benches, results_dir, folder),
         took=footprint(behind),
     )
+    write_atomically(folder / page.TO_PUBLISH, page.markdown_page(report))
+    if small_benches:
+        report = replace(
+            report,
+            missing=(*missing, *not_measured(benches, results_dir, small=True)),
+            benches=bench_sections(benches, results_dir, folder, small=True),
+        )
     pages = {folder / PAGE: page.markdown_page(report), folder / "report.html": page.html_page(report)}
     for path, text in pages.items():
         write_atomically(path, text)

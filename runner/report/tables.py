@@ -1,7 +1,7 @@
 """This module reads ``conf/table``: tables and figures, each made from a grid of runs or by a command of the bench."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -9,12 +9,13 @@ from typing import Literal
 from runner.conversion import did_you_mean
 from runner.errors import ConfigError, require
 from runner.home import FILES, REPOSITORY
-from runner.report.grids import Grid, grid_names, load_grid
+from runner.report.grids import PROFILES, Grid, grid_names, load_grid
 from runner.report.methods import CATALOGUE
 from runner.report.yaml_files import TABLES, build, build_all, place, read, require_unique
 
 Axis = Literal["seconds", "step", "epoch"]
 BENCH = "bench"  # the folder in conf/table for tables that are measured, not made from runs
+SMALL = PROFILES[0]  # the profile whose plain plan measures these tables too
 PUBLISHED = FILES / "results" / "published"
 
 
@@ -146,28 +147,43 @@ class TableSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchSpec:
-    """A table that ``scripts/bench.py ARGUMENTS`` measures; it has no runs and no profiles.
+    """A table that ``scripts/bench.py ARGUMENTS`` measures; it has no runs.
 
-    ``paper`` names the one in whose part of the report it stands.
+    ``small``: the arguments at laptop size, without which they are the same. ``seconds``: what laptop size takes on an
+    idle usual machine, whose ``Speed.slowness`` is 1. ``paper`` names the one in whose part of the report it stands.
     """
 
     name: str
     title: str
     arguments: tuple[str, ...]
+    seconds: float
+    small: tuple[str, ...] = ()
     paper: str = ""
 
+    def __post_init__(self) -> None:
+        require(self.seconds > 0, f"seconds must be above 0, got {self.seconds}")
+
     def report(self, results_dir: Path) -> Path:
-        """Return the path of its JSON report; the Markdown lies beside it."""
+        """Return the path of the JSON report of full size; the Markdown lies beside it."""
         return results_dir / "bench" / f"{self.name}.json"
 
-    def command(self, results_dir: Path) -> list[str]:
-        """Return the command, to be run in the repository.
+    def small_report(self, results_dir: Path) -> Path:
+        """Return the path of the JSON report of laptop size, in the folder of what is rendered from one's own runs."""
+        return results_dir / "out" / SMALL / "bench" / f"{self.name}.json"
 
-        Paths in it are relative to the repository, so that reports contain no absolute path of the machine.
-        """
-        report = self.report(results_dir)
-        shown = report.relative_to(REPOSITORY) if report.is_relative_to(REPOSITORY) else report
-        return [sys.executable, "scripts/bench.py", *self.arguments, "--json", str(shown)]
+    def command(self, results_dir: Path) -> list[str]:
+        """Return the command that measures at full size, to be run in the repository."""
+        return _bench_command(self.arguments, self.report(results_dir))
+
+    def small_command(self, results_dir: Path) -> list[str]:
+        """Return the command that measures at laptop size, to be run in the repository."""
+        return _bench_command(self.small or self.arguments, self.small_report(results_dir))
+
+
+def _bench_command(arguments: Sequence[str], report: Path) -> list[str]:
+    """Return a command whose paths are relative to the repository, so that reports show none of the machine's own."""
+    shown = report.relative_to(REPOSITORY) if report.is_relative_to(REPOSITORY) else report
+    return [sys.executable, "scripts/bench.py", *arguments, "--json", str(shown)]
 
 
 def table_names(folder: Path = TABLES) -> list[str]:

@@ -266,9 +266,9 @@ def test_without_names_costly_tables_are_left_out_and_named(
     assert "Big (run by name only)" in listed
     assert "Toy (run" not in listed
     (folder / "bench").mkdir()
-    (folder / "bench" / "times.yaml").write_text("title: Times\narguments: [kernels]\npaper: lns\n")
+    (folder / "bench" / "times.yaml").write_text("title: Times\narguments: [kernels]\nseconds: 9\npaper: lns\n")
     assert reproduce(*options, "--render-only").returncode == 0
-    assert {path.name for path in (results_dir / "out" / "small").glob("*.md")} == {"REPRODUCTION.md", "toy.md"}
+    assert {path.name for path in (results_dir / "out" / "small").glob("*.md")} == {"REPRODUCTION.md", "to-publish.md", "toy.md"}
     page = (results_dir / "out" / "small" / "REPRODUCTION.md").read_text()
     assert "- Times: not measured; `make reproduce TABLE=times` does so\n" in page
 
@@ -276,9 +276,9 @@ def test_without_names_costly_tables_are_left_out_and_named(
 def test_tables_that_no_runs_make_are_measured_by_name(write_tables: Callable[..., Path], results_dir: Path) -> None:
     folder = write_tables(grid=GRID, toy=TABLE)
     (folder / "bench").mkdir()
-    (folder / "bench" / "times.yaml").write_text("title: Times\narguments: [kernels, --draws, '1']\n")
+    (folder / "bench" / "times.yaml").write_text("title: Times\narguments: [kernels, --draws, '1']\nseconds: 9\n")
     options = ["--tables-dir", folder, "--results-dir", results_dir]
-    assert "Times (measured by name only)" in reproduce(*options, "--list").stdout
+    assert "Times (measured: at laptop size, by name at full size)" in reproduce(*options, "--list").stdout
     named = reproduce("times", "toy", *options, "--dry-run")
     assert named.stdout.index("bench.py kernels") < named.stdout.index("run id"), "the page is made after it"
     assert "run by name only" not in named.stdout

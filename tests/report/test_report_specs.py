@@ -248,8 +248,9 @@ def test_every_bench_table_is_a_command_of_the_bench(tmp_path: Path) -> None:
     script.loader.exec_module(bench)
     assert bench_names()
     for name in bench_names():
-        command = load_bench(name).command(tmp_path)
-        assert bench.parser().parse_args(command[2:]).json == tmp_path / "bench" / f"{name}.json"
+        spec = load_bench(name)
+        for command, folder in ((spec.command, tmp_path), (spec.small_command, tmp_path / "out" / "small")):
+            assert bench.parser().parse_args(command(tmp_path)[2:]).json == folder / "bench" / f"{name}.json"
         with pytest.raises(ConfigError, match="is not made from runs"):
             load_table(name)
 

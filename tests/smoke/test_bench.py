@@ -166,16 +166,18 @@ def test_rf_softmax_table_stands_beside_its_printed_numbers(
     front: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert front.main(["sampling", "--rf-softmax", "--classes", "300"]) == 2
-    assert "--rf-softmax has its own --classes" in capsys.readouterr().err
+    assert "--rf-softmax has its own --classes: give some of 10000, 500000, or none\n" in capsys.readouterr().err
     assert sampling._published_ms(500_000)["rff_D1000"] == 2.4
-    monkeypatch.setattr(sampling, "RF_SOFTMAX_CLASSES", (300,))
+    monkeypatch.setattr(sampling, "RF_SOFTMAX_CLASSES", (300, 10**9))
     monkeypatch.setattr(sampling, "_published_ms", lambda classes: {"exp": 1.5})
     monkeypatch.setattr(machine, "_last_level_cache", lambda: 0)
     monkeypatch.setattr(machine, "_SMALLEST_ARRAY", 2**16)
     monkeypatch.setattr(machine, "_SQUARE", 64)
     path = tmp_path / "table2.json"
-    assert front.main(["sampling", "--rf-softmax", "--json", str(path), "--threads", "1", "--repetitions", "1"]) == 0
+    options = ["--classes", "300", "--json", str(path), "--threads", "1", "--repetitions", "1"]
+    assert front.main(["sampling", "--rf-softmax", *options]) == 0
     report = json.loads(path.read_text())
+    assert report["classes"] == [300]
     assert report["overrides"] == ["output.normalize=true"]
     assert [row["method"] for row in report["sizes"][0]["results"]] == list(sampling.RF_SOFTMAX_METHODS)
     text = path.with_suffix(".md").read_text()
@@ -209,7 +211,9 @@ def test_a_method_that_the_processor_can_not_run_is_a_status(bench: Bench, monke
 def test_reading_a_log(front: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "report.json"
     assert front.main(["read_log", "--events", "100", "1000", "--json", str(path)]) == 0
-    small, large = json.loads(path.read_text())["sizes"]
+    report = json.loads(path.read_text())
+    assert report["seconds"] > 0
+    small, large = report["sizes"]
     assert (small["events"], small["kept"], small["users"] <= 10, small["items"]) == (100, 100, True, 1)
     assert (large["events"], large["kept"], large["users"] <= 100, large["items"]) == (1000, 1000, True, 10)
     assert small["cpu_seconds"] > 0
@@ -217,6 +221,18 @@ def test_reading_a_log(front: ModuleType, tmp_path: Path, capsys: pytest.Capture
     assert "## 1,000 events" in path.with_suffix(".md").read_text()
     assert front.main(["read_log", "--events", "1", "--json", str(path)]) == 2
     assert "--events must be at least 100" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("cores", "load", "warned"), [(0.0, 9.0, False), (1.5, 0.0, True), (None, 9.0, True)])
+def test_noise_is_what_others_do_now(
+    cores: float | None, load: float, warned: bool, front: ModuleType, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """The load average still counts what has ended, such as runs that a plan made before it measures."""
+    monkeypatch.setattr(machine.Company, "cores", lambda _: cores)
+    monkeypatch.setattr(front.os, "getloadavg", lambda: (load, load, load))
+    assert front.main(["read_log", "--events", "1"]) == 2
+    assert ("timings will be noisy" in capsys.readouterr().err) == warned
 
 
 def test_mistakes_are_one_line(front: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -246,7 +262,9 @@ def test_an_interrupted_run_keeps_the_sizes_it_finished(
     path = tmp_path / "report.json"
     options = ["--json", str(path), *SMALL, "--classes", "64", "65", "--methods", "uniform", *STEPS]
     assert front.main(["output_layer", *options]) == 130
-    assert [size["classes"] for size in json.loads(path.read_text())["sizes"]] == [64]
+    report = json.loads(path.read_text())
+    assert [size["classes"] for size in report["sizes"]] == [64]
+    assert "seconds" not in report, "which says that everything was measured"
     assert "65 classes: not measured" in path.with_suffix(".md").read_text()
 
 

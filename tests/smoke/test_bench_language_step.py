@@ -155,8 +155,8 @@ def test_lsh_softmax_table_stands_beside_its_printed_speedups(
     assert "--lsh-softmax has its own --texts" in capsys.readouterr().err
     assert language_step.published_speedups("billion_word") == {"ns": 5.7, "lsh_topk": 4.1}
     assert all(language_step.published_speedups(text) for text in language_step.LSH_SOFTMAX_TEXTS.values())
-    monkeypatch.setattr(language_step, "LSH_SOFTMAX_TEXTS", {"400": "ptb"})
-    report, text = bench("--lsh-softmax", "--overrides", "model.hidden=8", "model.embedding=8")
+    monkeypatch.setattr(language_step, "LSH_SOFTMAX_TEXTS", {"400": "ptb", "1000000000": "billion_word"})
+    report, text = bench("--lsh-softmax", "--texts", "400", "--overrides", "model.hidden=8", "model.embedding=8")
     assert report["name"] == "lsh_softmax_table2_speed"
     assert report["overrides"][: len(language_step.LSH_SOFTMAX_OVERRIDES)] == language_step.LSH_SOFTMAX_OVERRIDES
     assert "draws" not in report
