@@ -84,7 +84,7 @@ def test_a_sentence_says_what_its_source_says(entry: dict[str, Any]) -> None:
 
 def pages_of(entry: dict[str, Any]) -> list[str]:
     """Return the text of the page that an entry is for, or of all pages; each as one line."""
-    names = [entry["page"]] if "page" in entry else COVERED
+    names = (entry["page"],) if "page" in entry else COVERED
     return [" ".join((ROOT / name).read_text().split()) for name in names]
 
 
