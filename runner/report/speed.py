@@ -13,7 +13,7 @@ from typing import Any
 _SECONDS_EACH = 0.25  # time given to each measurement
 _FEWEST = 3
 _DIM = 128
-USUAL_RECURRENT_STEP = 5.0e-3  # ``Speed.recurrent_step`` of the machine that the seconds of conf/table/seconds.csv fit
+USUAL_RECURRENT_STEP = 1.9e-3  # ``Speed.recurrent_step`` of the machine that the seconds of conf/table/seconds.csv fit
 
 
 @dataclass(frozen=True, kw_only=True)
