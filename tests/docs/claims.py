@@ -1,13 +1,15 @@
-"""Read ``docs/claims.yaml``, the tables of Markdown pages, and the CSV cells that both refer to."""
+"""Read ``docs/claims.yaml``, the numbers of Markdown pages, and the cells of committed files that both refer to."""
 
 import csv
+import json
 import math
 import re
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
+import pandas as pd
 import yaml
 from command_lines import ROOT
 
@@ -15,10 +17,18 @@ CLAIMS = yaml.safe_load((ROOT / "docs" / "claims.yaml").read_text())
 OPERATIONS = {
     "difference": lambda a, b: a - b,
     "product": lambda a, b: a * b,
+    "ratio": lambda a, b: a / b,
+    "percent_of": lambda a, b: 100 * a / b,
     "percent_above": lambda a, b: 100 * (a / b - 1),
+    "percent_below": lambda a, b: 100 * (1 - a / b),
 }
-_NOT_FILTERS = {"file", "column", "in", "seeds", "times"}
-_NUMBER = re.compile(r"(?<![\w@.])\d[\d,]*(?:\.\d+)?")
+_NOT_FILTERS = {"file", "column", "in", "seeds", "times", "distinct"}
+_WHOLE = r"(?<!\w-)(?<![\w@.,^])\d+(?:,\d{3})*(?![\w^]|[.,]\d)"
+_NUMBER = re.compile(r"(?<!\w-)(?<![\w@.^])\d+(?:,\d{3})*(?:\.\d+)?")  # neither P@1 nor the 100 of MovieLens-100K
+_BRACKETED = re.compile(r"\[([^\]]+)\]")
+_HIDDEN = re.compile(r"!\[[^\]]*\]\([^)]*\)|`[^`]*`|\]\([^)]*\)")  # pictures, code, and where links lead
+_SENTENCE = re.compile(r"\S.*?(?:[.!?:;](?=\s)|$)", flags=re.M)
+_TABLE_OR_HEADING = re.compile(r"^[|#].*$", flags=re.M)
 _FENCED = re.compile(r"^```.*?^```", flags=re.S | re.M)
 _FAILED = ("Fail", "not reached")
 
@@ -58,9 +68,65 @@ def tables_of(page: str) -> list[Table]:
 
 
 @cache
-def csv_rows(path: str) -> list[dict[str, str]]:
+def rows_of(path: str) -> list[dict[str, str]]:
+    """Return the rows of a CSV, or the results of a bench report (JSON), each with what its size says, as text.
+
+    What is nested has dotted names, as in ``draw_ms.median``.
+    """
+    if path.endswith(".json"):
+        report = json.loads((ROOT / path).read_text())
+        flat = [
+            pd.json_normalize(size | result).to_dict("records")[0]
+            for size in report["sizes"]
+            for result in size["results"]
+        ]
+        return [{str(key): "" if value is None else str(value) for key, value in row.items()} for row in flat]
     with (ROOT / path).open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+@cache
+def prose_of(page: str) -> str:
+    """Return a page without blocks, tables and headings, a line for each paragraph."""
+    text = _TABLE_OR_HEADING.sub("", _FENCED.sub("", (ROOT / page).read_text()))
+    return "\n".join(" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text))
+
+
+def unexplained(text: str, page: str) -> list[str]:
+    """Return the numbers of a text, with the words around, that no entry for this page covers.
+
+    Numbers within code and the targets of links are left out, and so are those of a sentence that links to the log.
+    """
+    visible = _HIDDEN.sub(lambda found: " " * len(found[0]), text)
+    covered = list(_covered(text, page))
+    return [
+        f"{text[max(found.start() - 40, 0) : found.start()]}»{found[0]}«{text[found.end() : found.end() + 30]}"
+        for found in _NUMBER.finditer(visible)
+        if not any(start <= found.start() < end for start, end in covered)
+    ]
+
+
+def _covered(text: str, page: str) -> Iterator[tuple[int, int]]:
+    """Yield where the numbers in brackets of sentences stand, settings, and sentences that link to the log."""
+    for entry in CLAIMS["sentences"]:
+        if entry.get("page", page) == page:
+            parts = _BRACKETED.split(entry["text"])
+            pattern = "".join(f"({re.escape(part)})" if k % 2 else re.escape(part) for k, part in enumerate(parts))
+            for found in re.finditer(pattern, text):
+                yield from (found.span(k + 1) for k in range(len(parts) // 2))
+    for setting in CLAIMS["settings"]:
+        yield from (found.span() for found in setting_pattern(setting["text"]).finditer(text))
+    yield from (found.span() for found in _SENTENCE.finditer(text) if "log.md" in found[0])
+
+
+def setting_pattern(text: str) -> re.Pattern[str]:
+    """Return the pattern of a setting's text, in which ``#`` stands for any whole number."""
+    return re.compile(re.escape(text).replace(r"\#", _WHOLE))
+
+
+def without_brackets(text: str) -> tuple[str, list[str]]:
+    """Return the text of a sentence's entry as its page has it, and the numbers that stand in brackets."""
+    return _BRACKETED.sub(r"\1", text), _BRACKETED.findall(text)
 
 
 def merged(*specs: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,15 +138,17 @@ def merged(*specs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def value_of(spec: Mapping[str, Any]) -> Value:
-    """Look a source up. Raises AssertionError unless exactly one row of the CSV fits, or as many as ``seeds`` says."""
+    """Look a source up. Raises AssertionError unless exactly one row fits, or as many as ``seeds`` says."""
     for name, combine in OPERATIONS.items():
         if name in spec:
-            common = {key: value for key, value in spec.items() if key != name}
+            common = {key: value for key, value in spec.items() if key not in (name, "times")}
             first, second = (value_of(merged(common, part)).number for part in spec[name])
-            return Value(combine(first, second), math.nan, "finished")
+            return Value(combine(first, second) * spec.get("times", 1), math.nan, "finished")
     filters = {key: str(value) for key, value in spec.items() if key not in _NOT_FILTERS}
     path, column = CLAIMS["files"][spec["file"]], spec.get("column", "ours")
-    fitting = [row for row in csv_rows(path) if all(row[key] == value for key, value in filters.items())]
+    fitting = [row for row in rows_of(path) if all(row.get(key) == value for key, value in filters.items())]
+    if "distinct" in spec:
+        return Value(len({word for row in fitting for word in row[spec["distinct"]].split()}), math.nan, "finished")
     assert len(fitting) == spec.get("seeds", 1), f"{path}: {len(fitting)} rows fit {filters}"
     numbers = [float(row[column] or "nan") * spec.get("times", 1) for row in fitting]
     if len(numbers) > 1:

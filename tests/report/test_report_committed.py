@@ -1,5 +1,10 @@
-"""Committed tables have the methods' labels of today and the profile of their folder, but for those named here."""
+"""Committed tables have the methods' labels of today and the profile of their folder, but for those named here.
 
+Every committed figure has its data beside it, and nothing committed was made by code with uncommitted changes.
+"""
+
+import csv
+import json
 import re
 from pathlib import Path
 
@@ -9,7 +14,11 @@ from runner import REPOSITORY
 from runner.report.methods import known_methods
 from runner.report.tables import load_table, table_names
 
-TABLES = REPOSITORY / "results" / "tables"
+RESULTS = REPOSITORY / "results"
+TABLES = RESULTS / "tables"
+FIGURES = sorted(
+    path.relative_to(RESULTS).as_posix() for folder in (TABLES, RESULTS / "bench") for path in folder.rglob("*.png")
+)
 # These are of earlier versions, and wait for runs: a table that was made again must be taken from this list.
 STALE = {
     "medium/lsh_softmax_table1", "medium/lsh_softmax_table2", "medium/midx_table4", "medium/midx_table4_ptb",
@@ -68,3 +77,52 @@ def test_every_committed_table_is_looked_at() -> None:
         file for file in files - set(COMMITTED) if not file.startswith("sweep/") and not file.endswith("/README")
     }
     assert not strange, "tables that conf/table does not have"
+
+
+def data_of(figure: Path) -> Path | None:
+    """Return the CSV of the same table, whose name the figure's may continue, or else the bench report beside it."""
+    tables = [path for path in figure.parent.glob("*.csv") if f"{figure.stem}_".startswith(f"{path.stem}_")]
+    report = figure.with_suffix(".json")
+    return report if report.is_file() else max(tables, key=lambda path: len(path.stem), default=None)
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_a_figure_has_its_data_beside_it(figure: str) -> None:
+    """A CSV names the runs of every row; a bench report, which no runs made, its machine and commit."""
+    data = data_of(RESULTS / figure)
+    assert data is not None
+    if data.suffix == ".json":
+        made = json.loads(data.read_text())["provenance"]
+        assert made["commit"]
+        assert made["cpu"]
+        return
+    with data.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows
+    assert all(row["run_id"] for row in rows)
+
+
+def test_a_figure_without_data_is_noticed(tmp_path: Path) -> None:
+    """Data of a table whose name only begins alike is not the figure's."""
+    for name in ("lns_figure3.csv", "lns_figure31.csv", "step.json"):
+        (tmp_path / name).touch()
+    found = {name: data_of(tmp_path / f"{name}.png") for name in ("lns_figure3_related", "lns_figure", "step", "steps")}
+    assert {name: path and path.name for name, path in found.items()} == {
+        "lns_figure3_related": "lns_figure3.csv", "lns_figure": None, "step": "step.json", "steps": None,
+    }  # fmt: skip
+
+
+def test_every_bench_report_is_described() -> None:
+    """The page of the bench's folder has a row for each report, and no other."""
+    described = re.findall(r"^\| `(\w+)` \|", (RESULTS / "bench" / "README.md").read_text(), flags=re.MULTILINE)
+    assert sorted(described) == sorted(path.stem for path in (RESULTS / "bench").glob("*.json"))
+
+
+def test_nothing_was_made_by_code_with_uncommitted_changes() -> None:
+    """Neither a page or CSV of runs (``plan.CHANGED``) nor a bench report says so."""
+    pages = list(RESULTS.glob("*.md"))
+    for folder in (TABLES, RESULTS / "bench"):
+        pages += [path for path in folder.rglob("*") if path.suffix in (".md", ".csv")]
+    assert [str(path) for path in sorted(pages) if re.search(r"uncommitted changes|\+ changes", path.read_text())] == []
+    reports = sorted((RESULTS / "bench").glob("*.json"))
+    assert [path.name for path in reports if json.loads(path.read_text())["provenance"]["patch"]] == []
