@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runner.report.figure_style import Look, look_of_value, looks_of_rows
+from runner.report.figure_style import Look, file_name, look_of_value, looks_of_rows
 from runner.report.grids import Dataset, Grid, PlannedRun, point_text
 from runner.report.panels import Line, Panel, Scale, figure_of
 from runner.report.records import RunRecord, record_of
@@ -15,6 +15,7 @@ from runner.report.tables import Axis, TableSpec
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_MOST_ROWS = 2  # data sets in a figure with several horizontal axes
 OBSERVED: dict[Axis, str] = {"seconds": "train_seconds", "step": "step", "epoch": "epoch"}  # keys of observations
 COST_SCALES: dict[Axis, Scale] = {
     "seconds": Scale(label="seconds of training", is_log=True),
@@ -71,17 +72,23 @@ def drawn(found: Sequence[Curve], baseline: str) -> tuple[Line, ...]:
 def curves(spec: TableSpec, datasets: Sequence[Dataset], runs: Sequence[PlannedRun]) -> dict[str, "Figure"]:
     """Draw a figure for each metric, and in it a panel or more for each data set and kind of horizontal axis.
 
-    Where there are several such axes, the panels of a data set are in a row.
+    Where there are several such axes, the panels of a data set are in a row, and a figure has two data sets at most:
+    more of them have one each, as it would be too tall for a screen. Returns the figures by what tells them apart,
+    as parts of a file's name: the metric, the data set, both or (as "") neither.
     """
     runs_of = {dataset.name: _lines(spec.grid, dataset, runs) for dataset in datasets}
     yardstick = runs_of[datasets[0].name][0].records[0].yardstick
+    several = len(spec.against) > 1
+    parts = [[dataset] for dataset in datasets] if several and len(datasets) > _MOST_ROWS else [datasets]
     figures = {}
     for metric in spec.metrics or (yardstick.curve,):
-        rows = [
-            [_panel(spec, dataset, runs_of[dataset.name], against, metric) for against in spec.against]
-            for dataset in datasets
-        ]
-        figures[metric] = figure_of(rows if len(spec.against) > 1 else [[panel for (panel,) in rows]])
+        for part in parts:
+            rows = [
+                [_panel(spec, dataset, runs_of[dataset.name], against, metric) for against in spec.against]
+                for dataset in part
+            ]
+            names = [file_name(metric)] * (len(spec.metrics) > 1) + [part[0].name] * (len(parts) > 1)
+            figures["_".join(names)] = figure_of(rows if several else [[panel for (panel,) in rows]])
     return figures
 
 

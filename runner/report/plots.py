@@ -8,7 +8,7 @@ import numpy as np
 
 from runner.report.axis_words import words_of
 from runner.report.curves import curves
-from runner.report.figure_style import STYLE, Look, file_name, looks_of_rows, new_figure, plain_log_ticks, save
+from runner.report.figure_style import STYLE, Look, looks_of_rows, new_figure, plain_log_ticks, save
 from runner.report.frontier import frontier, settings_of_plan
 from runner.report.grids import Dataset, Grid, PlannedRun
 from runner.report.panels import Line, Panel, Scale, figure_of, shared_out
@@ -26,7 +26,7 @@ _MOST_COLUMNS = 4  # of small panels
 def draw(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path) -> list[Path]:
     """Draw a figure of conf/table as PNG and SVG; return the paths of the PNGs, none if no run has finished.
 
-    Curves of several metrics are a picture for each, NAME_METRIC.png.
+    Curves of several metrics are a picture for each, NAME_METRIC.png, and so may be those of several data sets.
     """
     import matplotlib
 
@@ -44,8 +44,7 @@ def draw(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path) -> list[Path
             figures = {spec.name: frontier(panels, labels, looks_of_rows(spec.grid.methods)) if panels else None}
         elif spec.kind == "curves":
             drawn = curves(spec, datasets, finished)
-            alone = len(drawn) == 1
-            figures = {spec.name if alone else f"{spec.name}_{file_name(key)}": each for key, each in drawn.items()}
+            figures = {"_".join(filter(None, (spec.name, part))): each for part, each in drawn.items()}
         elif spec.kind == "effect":
             figures = {spec.name: _effect(spec.grid, datasets, finished)}
         else:

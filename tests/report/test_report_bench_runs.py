@@ -67,7 +67,7 @@ def test_a_plain_plan_measures_once_and_only_for_profile_small(
     options = ["--tables-dir", folder, "--results-dir", results_dir]
 
     tried = script("reproduce.py", *options, "--dry-run").stdout
-    assert re.search(r"\| log +\| read_log --events 200 +\| to run +\| ~\d+ \|", tried)
+    assert re.search(r"\| +log +\| +read_log --events 200 +\| +to run +\| +~\d+ \|", tried)
     assert "after the runs these are measured at laptop size, in about " in tried
     assert "run by name only" not in tried
     assert "by name only: bad, log\n" in script("reproduce.py", *options, "--profile", "medium", "--dry-run").stdout
@@ -88,7 +88,7 @@ def test_a_plain_plan_measures_once_and_only_for_profile_small(
     before = report.stat().st_mtime_ns
     second = script("reproduce.py", *options)
     assert second.returncode == 0, second.stderr
-    assert re.search(r"\| log +\| read_log --events 200 +\| finished +\| +– \|", second.stdout)
+    assert re.search(r"\| +log +\| +read_log --events 200 +\| +finished +\| +– \|", second.stdout)
     assert "measuring" not in second.stderr
     assert report.stat().st_mtime_ns == before
 

@@ -187,7 +187,7 @@ def test_the_page_shows_verdicts_what_is_missing_and_how_to_choose(
     assert "A Tale of Two Efficient" in html
     assert "An epoch takes less time than with full softmax" in html
     assert "not measured" in html
-    told = "None of 5 claims was measured. Its claim “90 % of full softmax&#x27;s P@1 is reached"
+    told = "None of 5 claims was measured. Its claim “90 % of full softmax&#39;s P@1 is reached"
     assert told in html
     assert "<code>make reproduce TABLE=time_to_accuracy PROFILE=small</code> does so" in html
     assert "Which sampler should I use?" in html

@@ -123,7 +123,7 @@ def test_rendering_removes_what_it_wrote_of_a_figure_before(
     render([toy["curves"], toy["convergence"]], "medium", results_dir)
     folder = results_dir / "out" / "medium"
     before = {*folder.iterdir()}
-    assert len(before) == 8
+    assert len(before) == 9
     former = [folder / "toyc_panel.png", folder / "toyc_panel.svg"]
     others = {folder / "toyc_more.csv", folder / "toyc_more.png"}
     for path in (*former, *others):

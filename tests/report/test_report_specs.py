@@ -135,10 +135,10 @@ def test_the_preset_alone_is_the_papers_run(method: str, tmp_path: Path) -> None
 
 def test_methods_are_the_ones_named(tmp_path: Path) -> None:
     for run in expand(lns(), "small", tmp_path):
-        sampler = "log_uniform" if run.method == "nce" else run.method.removesuffix("_printed")
+        sampler = {"nce": "log_uniform", "full_bf16": "full"}.get(run.method, run.method.removesuffix("_printed"))
         assert run.config.sampler.name == sampler
         assert (run.config.loss.name == "nce") == (run.method == "nce")
-        assert (run.config.loss.name == "full") == (run.method == "full")
+        assert (run.config.loss.name == "full") == run.method.startswith("full")
 
 
 def test_paper_profile_is_the_papers_setting(tmp_path: Path, published: pd.DataFrame) -> None:
