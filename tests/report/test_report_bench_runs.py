@@ -29,6 +29,17 @@ def spec() -> BenchSpec:
     return BenchSpec(name="times", title="Times", arguments=("rows",), small=("kernels",), seconds=8, paper="midx")
 
 
+@pytest.fixture
+def folder(write_tables: Callable[..., Path], grid_text: str) -> Path:
+    """Write a table whose runs have no data, so that nothing is trained, and one that the bench measures in seconds."""
+    small, data = "small: {seeds: [0], datasets: [{name: ", "wordnet_hypernym"
+    assert small + data in grid_text
+    folder = write_tables(grid=grid_text.replace(small + data, f"{small}amazon670k"))
+    (folder / "bench").mkdir()
+    (folder / "bench" / "log.yaml").write_text(LOG.format(events=200))
+    return folder
+
+
 def script(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(CONF.parent / "scripts" / name), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
@@ -57,17 +68,12 @@ def write_small(spec: BenchSpec, results_dir: Path) -> None:
 # ---------------------------------------------------------------- the plan
 
 
-def test_a_plain_plan_measures_once_and_only_for_profile_small(
-    write_tables: Callable[..., Path], results_dir: Path
-) -> None:
-    folder = write_tables()  # its runs have no data, so that nothing is trained
-    (folder / "bench").mkdir()
-    (folder / "bench" / "log.yaml").write_text(LOG.format(events=200))
+def test_a_plain_plan_measures_once_and_only_for_profile_small(folder: Path, results_dir: Path) -> None:
     (folder / "bench" / "bad.yaml").write_text(LOG.format(events=1).replace("Reading", "Nothing"))
     options = ["--tables-dir", folder, "--results-dir", results_dir]
 
     tried = script("reproduce.py", *options, "--dry-run").stdout
-    assert re.search(r"\| log +\| read_log --events 200 +\| to run +\| ~\d+ \|", tried)
+    assert re.search(r"\| log +\| +read_log --events 200 \| +to run \| +~\d+ \|", tried)
     assert "after the runs these are measured at laptop size, in about " in tried
     assert "run by name only" not in tried
     assert "by name only: bad, log\n" in script("reproduce.py", *options, "--profile", "medium", "--dry-run").stdout
@@ -88,7 +94,7 @@ def test_a_plain_plan_measures_once_and_only_for_profile_small(
     before = report.stat().st_mtime_ns
     second = script("reproduce.py", *options)
     assert second.returncode == 0, second.stderr
-    assert re.search(r"\| log +\| read_log --events 200 +\| finished +\| +– \|", second.stdout)
+    assert re.search(r"\| log +\| +read_log --events 200 \| +finished \| +– \|", second.stdout)
     assert "measuring" not in second.stderr
     assert report.stat().st_mtime_ns == before
 
@@ -112,11 +118,8 @@ def test_the_plan_counts_what_is_not_measured_yet(spec: BenchSpec, results_dir: 
 
 
 def test_ctrl_c_while_it_measures_stops_and_renders(
-    write_tables: Callable[..., Path], results_dir: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, results_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = write_tables()
-    (folder / "bench").mkdir()
-    (folder / "bench" / "log.yaml").write_text(LOG.format(events=200))
     loaded = importlib.util.spec_from_file_location("reproduce", CONF.parent / "scripts" / "reproduce.py")
     assert loaded is not None
     assert loaded.loader is not None
@@ -126,7 +129,7 @@ def test_ctrl_c_while_it_measures_stops_and_renders(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(bench_runs.subprocess, "run", interrupted)
+    monkeypatch.setattr(bench_runs, "measure_benches", interrupted)
     monkeypatch.setattr(sys, "argv", ["reproduce.py", "--tables-dir", str(folder), "--results-dir", str(results_dir)])
     assert front.main() == 130
     assert (results_dir / "out" / "small" / "report.html").is_file()
