@@ -22,6 +22,7 @@ from runner.report.tables import BenchSpec, TableSpec, bench_names, load_bench
 
 LOG = "title: Reading\npaper: lns\narguments: [read_log]\nsmall: [read_log, --events, '{events}']\nseconds: 7\n"
 FULL, SMALL = "0123456789", "9876543210"  # commits
+Reproduce = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -29,9 +30,34 @@ def spec() -> BenchSpec:
     return BenchSpec(name="times", title="Times", arguments=("rows",), small=("kernels",), seconds=8, paper="midx")
 
 
-def script(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(CONF.parent / "scripts" / name), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+@pytest.fixture
+def folder(write_tables: Callable[..., Path], grid_text: str) -> Path:
+    """Write a table whose runs have no data, so that nothing is trained, and one that the bench measures in seconds."""
+    small, data = "small: {seeds: [0], datasets: [{name: ", "wordnet_hypernym"
+    assert small + data in grid_text
+    folder = write_tables(grid=grid_text.replace(small + data, f"{small}amazon670k"))
+    (folder / "bench").mkdir()
+    (folder / "bench" / "log.yaml").write_text(LOG.format(events=200))
+    return folder
+
+
+@pytest.fixture
+def reproduce(
+    folder: Path, results_dir: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Reproduce:
+    """Run scripts/reproduce.py with these tables; return its exit code and what it and the bench wrote."""
+    found = importlib.util.spec_from_file_location("reproduce", CONF.parent / "scripts" / "reproduce.py")
+    assert found is not None
+    assert found.loader is not None
+    front = importlib.util.module_from_spec(found)
+    found.loader.exec_module(front)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        options = ["--tables-dir", str(folder), "--results-dir", str(results_dir), *arguments]
+        monkeypatch.setattr(sys, "argv", ["reproduce.py", *options])
+        return front.main(), *capfd.readouterr()
+
+    return run
 
 
 def write(path: Path, command: Sequence[str], commit: str, **more: Any) -> None:
@@ -58,25 +84,29 @@ def write_small(spec: BenchSpec, results_dir: Path) -> None:
 
 
 def test_a_plain_plan_measures_once_and_only_for_profile_small(
-    write_tables: Callable[..., Path], results_dir: Path
+    reproduce: Reproduce, folder: Path, results_dir: Path
 ) -> None:
-    folder = write_tables()  # its runs have no data, so that nothing is trained
-    (folder / "bench").mkdir()
-    (folder / "bench" / "log.yaml").write_text(LOG.format(events=200))
     (folder / "bench" / "bad.yaml").write_text(LOG.format(events=1).replace("Reading", "Nothing"))
+<<<<<<< HEAD
     options = ["--tables-dir", folder, "--results-dir", results_dir]
 
     tried = script("reproduce.py", *options, "--dry-run").stdout
     assert re.search(r"\| +log +\| +read_log --events 200 +\| +to run +\| +~\d+ \|", tried)
     assert "after the runs these are measured at laptop size, in about " in tried
+=======
+    code, tried, _ = reproduce("--dry-run")
+    assert code == 0
+    assert re.search(r"\| log +\| +read_log --events 200 \| +to run \| +~\d+ \|", tried)
+    assert "\nafter the runs these are measured at laptop size, in about " in tried
+>>>>>>> h2
     assert "run by name only" not in tried
-    assert "by name only: bad, log\n" in script("reproduce.py", *options, "--profile", "medium", "--dry-run").stdout
+    assert "by name only: bad, log\n" in reproduce("--profile", "medium", "--dry-run")[1]
     assert not results_dir.exists()
 
-    first = script("reproduce.py", *options)
-    assert first.returncode == 1
-    assert "[1/2] measuring Nothing; time left: " in first.stderr
-    assert first.stderr.splitlines()[-1] == "error: Nothing: not measured: the bench ended with exit code 2"
+    code, _, told = reproduce()
+    assert code == 1
+    assert "[1/2] measuring Nothing; time left: " in told
+    assert told.splitlines()[-1] == "error: Nothing: not measured: the bench ended with exit code 2"
     report = results_dir / "out" / "small" / "bench" / "log.json"
     assert [size["events"] for size in json.loads(report.read_text())["sizes"]] == [200], "one that fails ends no other"
     assert not (results_dir / "bench").exists()
@@ -86,10 +116,17 @@ def test_a_plain_plan_measures_once_and_only_for_profile_small(
 
     (folder / "bench" / "bad.yaml").unlink()
     before = report.stat().st_mtime_ns
+<<<<<<< HEAD
     second = script("reproduce.py", *options)
     assert second.returncode == 0, second.stderr
     assert re.search(r"\| +log +\| +read_log --events 200 +\| +finished +\| +– \|", second.stdout)
     assert "measuring" not in second.stderr
+=======
+    code, shown, told = reproduce()
+    assert code == 0, told
+    assert re.search(r"\| log +\| +read_log --events 200 \| +finished \| +– \|", shown)
+    assert "measuring" not in told
+>>>>>>> h2
     assert report.stat().st_mtime_ns == before
 
 
@@ -112,23 +149,13 @@ def test_the_plan_counts_what_is_not_measured_yet(spec: BenchSpec, results_dir: 
 
 
 def test_ctrl_c_while_it_measures_stops_and_renders(
-    write_tables: Callable[..., Path], results_dir: Path, monkeypatch: pytest.MonkeyPatch
+    reproduce: Reproduce, results_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = write_tables()
-    (folder / "bench").mkdir()
-    (folder / "bench" / "log.yaml").write_text(LOG.format(events=200))
-    loaded = importlib.util.spec_from_file_location("reproduce", CONF.parent / "scripts" / "reproduce.py")
-    assert loaded is not None
-    assert loaded.loader is not None
-    front = importlib.util.module_from_spec(loaded)
-    loaded.loader.exec_module(front)
-
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(bench_runs.subprocess, "run", interrupted)
-    monkeypatch.setattr(sys, "argv", ["reproduce.py", "--tables-dir", str(folder), "--results-dir", str(results_dir)])
-    assert front.main() == 130
+    monkeypatch.setattr(bench_runs, "measure_benches", interrupted)
+    assert reproduce()[0] == 130
     assert (results_dir / "out" / "small" / "report.html").is_file()
 
 
@@ -200,7 +227,9 @@ def test_a_published_page_shows_no_report_of_one_s_own_folder(
     render([toy["convergence"]], "small", results_dir, [spec, own], small_benches=True)
     rendered = (results_dir / "out" / "small" / "REPRODUCTION.md").read_text()
     assert rendered.count(f"made by {SMALL}") == 2
-    done = script("publish_tables.py", "--tables-dir", tmp_path / "table", "--results-dir", results_dir)
+    command = [sys.executable, str(CONF.parent / "scripts" / "publish_tables.py")]
+    options = ["--tables-dir", str(tmp_path / "table"), "--results-dir", str(results_dir)]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     page = (results_dir / "REPRODUCTION.md").read_text()
     assert f"made by {FULL}" in page
