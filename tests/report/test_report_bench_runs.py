@@ -87,18 +87,10 @@ def test_a_plain_plan_measures_once_and_only_for_profile_small(
     reproduce: Reproduce, folder: Path, results_dir: Path
 ) -> None:
     (folder / "bench" / "bad.yaml").write_text(LOG.format(events=1).replace("Reading", "Nothing"))
-<<<<<<< HEAD
-    options = ["--tables-dir", folder, "--results-dir", results_dir]
-
-    tried = script("reproduce.py", *options, "--dry-run").stdout
-    assert re.search(r"\| +log +\| +read_log --events 200 +\| +to run +\| +~\d+ \|", tried)
-    assert "after the runs these are measured at laptop size, in about " in tried
-=======
     code, tried, _ = reproduce("--dry-run")
     assert code == 0
     assert re.search(r"\| log +\| +read_log --events 200 \| +to run \| +~\d+ \|", tried)
     assert "\nafter the runs these are measured at laptop size, in about " in tried
->>>>>>> h2
     assert "run by name only" not in tried
     assert "by name only: bad, log\n" in reproduce("--profile", "medium", "--dry-run")[1]
     assert not results_dir.exists()
@@ -116,17 +108,10 @@ def test_a_plain_plan_measures_once_and_only_for_profile_small(
 
     (folder / "bench" / "bad.yaml").unlink()
     before = report.stat().st_mtime_ns
-<<<<<<< HEAD
-    second = script("reproduce.py", *options)
-    assert second.returncode == 0, second.stderr
-    assert re.search(r"\| +log +\| +read_log --events 200 +\| +finished +\| +– \|", second.stdout)
-    assert "measuring" not in second.stderr
-=======
     code, shown, told = reproduce()
     assert code == 0, told
     assert re.search(r"\| log +\| +read_log --events 200 \| +finished \| +– \|", shown)
     assert "measuring" not in told
->>>>>>> h2
     assert report.stat().st_mtime_ns == before
 
 
