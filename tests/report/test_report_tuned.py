@@ -257,6 +257,22 @@ def test_curves_of_several_metrics_name_the_lines_beside_them(
     assert chosen in page.read_text(), "of equal values the first"
 
 
+def test_more_than_two_data_sets_against_several_axes_have_a_picture_each(
+    write_tables: Write, write_regression: Write, results_dir: Path, tmp_path: Path
+) -> None:
+    """One picture of all would be taller than a screen."""
+    names = ("diabetes", "synthetic_regression", "slice")
+    grid = GRID.replace("datasets: [{", "datasets: [{name: slice, label: Slice}, {", 1)
+    every = ", ".join(f"{{name: {name}, without: [oracle]}}" for name in names)
+    grid = re.sub(r"small: .*", f"small: {{seeds: [0], datasets: [{every}]}}", grid)
+    spec = load_table("toy", write_tables(grid=grid, toy=FIGURE.replace("tuned: true\n", "")))
+    for run in (runs := expand(spec.grid, "small", results_dir)):
+        write_regression(run, [5.0, 3.0])
+    pictures = {path.name for path in plots.draw(spec, runs, tmp_path / "all")}
+    metrics = ("train_mse", "test_mse")
+    assert pictures == {f"toy_{metric}_{name}.png" for metric in metrics for name in names}
+
+
 def test_running_medians_keep_the_first_fall_and_the_last_value_has_neighbours() -> None:
     np.testing.assert_array_equal(running_median(np.array([9.0, 5, 1, 7, 3, 100]), 3), [9, 5, 5, 3, 7, 51.5])
     np.testing.assert_array_equal(running_median(np.array([4.0, 2, 6]), 1), [4, 2, 6])
