@@ -323,6 +323,7 @@ def picture_markdown(picture: Path, title: str) -> str:
 
 # ---------------------------------------------------------------- HTML
 
+_LONGEST_NUMBER = 30  # characters of a cell with a number, its deviation and what it was compared with
 _MARKED = re.compile(r"(`[^`]*`|\*\*[^*]+\*\*)")
 
 
@@ -348,6 +349,12 @@ def _headings(frame: pd.DataFrame) -> list[list[tuple[str, int]]]:
     return [[(name, len([*same])) for name, same in itertools.groupby(columns.get_level_values(0))], last]
 
 
+def _columns_of_text(frame: pd.DataFrame) -> list[bool]:
+    """Tell for each column whether it has sentences, which begin at the left, and no numbers."""
+    columns = (frame.iloc[:, place] for place in range(frame.shape[1]))
+    return [bool(column.astype(str).str.len().max() > _LONGEST_NUMBER) for column in columns]
+
+
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
     autoescape=select_autoescape(["html.j2"]),
@@ -358,6 +365,7 @@ TEMPLATES = Environment(
 )
 TEMPLATES.filters["marked_words"] = lambda words: _MARKED.split(str(words))  # every second part is marked
 TEMPLATES.filters["headings"] = _headings
+TEMPLATES.filters["columns_of_text"] = _columns_of_text
 TEMPLATES.filters["base64"] = lambda picture: base64.b64encode(picture.read_bytes()).decode()
 
 
