@@ -77,9 +77,9 @@ def to_publish(names: Sequence[str], known: Sequence[str], profile: str, results
 
 def _checked_page(rendered: Path, committed: Path, profile: str) -> tuple[str, list[str]]:
     """Return the rendered page and the tables that it shows with an outcome. Raises as ``to_publish`` does."""
-    if not rendered.is_file():
+    if not (to_publish := rendered.with_name(TO_PUBLISH)).is_file():
         raise RunnerError(f"{rendered}: is not rendered; make reproduce PROFILE={profile} does so")
-    page = rendered.with_name(TO_PUBLISH).read_text(encoding="utf-8")
+    page = to_publish.read_text(encoding="utf-8")
     shown = outcomes_by_table(page)
     names = [name for name, count in shown.items() if count]
     if not names:

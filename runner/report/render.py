@@ -122,10 +122,11 @@ def render(
 
 def _remove_old(sections: Iterable[Section], folder: Path) -> None:
     """Remove the files of the tables and figures that were not written now."""
-    written = {section.name: {path.stem for path in section.files} for section in sections}
+    written = {section.name: {*section.files} for section in sections}
     for name, files in files_of([*written], {*table_names(), *written}, folder).items():
         for path in files:
-            if path.stem not in written[name]:  # an SVG lies beside each PNG
+            with_picture = path.suffix == ".svg" and path.with_suffix(".png") in written[name]
+            if path not in written[name] and not with_picture:
                 path.unlink()
 
 

@@ -124,7 +124,7 @@ def test_rendering_removes_what_it_wrote_of_a_figure_before(
     folder = results_dir / "out" / "medium"
     before = {*folder.iterdir()}
     assert len(before) == 9
-    former = [folder / "toyc_panel.png", folder / "toyc_panel.svg"]
+    former = [folder / "toyc_panel.png", folder / "toyc_panel.svg", folder / "toyc.tex"]
     others = {folder / "toyc_more.csv", folder / "toyc_more.png"}
     for path in (*former, *others):
         path.write_text("run\nfull\n")
