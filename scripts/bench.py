@@ -88,6 +88,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     kernels = what.add_parser("kernels", help="measure the errors of approximations of the softmax's kernel")
     kernels.add_argument("--draws", type=int, default=5, metavar="N", help="draws of the features (default: 5)")
+    kernels.add_argument("--images", type=int, default=1797, metavar="N", help="number of digits (default: all 1797)")
     kernels.add_argument("--threads", type=int, default=0, metavar="N", help="default: all cores of this process")
     kernels.add_argument("--json", type=Path, metavar="PATH", help="default: results/bench/kernels.json")
     examples = what.add_parser("example_steps", help="measure steps of linear regression by sampler of examples")
@@ -372,15 +373,17 @@ def choose_language_steps(arguments: argparse.Namespace) -> None:
 def measure_kernels(arguments: argparse.Namespace) -> str:
     """Measure the errors of kernel approximations and write the report; return its Markdown and its path."""
     from runner.bench.contenders import configuration
-    from runner.bench.kernel_error import write_report
+    from runner.bench.kernel_error import NUM_IMAGES, write_report
     from runner.errors import require
     from runner.machine.threads import set_threads
 
     require(arguments.draws >= 2, "--draws must be at least 2, because one has no deviation")
+    require(2 <= arguments.images <= NUM_IMAGES, f"--images must lie in [2, {NUM_IMAGES}], got {arguments.images}")
     config = configuration("full", [])
     path = arguments.json or Path("results/bench/kernels.json")
     threads = set_threads(arguments.threads or config.hardware.threads)
-    return f"{write_report(path, config, threads, draws=arguments.draws)}\n{path}"
+    text = write_report(path, config, threads, draws=arguments.draws, images=arguments.images)
+    return f"{text}\n{path}"
 
 
 if __name__ == "__main__":

@@ -208,6 +208,11 @@ def test_a_method_that_the_processor_can_not_run_is_a_status(bench: Bench, monke
     assert {row["status"] for row in report["sizes"][0]["results"]} == {"skipped: needs AVX512_BF16"}
 
 
+def test_kernels_of_too_many_images(front: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert front.main(["kernels", "--images", "1798"]) == 2
+    assert capsys.readouterr().err == "error: --images must lie in [2, 1797], got 1798\n"
+
+
 def test_reading_a_log(front: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "report.json"
     assert front.main(["read_log", "--events", "100", "1000", "--json", str(path)]) == 0

@@ -96,9 +96,14 @@ def test_report_stands_beside_the_printed_numbers(
     (row,) = [line for line in text.splitlines() if line.startswith("| quadratic, best")]
     assert " 8^2 |" in row
     assert row.rstrip(" |").endswith("2.8e-03")
+    assert "Data: scikit-learn's 1,797 digits of 8 x 8" in text
+    assert "Data: the first 20 of scikit-learn's 1,797 digits" in write_report(path, compose([]), 1, draws=2, images=20)
+    fewer = json.loads(path.read_text())
+    assert fewer["images"] == 20
+    assert fewer["results"][0]["mse"] != report["results"][0]["mse"]
 
 
 def test_the_images_are_of_unit_length() -> None:
     images = kernel_error.digits()
-    assert images.shape == (1797, 64)
+    assert images.shape == (kernel_error.NUM_IMAGES, 64) == (1797, 64)
     np.testing.assert_allclose(np.linalg.norm(images, axis=1), 1, rtol=1e-6)
