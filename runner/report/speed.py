@@ -13,7 +13,7 @@ from typing import Any
 _SECONDS_EACH = 0.25  # time given to each measurement
 _FEWEST = 3
 _DIM = 128
-USUAL_RECURRENT_STEP = 1.9e-3  # ``Speed.recurrent_step`` of the machine that the seconds of conf/table/seconds.csv fit
+USUAL_RECURRENT_STEP = 0.26e-3  # ``Speed.recurrent_step`` of the machine that the seconds of conf/table/seconds.csv fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,8 @@ class Speed:
 
     ``products``: floating-point operations per second in a product that makes a batch's logits. ``gathered``: bytes per
     second when class rows are read in random order. ``encoded_row``: seconds per row for a forward and backward pass of
-    its features through an embedding. ``recurrent_step``: seconds for a forward and backward pass of a small LSTM.
+    its features through an embedding. ``recurrent_step``: seconds for a forward and backward pass of a tiny LSTM
+    on one thread.
     """
 
     products: float
@@ -35,7 +36,10 @@ class Speed:
         """The factor by which starting, compiling and runs measured elsewhere take longer than on a usual machine.
 
         A recurrent step is many small calls one after the other, as most of a short run is. What is bound by memory or
-        by wide products differs more between machines: by such a yardstick plans were wrong by a factor of two.
+        by wide products differs more between machines: by such yardsticks plans were wrong by a factor of two. The LSTM
+        is so small because one of 100 units is already bound by its products: held to AVX2 its step takes 1.7 times as
+        long, a plain ``make reproduce`` 1.02 times. It has one thread, since threads wait for one another in every call
+        if other work keeps a core busy.
         """
         return self.recurrent_step / USUAL_RECURRENT_STEP
 
@@ -53,7 +57,7 @@ def _least_seconds(work: Callable[[], Any]) -> float:
 
 @cache
 def measure() -> Speed:
-    """Measure the speed once per process, with the number of threads that torch has."""
+    """Measure the speed once per process: the recurrent step with one thread, the rest with all that torch has."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -75,14 +79,18 @@ def measure() -> Speed:
         torch.relu(hidden).sum().backward()
         weight.grad = None
 
-    lstm, windows = torch.nn.LSTM(100, 100, batch_first=True), torch.rand(16, 35, 100)
+    lstm, windows = torch.nn.LSTM(16, 16, batch_first=True), torch.rand(4, 35, 16)
 
     def step() -> None:
         lstm(windows)[0].sum().backward()
 
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    recurrent = _least_seconds(step)
+    torch.set_num_threads(threads)
     return Speed(
         products=2.0 * batch * classes * _DIM / products,
         gathered=4.0 * _DIM * len(drawn) / gathered,
         encoded_row=_least_seconds(encode) / batch,
-        recurrent_step=_least_seconds(step),
+        recurrent_step=recurrent,
     )
