@@ -31,7 +31,7 @@ def test_the_budget_is_the_same_for_all_methods(profile: str, tmp_path: Path) ->
     for dataset in {run.dataset for run in runs}:
         here = [run for run in runs if run.dataset == dataset]
         budget = Counter(run.method for run in here)
-        assert len(budget) == 10
+        assert len(budget) == (9 if dataset == "synthetic_xc" else 10), "there, TopK is left out"
         assert len(set(budget.values())) == 1, f"{profile}, {dataset}: {budget}"
         assert len({(run.config.epochs, run.config.batch_size) for run in here}) == 1, "the same length for all"
         for method in budget:
