@@ -75,9 +75,8 @@ def explore_frontier(records: Sequence[RunRecord], metric: str = "", keys: Seque
     shown = quantity(metric or headline(finished), finished)
     if shown.name not in finished[0].summary["metrics"]:
         raise ConfigError(f"--metric {shown.name}: a frontier compares a metric with seconds, so that it needs no cost")
-    panels = {}
-    for dataset, mine in _by_dataset(finished):
-        panels[dataset] = settings_of_records(mine, [_key(key, mine) for key in keys], shown.name)
+    full = [_key(key, finished) for key in keys]
+    panels = {dataset: settings_of_records(mine, full, shown.name) for dataset, mine in _by_dataset(finished)}
     methods = dict.fromkeys(setting.method for settings in panels.values() for setting in settings)
     figure = frontier(panels, {method: label_of(method) for method in methods})
     rows = [

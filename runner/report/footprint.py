@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from runner.errors import DataError
-from runner.machine.disk import size, size_text
+from runner.machine.disk import size
 from runner.report.grids import PlannedRun
 from runner.report.records import RunRecord, record_of
 
@@ -47,7 +47,7 @@ def _took(records: Iterable[RunRecord]) -> dict[str, str]:
         "Runs": f"{len(records):,}",
         "Minutes of training": f"at least {minutes}" if 0 < len(counted) < len(records) else minutes,
         "Peak memory (MB)": f"{max(record.summary['peak_rss_mb'] for record in records):,.0f}",
-        "Disk": size_text(sum(size(record.path) for record in records)),
+        "Disk (MB)": f"{sum(size(record.path) for record in records) / 1e6:,.2f}",  # one unit, so that it sorts
     }
 
 

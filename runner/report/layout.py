@@ -245,7 +245,7 @@ def _ours_text(cell: pd.Series, column: Column) -> str:
     text = _number(cell["ours"], column)
     if cell.get("remark"):
         text += f" {_REMARKED}"
-    return text if pd.isna(cell["deviation"]) else f"{text} ± {cell['deviation']:.{column.decimals}f}"
+    return text if pd.isna(cell["deviation"]) else f"{text} ± {cell['deviation']:,.{column.decimals}f}"
 
 
 def _is_skewed(cell: pd.Series) -> bool:

@@ -148,4 +148,4 @@ def missing_lines(runs: Iterable[PlannedRun], labels: Mapping[str, str]) -> list
             command = how_to_prepare(run)
             reason = f"data are not prepared; `{command}` does so" if command else status.removeprefix("skipped: ")
             reasons.setdefault(reason, set()).add(labels.get(run.dataset, run.dataset))
-    return [f"{', '.join(sorted(names))}: {reason}" for reason, names in reasons.items()]
+    return [f"{'; '.join(sorted(names))}: {reason}" for reason, names in reasons.items()]  # labels contain commas

@@ -147,7 +147,7 @@ def plan_total(steps: Sequence[Step], at_once: int = 1) -> str:
     if older:
         parts.append(f"{older} {OLDER}")
     if skipped:
-        parts.append(f"{skipped} that need another processor or a library that is not installed")
+        parts.append(f"{skipped} that need{'s' * (skipped == 1)} another processor or a library that is not installed")
     if pending:
         parts.append(f"estimated time: {_length(pending, at_once)}")
         if not all(step.measured for step in pending):

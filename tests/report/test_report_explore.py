@@ -4,6 +4,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -102,6 +103,17 @@ def test_words_as_values_and_the_frontier(plot: Command, swept: Path) -> None:
     assert set(frontier["value"]) == {25}
     assert set(frontier["setting"].dropna()) == {"K=4", "K=10"}
     assert explore_frontier(all_records(swept)).name == "test_p_at_1-frontier"
+
+
+def test_keys_of_a_frontier_differ_on_some_data_set(plot: Command, swept: Path, write_run: Callable[..., Path]) -> None:
+    """A single run on another data set, where nothing differs, does not refuse the keys of the others."""
+    config = replace(compose(["dataset=wordnet_related"]), results_dir=str(swept))
+    write_run(PlannedRun(dataset="e", method="lsh_label", seed=0, overrides=(), config=config), [0.5])
+    frontier = lines_of(plot, "--frontier", "--keys", "sampler.K")
+    assert len(frontier) == 10
+    assert set(frontier["setting"].dropna()) == {"K=4", "K=10"}
+    status, _, err = plot("--frontier", "--keys", "epochs")
+    assert (status, "epochs is 4 in all of these runs" in err) == (2, True)
 
 
 @pytest.mark.parametrize(("words", "says"), [

@@ -27,8 +27,7 @@ def test_runs_add_up_and_shared_ones_count_once(
     assert took["Runs"].tolist() == ["2", "1", "2"]
     assert took["Minutes of training"].tolist() == ["2.0", "0.5", "2.0"]
     assert took["Peak memory (MB)"].tolist() == ["512", "512", "512"]
-    kilobytes = sum(map(size, folders)) / 1e3
-    assert took["Disk"].tolist()[0] == f"{kilobytes:,.0f} kB"
+    assert took["Disk (MB)"].tolist()[0] == f"{sum(map(size, folders)) / 1e6:,.2f}"
 
 
 def test_a_run_whose_seconds_do_not_count_is_told(

@@ -196,6 +196,20 @@ def test_several_seeds_are_printed_with_their_deviation(
     assert "seeds 0, 1" in layout.to_markdown(document)
 
 
+def test_thousands_of_a_deviation_have_a_comma_too(
+    toy: Specs,
+    planned: Callable[..., list[PlannedRun]],
+    pick: Callable[..., PlannedRun],
+    write_run: Callable[..., Path],
+) -> None:
+    runs = planned(toy["convergence"].grid, "medium")
+    for seed, p1 in ((0, 30.0), (1, 50.0)):
+        write_run(pick(runs, "full", seed), [0.5], p1=p1)
+    document = layout.document(toy["convergence"], cells(toy["convergence"], runs), runs, "make")
+    assert "4,000.00 ± 1,414.21" in layout.to_markdown(document)
+    assert r"4000.00 \pm 1414.21" in to_latex(document)
+
+
 def test_where_means_say_little_there_are_medians(
     toy: Specs,
     planned: Callable[..., list[PlannedRun]],

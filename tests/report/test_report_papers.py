@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,11 +12,11 @@ import pytest
 from runner.errors import ConfigError
 from runner.report import papers as module
 from runner.report.columns import panels_of
-from runner.report.grids import expand
-from runner.report.page import Report, html_page, markdown_page
+from runner.report.grids import PlannedRun, expand
+from runner.report.page import Report, html_page, markdown_page, missing_lines
 from runner.report.papers import Claim, Headline, Verdict, judge, load_papers, summary
 from runner.report.render import render
-from runner.report.tables import load_table
+from runner.report.tables import TableSpec, load_table
 
 CELLS = pd.DataFrame(
     [
@@ -204,6 +205,17 @@ def test_the_page_shows_verdicts_what_is_missing_and_how_to_choose(
     assert "python scripts/prepare_dataset.py amazon670k" in text
     assert "## What each table took" in text
     assert "- `toy`: 3\n" in text, "a cell of each method has a number"
+
+
+def test_data_sets_that_are_missing_for_one_reason_stay_apart(
+    toy: dict[str, TableSpec], planned: Callable[..., list[PlannedRun]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Labels such as "PTB, LSTM" have commas of their own."""
+    monkeypatch.setattr("runner.report.page.status_of", lambda _: "skipped: no library")
+    runs = planned(toy["convergence"].grid, "small")[:2]
+    runs = [replace(run, dataset=name) for run, name in zip(runs, "ab", strict=True)]
+    monkeypatch.setattr("runner.report.page.how_to_prepare", lambda _: "")
+    assert missing_lines(runs, {"a": "PTB", "b": "PTB, LSTM"}) == ["PTB; PTB, LSTM: no library"]
 
 
 def test_text_from_files_is_escaped() -> None:

@@ -93,4 +93,4 @@ def test_in_plan_and_table_it_is_a_status(tmp_path: Path) -> None:
     assert status_of(bf16.run) == "skipped: needs AVX512_BF16"
     assert not bf16.is_pending
     total = plan_total([auto, bf16])
-    assert "2 runs: 0 finished, 1 to run, 0 without data; 1 that need another processor or a library" in total
+    assert "2 runs: 0 finished, 1 to run, 0 without data; 1 that needs another processor or a library" in total
