@@ -143,7 +143,7 @@ def reproduce(
     grids, costly = ({spec.grid for spec in some} for some in (specs, by_name))
     run_before = own_runs_finished(costly, grids, arguments.profile, results_dir)
     shown = [*specs, *(spec for spec in by_name if spec.grid in run_before)]
-    for path in render(shown, arguments.profile, results_dir, benches, small_benches=measures):
+    for path in render(shown, arguments.profile, results_dir, benches, small_benches=measures, not_planned=by_name):
         print(path)
     for title, why in outcome.failed:
         print(f"error: {title}: {why}", file=sys.stderr)

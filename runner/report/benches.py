@@ -2,9 +2,10 @@
 
 import itertools
 import json
+import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from markupsafe import Markup
 
 from runner.errors import DataError
 from runner.report.layout import folded, html
+from runner.report.methods import known_methods
+from runner.report.papers import CellsOfTable
 from runner.report.tables import BenchSpec
 
 _MARK = re.compile(r"^(#+|-) +")  # of a heading or an item of a list
@@ -76,6 +79,48 @@ def not_measured(specs: Sequence[BenchSpec], results_dir: Path, *, small: bool =
         except DataError as error:
             lines.append(f"{spec.title}: {error}")
     return lines
+
+
+def bench_numbers(specs: Sequence[BenchSpec], results_dir: Path, *, small: bool = False) -> dict[str, CellsOfTable]:
+    """Return by table what the bench measured of each method and number of classes, as ``runner.report.cells`` does.
+
+    The deviation of a number is half the distance from the lowest repetition to the highest. ``small``: as in
+    ``bench_sections``. Left out are reports that are missing or damaged, and those that have no classes.
+    """
+    found: dict[str, CellsOfTable] = {}
+    for spec in specs:
+        try:
+            sizes = json.loads(_shown(spec, results_dir, small).read_text(encoding="utf-8"))["sizes"]
+            rows = [row for size in sizes for result in size["results"] for row in _rows(size["classes"], result)]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        cells = pd.DataFrame(rows)
+        methods = {name: _label(name) for name in cells["method"].unique()}
+        found[spec.name] = (cells, methods, {name: f"{name} classes" for name in cells["dataset"].unique()}, {})
+    return found
+
+
+def _rows(classes: int, result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each number that was measured of a method."""
+    for metric, value in result.items():
+        spread = math.nan
+        if isinstance(value, dict) and {"median", "lowest", "highest"} <= {*value}:
+            spread = (value["highest"] - value["lowest"]) / 2
+            value = value["median"]
+        if isinstance(value, int | float):
+            yield {
+                "dataset": f"{classes:,}", "method": result["method"], "metric": metric, "ours": value,
+                "deviation": spread, "status": result["status"], "seeds": math.nan,
+            }  # fmt: skip
+
+
+def _label(name: str) -> str:
+    """Return the catalogue's label of a method, such as "RF-softmax (D=50)" of ``rff_D50``, or else its name."""
+    known = known_methods()
+    base, _, count = name.rpartition("_D")
+    if base in known and count.isdecimal():
+        return f"{known[base].label} (D={count})"
+    return known[name].label if name in known else name
 
 
 def _command(spec: BenchSpec) -> str:

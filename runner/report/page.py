@@ -121,7 +121,7 @@ def _with_others(report: Report) -> list[Paper]:
 def _paper(paper: Paper, report: Report) -> dict[str, Any]:
     known = {known.name for known in report.papers}
     verdicts = report.found.get(paper.name, ())
-    rows = [[v.claim.says, v.holds, v.sentence or "–", v.claim.table] for v in verdicts]
+    rows = [[v.claim.says, v.holds, v.sentence or "–", v.table] for v in verdicts]
     return {
         "name": paper.name,
         "short": paper.short,

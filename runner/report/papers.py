@@ -45,7 +45,9 @@ class Claim:
     """A claim compares a column of a table, for each method and data set, with a number or with another method.
 
     One of ``at_least``, ``at_most`` (numbers), ``above`` and ``below`` (methods, whose number ``times`` multiplies) is
-    set. ``headline`` makes it one of those whose numbers stand above the paper's claims.
+    set. ``table`` is made from runs or measured by the bench; where it was not measured, the column of the same name in
+    ``or_table`` is judged. ``unit`` follows the numbers, such as " %". ``headline`` makes it one of those whose numbers
+    stand above the paper's claims.
     """
 
     says: str
@@ -57,6 +59,8 @@ class Claim:
     above: str = ""
     below: str = ""
     times: float = 1.0
+    or_table: str = ""
+    unit: str = ""
     headline: Headline | None = None
 
     def __post_init__(self) -> None:
@@ -108,10 +112,11 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """A claim with all its cases; ``sentence`` says what came out, with the numbers."""
+    """A claim with all its cases; ``sentence`` says what came out, with the numbers, and ``table`` where they stand."""
 
     claim: Claim
     cases: tuple[Case, ...]
+    table: str
 
     @property
     def holds(self) -> str:
@@ -135,11 +140,17 @@ class Verdict:
         for case in self.cases:
             if case.holds != "not measured":
                 sign = "≥" if self.claim.is_lower_bound else "≤"
-                remark = ", within the deviation over seeds" if case.holds == "undecided" else ""
+                remark = ", within the deviation" if case.holds == "undecided" else ""
                 remark += ", one seed" if case.has_one_seed else ""
-                found = "never" if math.isinf(case.value) else f"{case.value:.4g}"
-                parts.append(f"{case.method} on {case.dataset}: {found} (needed {sign} {case.bound:.4g}{remark})")
+                found = "never" if math.isinf(case.value) else self._number(case.value)
+                parts.append(
+                    f"{case.method} on {case.dataset}: {found} (needed {sign} {self._number(case.bound)}{remark})"
+                )
         return "; ".join(parts)
+
+    def _number(self, value: float) -> str:
+        """Return a number with four digits and its unit."""
+        return (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}") + self.claim.unit
 
 
 def load_papers() -> tuple[Paper, ...]:
@@ -169,8 +180,10 @@ def judge(
     methods: Mapping[str, str],
     datasets: Mapping[str, str],
     classes: Mapping[str, int] = MappingProxyType({}),
+    *,
+    table: str = "",
 ) -> Verdict:
-    """Return the verdict on a claim.
+    """Return the verdict on a claim by the cells of a table, by default of its own.
 
     ``cells``: the table's numbers in long form (``runner.report.cells``), None if it is not rendered. ``methods`` and
     ``datasets``: printed names. ``classes``: the number of classes of each data set that has some. A number that was
@@ -197,7 +210,7 @@ def judge(
                         num_classes=classes.get(dataset),
                     )
                 )
-    return Verdict(claim=claim, cases=tuple(cases))
+    return Verdict(claim=claim, cases=tuple(cases), table=table or claim.table)
 
 
 def _compare(
@@ -230,9 +243,15 @@ def _number(row: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def verdicts(paper: Paper, tables: Mapping[str, CellsOfTable]) -> Sequence[Verdict]:
-    """Return the verdict on every claim of a paper, by the cells of the tables that are rendered."""
+    """Return the verdict on every claim of a paper, by the cells of the tables that are rendered or measured."""
+    return [_judge_by_first(claim, tables) for claim in paper.claims]
+
+
+def _judge_by_first(claim: Claim, tables: Mapping[str, CellsOfTable]) -> Verdict:
+    """Judge by the claim's table or, where it was not measured, by the other one if that was."""
     nothing: tuple[None, dict[str, str], dict[str, str], dict[str, int]] = (None, {}, {}, {})
-    return [judge(claim, *tables.get(claim.table, nothing)) for claim in paper.claims]
+    found = [judge(claim, *tables.get(name, nothing), table=name) for name in (claim.table, claim.or_table) if name]
+    return next((verdict for verdict in found if verdict.holds != "not measured"), found[0])
 
 
 # ---------------------------------------------------------------- in a sentence
@@ -313,6 +332,6 @@ def _in_words(headline: Headline, case: Case) -> str:
     inverse = math.nan if never or not case.value else 1 / case.value
     words = headline.never if never else headline.found
     said = words.format(method=case.method, value=case.value, bound=case.bound, inverse=inverse)
-    holds = "is undecided, within the deviation over seeds," if case.holds == "undecided" else case.holds
+    holds = "is undecided, within the deviation," if case.holds == "undecided" else case.holds
     one = ", one seed" if case.has_one_seed else ""
     return f"{said}; the paper's {headline.promise} {holds} on {case.place}{one}."

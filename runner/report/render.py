@@ -1,6 +1,6 @@
 """Render a profile's tables and figures from the run folders that exist, whatever has been run."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from runner.report import diagnosed, diagnosed_examples, layout, page, plots
-from runner.report.benches import bench_sections, not_measured
+from runner.report.benches import bench_numbers, bench_sections, not_measured
 from runner.report.cells import cells
 from runner.report.choose import guide
 from runner.report.figure_data import as_csv, figure_data
@@ -16,7 +16,7 @@ from runner.report.footprint import footprint
 from runner.report.grids import PROFILES, Grid, PlannedRun, expand
 from runner.report.latex import to_latex
 from runner.report.page import Report, Section, missing_lines
-from runner.report.papers import CellsOfTable, load_papers, verdicts
+from runner.report.papers import CellsOfTable, Paper, Verdict, load_papers, verdicts
 from runner.report.publish import PAGE, files_of, outcomes, rendered_dir
 from runner.report.records import record_of
 from runner.report.tables import BenchSpec, TableSpec, table_names
@@ -57,6 +57,7 @@ def render(
     benches: Sequence[BenchSpec] = (),
     *,
     small_benches: bool = False,
+    not_planned: Sequence[TableSpec] = (),
 ) -> list[Path]:
     """Write every table (Markdown, LaTeX, CSV), every figure (PNG, SVG, CSV), REPRODUCTION.md and report.html.
 
@@ -68,6 +69,8 @@ def render(
 
     With ``small_benches`` the pages show reports of laptop size in the place of those of full size. As they are not
     committed, what ``make publish`` copies is another page (``runner.report.page.TO_PUBLISH``), without them.
+
+    ``not_planned`` are tables that are run by name only: the pages say how to make those that are not rendered.
     """
     folder = rendered_dir(results_dir, profile)
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,15 +96,19 @@ def render(
             choosing.append((tuned.spec, tuned.runs))
     _remove_old(sections, folder)
     papers = load_papers()
-    found = {paper.name: verdicts(paper, numbers) for paper in papers}
     labels = {data.name: data.label for grid in shown for data in grid.datasets}
     missing = missing_lines([run for runs in shown.values() for run in runs], labels)
+    missing += [
+        f"{spec.title}: run by name only, since it takes long; `{_command(spec, profile)}` does so"
+        for spec in not_planned
+        if spec.name not in behind
+    ]
     report = Report(
         title=f"Results, profile {profile}",
         profile=profile,
         sections=tuple(sections),
         papers=papers,
-        found=found,
+        found=_judged(papers, numbers, bench_numbers(benches, results_dir)),
         choices=guide(choosing),
         missing=(*missing, *not_measured(benches, results_dir)),
         benches=bench_sections(benches, results_dir, folder),
@@ -111,6 +118,7 @@ def render(
     if small_benches:
         report = replace(
             report,
+            found=_judged(papers, numbers, bench_numbers(benches, results_dir, small=True)),
             missing=(*missing, *not_measured(benches, results_dir, small=True)),
             benches=bench_sections(benches, results_dir, folder, small=True),
         )
@@ -118,6 +126,13 @@ def render(
     for path, text in pages.items():
         write_atomically(path, text)
     return [*(path for section in sections for path in section.files), *pages]
+
+
+def _judged(
+    papers: Iterable[Paper], numbers: Mapping[str, CellsOfTable], measured: Mapping[str, CellsOfTable]
+) -> dict[str, Sequence[Verdict]]:
+    """Return the verdicts by paper, by the numbers of rendered tables and by those that the bench measured."""
+    return {paper.name: verdicts(paper, {**numbers, **measured}) for paper in papers}
 
 
 def _remove_old(sections: Iterable[Section], folder: Path) -> None:

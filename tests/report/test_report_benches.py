@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.report.benches import bench_sections, not_measured
+from runner.report.benches import bench_numbers, bench_sections, not_measured
 from runner.report.page import Report, html_page, markdown_page, with_links_into
-from runner.report.papers import load_papers
+from runner.report.papers import Claim, Paper, load_papers, verdicts
 from runner.report.tables import BenchSpec, bench_names, load_bench
 
 TIMES = BenchSpec(name="times", title="Times & draws", arguments=("kernels",), seconds=9, small=("rows",), paper="midx")
@@ -95,6 +95,32 @@ def test_a_report_without_its_text_is_named(measured: Path, results_dir: Path) -
     assert bench_sections([TIMES], results_dir, measured) == ()
     (line,) = not_measured([TIMES], results_dir)
     assert "times.md: No such file" in line
+
+
+def test_claims_are_judged_by_what_was_measured(measured: Path, results_dir: Path) -> None:
+    assert bench_numbers([TIMES], results_dir) == {}, "a report without classes has no numbers to judge by"
+    spread = {"median": 2.0, "lowest": 1.0, "highest": 4.0}
+    results = [
+        {"method": "full", "status": "measured", "draw_ms": spread, "published_speedup": None},
+        {"method": "rff_D50", "status": "measured", "draw_ms": {**spread, "median": 5.0}, "times_full": 0.5},
+    ]
+    TIMES.report(results_dir).write_text(
+        json.dumps({"provenance": MADE, "sizes": [{"classes": 10000, "results": results}]})
+    )
+    found = bench_numbers([TIMES], results_dir)
+
+    def verdict(**bound: object) -> str:
+        claim = Claim(says="", table="times", methods=("rff_D50",), **bound)
+        (only,) = verdicts(Paper(name="p", short="", title="", authors="", about="", claims=(claim,)), found)
+        return f"{only.holds}: {only.sentence}"
+
+    shown = "RF-softmax (D=50) on 10,000 classes"
+    assert verdict(column="times_full", at_least=1.0) == f"does not hold: {shown}: 0.5 (needed ≥ 1)"
+    assert verdict(column="draw_ms", below="full", unit=" ms") == f"does not hold: {shown}: 5 ms (needed ≤ 2 ms)"
+    told = verdict(column="draw_ms", below="full", times=2.0)
+    assert told == f"undecided: {shown}: 5 (needed ≤ 4, within the deviation)"
+    TIMES.report(results_dir).unlink()
+    assert bench_numbers([TIMES], results_dir) == {}
 
 
 def test_every_measured_table_belongs_to_a_paper() -> None:

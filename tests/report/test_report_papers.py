@@ -11,12 +11,15 @@ import pytest
 
 from runner.errors import ConfigError
 from runner.report import papers as module
+from runner.report.benches import bench_numbers
 from runner.report.columns import panels_of
 from runner.report.grids import PlannedRun, expand
 from runner.report.page import Report, html_page, markdown_page, missing_lines
-from runner.report.papers import Claim, Headline, Verdict, judge, load_papers, summary
+from runner.report.papers import CellsOfTable, Claim, Headline, Paper, Verdict, judge, load_papers, summary, verdicts
 from runner.report.render import render
-from runner.report.tables import TableSpec, load_table
+from runner.report.tables import TableSpec, bench_names, load_bench, load_table
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 CELLS = pd.DataFrame(
     [
@@ -72,6 +75,26 @@ def test_what_training_did_not_reach_does_not_hold_and_what_was_not_run_decides_
     assert judge(claim(above="other"), pd.DataFrame(diverged), METHODS, DATASETS).holds == "not measured"
     assert judge(claim(above="missing"), CELLS, METHODS, DATASETS).holds == "not measured"
     assert judge(claim(above="other"), None, {}, {}).holds == "not measured"
+
+
+def test_numbers_have_their_unit_and_commas() -> None:
+    cells = pd.DataFrame([one_row("mine", 12345.6, "finished"), one_row("other", 40.0, "finished")])
+    told = judge(claim(above="other", unit=" %"), cells, METHODS, DATASETS).sentence
+    assert told == "Mine on D: 12,346 % (needed ≥ 40 %)"
+
+
+def test_another_table_is_judged_where_the_first_was_not_measured() -> None:
+    both = claim(at_least=45.0, or_table="u")
+    paper = Paper(name="p", short="P", title="", authors="", about="", claims=(both,))
+    first, second = ((CELLS[CELLS["dataset"] == name], METHODS, DATASETS, {}) for name in "df")
+
+    def judged_by(**tables: CellsOfTable) -> tuple[str, str]:
+        (verdict,) = verdicts(paper, tables)
+        return verdict.table, verdict.holds
+
+    assert judged_by(t=first, u=second) == ("t", "holds")
+    assert judged_by(u=second) == ("u", "does not hold")
+    assert judged_by() == ("t", "not measured")
 
 
 # ---------------------------------------------------------------- in a sentence
@@ -150,7 +173,16 @@ def test_every_claim_names_a_column_and_methods_of_a_table(results_dir: Path) ->
     for paper in papers:
         assert any(one.headline for one in paper.claims), paper.name
         for one in paper.claims:
+            if one.table in bench_names():
+                found = bench_numbers([load_bench(one.table)], RESULTS)[one.table][0]
+                assert one.column in set(found["metric"]), one
+                assert {*one.methods, *filter(None, [one.above, one.below])} <= set(found["method"]), one
+                continue
             spec = load_table(one.table)
+            if one.or_table:
+                other = load_table(one.or_table)
+                assert one.column in {column.name for column in other.columns}, one
+                assert {*one.methods} <= {method.name for method in other.grid.methods}, one
             if one.table not in columns:
                 dataset = spec.grid.profile("small").datasets[0].name
                 runs = expand(spec.grid, "small", results_dir, datasets=[dataset])
@@ -183,12 +215,14 @@ def test_the_page_shows_verdicts_what_is_missing_and_how_to_choose(
     spec = load_table("toy", write_tables(grid=grid_text, toy=table))
     for run in expand(spec.grid, "small", results_dir):
         write_run(run, [0.2, 0.4], p1=0.25 if run.method == "nce" else 0.4)
-    *_, readme, page = render([spec], "small", results_dir)
+    *_, readme, page = render([spec], "small", results_dir, not_planned=[spec, load_table("lgd_figure5")])
     html = page.read_text()
+    assert "<code>make reproduce TABLE=lgd_figure5 PROFILE=small</code> does so" in html
+    assert "TABLE=toy" not in html.partition('id="missing"')[2], "it is on the page"
     assert "A Tale of Two Efficient" in html
     assert "An epoch takes less time than with full softmax" in html
     assert "not measured" in html
-    told = "None of 5 claims was measured. Its claim “90 % of full softmax&#39;s P@1 is reached"
+    told = "None of 6 claims was measured. Its claim “90 % of full softmax&#39;s P@1 is reached"
     assert told in html
     assert "<code>make reproduce TABLE=time_to_accuracy PROFILE=small</code> does so" in html
     assert "Which sampler should I use?" in html
@@ -201,7 +235,7 @@ def test_the_page_shows_verdicts_what_is_missing_and_how_to_choose(
     assert "## Which sampler should I use?" in text
     assert "\n### Toy\n" in text
     assert "| An epoch takes less time than with full softmax" in text
-    assert "**None of 5 claims was measured. Its claim “90 % of full softmax's P@1 is reached" in text
+    assert "**None of 6 claims was measured. Its claim “90 % of full softmax's P@1 is reached" in text
     assert "python scripts/prepare_dataset.py amazon670k" in text
     assert "## What each table took" in text
     assert "- `toy`: 3\n" in text, "a cell of each method has a number"
