@@ -35,7 +35,7 @@ import yaml
 from runner import __version__
 from runner.config import to_run_config
 from runner.conversion import as_path
-from runner.errors import ConfigError, DamagedRun, RunLocked, RunnerError
+from runner.errors import ConfigError, DamagedRun, DataNotPrepared, RunLocked, RunnerError
 from runner.home import IS_CHECKOUT, REPOSITORY
 from runner.machine.disk import sync, writing
 from runner.registry import check_trusted
@@ -100,7 +100,7 @@ class RunFolder:
             self._lock = lock
             try:
                 yield
-            except ConfigError:  # a wrong setting leaves no folder
+            except (ConfigError, DataNotPrepared):  # what ends a run before it begins leaves no folder
                 if [entry.name for entry in self.path.iterdir()] == [_LOCK]:
                     shutil.rmtree(self.path, ignore_errors=True)
                 raise
