@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from runner import diagnose, generate, predict
 from runner.config import compose
 from runner.report.grids import PlannedRun
 from runner.runs.__main__ import main
@@ -81,6 +83,26 @@ def test_a_run_is_shown_with_what_differs_from_the_defaults(runs: dict[str, Path
         "show", runs["damaged"].name, code=2
     )
     assert "no run called 'nothing'" in command("show", "nothing", code=2)
+
+
+@pytest.mark.parametrize(
+    ("module", "more"), [(predict, [__file__]), (generate, []), (diagnose, [])], ids=["predict", "generate", "diagnose"]
+)
+def test_commands_that_read_weights_take_a_run_by_every_name(
+    module: ModuleType, more: list[str], runs: dict[str, Path], results_dir: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    def said(name: str) -> str:
+        monkeypatch.setattr("sys.argv", ["command", name, *more, "--results-dir", str(results_dir)])
+        assert module.main() == 2
+        return capsys.readouterr().err
+
+    folder = runs["diverged"]
+    for name in (str(folder), folder.name, folder.name.rpartition("-")[2]):
+        assert said(name).startswith(f"error: {folder}: the run is 'diverged' and left no checkpoint")
+    elsewhere = folder.rename(results_dir / "moved")
+    assert said(str(elsewhere)).startswith(f"error: {elsewhere}: the run is 'diverged'")
+    assert said("nothing").startswith("error: no run called 'nothing'; valid: ")
 
 
 def test_nothing_is_deleted_before_yes_and_finished_runs_never(runs: dict[str, Path], command: Command) -> None:
