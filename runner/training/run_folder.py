@@ -86,10 +86,14 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Lock the folder for this process and delete what killed ones left of their writing.
 
-        Raises RunLocked if another process holds the lock.
+        Raises RunLocked if another process holds the lock, ConfigError if the folder cannot be made.
         """
         if not self.path.exists():
-            self.path.mkdir(parents=True, exist_ok=True)
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+            except (FileNotFoundError, NotADirectoryError, FileExistsError, PermissionError) as error:
+                why = f"no folder can be made in {self.path.parents[1]}: {error.strerror}"
+                raise ConfigError(f"results_dir: {why}; choose a folder that can be written") from None
             sync(self.path.parent)
         with open(self.path / _LOCK, "w") as lock:
             try:

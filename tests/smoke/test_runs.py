@@ -17,7 +17,7 @@ import yaml
 
 from runner.check.cases import small_options
 from runner.config import CONF, compose
-from runner.errors import DataNotPrepared, RunLocked, RunnerError
+from runner.errors import ConfigError, DataNotPrepared, RunLocked, RunnerError
 from runner.machine.clock import BUILD, STAGES, StageClock
 from runner.models import MODELS
 from runner.network import Network
@@ -270,6 +270,15 @@ def test_data_that_are_not_there_leave_no_folder(force: bool, own_data_dir: Path
     with pytest.raises(DataNotPrepared):
         run(config)
     assert not config.run_dir.exists()
+
+
+def test_a_results_folder_that_cannot_be_made_is_named_by_its_key(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    config = compose([f"results_dir={tmp_path / 'file' / 'x'}"])
+    with pytest.raises(
+        ConfigError, match=rf"results_dir: no folder can be made in {tmp_path}/file/x: Not a directory; "
+    ):
+        run(config)
 
 
 def test_an_interrupted_run_stays_one_while_its_data_are_not_there(own_data_dir: Path, tmp_path: Path) -> None:
