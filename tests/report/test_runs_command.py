@@ -1,5 +1,6 @@
 """``python -m runner.runs`` lists runs, shows one, and deletes only what it announced and may delete."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -68,6 +69,13 @@ def test_every_folder_is_listed(runs: dict[str, Path], command: Command) -> None
     assert runs["finished"].name in only
     assert "1 runs" in only
     assert only.count(f"left out: {runs['damaged'] / 'summary.json'} is damaged: it is not JSON") == 1
+
+
+def test_a_list_of_nothing_says_how_a_run_is_made(runs: dict[str, Path], command: Command) -> None:
+    assert "runs: no run has these settings" in command("list", "--where", "seed=9", code=2)
+    for folder in runs.values():
+        shutil.rmtree(folder)
+    assert "runs: no runs yet; python -m runner makes one" in command("list", code=2)
 
 
 def test_a_run_is_shown_with_what_differs_from_the_defaults(runs: dict[str, Path], command: Command) -> None:
