@@ -2,7 +2,7 @@
 
 python -m runner.diagnose results/runs/RUN
 python -m runner.diagnose results/runs/RUN --sampler uniform unigram sampler.num_samples=100
-python -m runner.diagnose results/runs/RUN --sampler all --rows 128 --draws 32
+python -m runner.diagnose 5c0d3c2a17 --sampler all --rows 128 --draws 32               the run by the end of its id
 
 The run may be finished or stopped at a checkpoint. Any sampler can be put on the run's last weights, whether they were
 trained with it or not. The run's own sampler keeps the run's settings and the tables it ended with; other samplers take
@@ -24,7 +24,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.commands.frame import carry_out, parser_of
+from runner.commands.frame import add_run, carry_out, parser_of
 from runner.config import CONF, prepare_plugins
 from runner.diagnosis.request import Request
 from runner.errors import RunnerError
@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     names = sorted(path.stem for path in (CONF / "sampler").glob("*.yaml"))
     front = parser_of("python -m runner.diagnose", __doc__)
-    front.add_argument("run_folder", type=Path, metavar="RUN_FOLDER", help="folder of a run")
+    add_run(front)
     front.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, e.g. sampler.num_samples=100")
     front.add_argument(
         "--sampler", nargs="+", default=[], metavar="NAME",
@@ -46,8 +46,9 @@ def parser() -> argparse.ArgumentParser:
     return front
 
 
-def read_arguments(words: Sequence[str] | None = None) -> tuple[Path, Request]:
-    """Return the run folder and the request; settings and names of samplers may come in any order."""
+def read_arguments(words: Sequence[str] | None = None) -> tuple[Path, Path, Request]:
+    """Return the run as it is named, the results folder and the request; settings and names of samplers may come in any
+    order."""
     arguments = parser().parse_intermixed_args(words)
     # argparse takes overrides that follow --sampler NAME for names of samplers.
     request = Request(
@@ -57,7 +58,7 @@ def read_arguments(words: Sequence[str] | None = None) -> tuple[Path, Request]:
         draws=arguments.draws,
         name=arguments.name,
     )
-    return arguments.run_folder, request
+    return arguments.run, arguments.results_dir, request
 
 
 def measure(folder: Path, request: Request, command: str) -> tuple[str, Path]:
@@ -83,9 +84,11 @@ def main() -> int:
 
 
 def _diagnose() -> None:
-    folder, request = read_arguments()
+    run, results_dir, request = read_arguments()
+    from runner.runs.inventory import folder_of
+
     prepare_plugins(request.overrides)
-    text, place = measure(folder, request, " ".join(["python -m runner.diagnose", *sys.argv[1:]]))
+    text, place = measure(folder_of(run, results_dir), request, " ".join(["python -m runner.diagnose", *sys.argv[1:]]))
     print(text)
     print(place, flush=True)
 

@@ -1,7 +1,7 @@
 """Generate text from a run of a language model.
 
 python -m runner.generate results/runs/RUN --prompt "the company said"
-python -m runner.generate results/runs/RUN --by gumbel --words 200 --texts 3 --seed 1
+python -m runner.generate 5c0d3c2a17 --by gumbel --words 200 --texts 3 --seed 1      the run by the end of its id
 
 The weights are the best ones of a finished run, or those of the last checkpoint of an unfinished run. The run must have
 kept its weights (keep_weights=true if they are large).
@@ -21,12 +21,11 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runner.commands.frame import carry_out, parser_of
+from runner.commands.frame import add_run, carry_out, parser_of
 from runner.errors import RunnerError, require
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 def main() -> int:
     """Print the generated texts; return the exit status (2 for a user's mistake, 130 after Ctrl-C)."""
     parser = parser_of("python -m runner.generate", __doc__)
-    parser.add_argument("run_folder", type=Path, metavar="RUN_FOLDER", help="folder of a finished or interrupted run")
+    add_run(parser)
     parser.add_argument("--prompt", default="", help="words to continue, spelt as in the training text")
     parser.add_argument("--words", type=int, default=100, help="number of words to draw; default: 100")
     parser.add_argument("--texts", type=int, default=1, help="number of texts for the prompt; default: 1")
@@ -68,22 +67,21 @@ def generate(arguments: argparse.Namespace) -> list[str]:
     require(arguments.words >= 1, "--words must be at least 1")
     require(arguments.texts >= 1, "--texts must be at least 1")
     require(0 <= arguments.seed < 2**31, "--seed must lie in [0, 2147483647]")
+    from runner.runs.inventory import folder_of
     from runner.training.run_folder import config_of, run_with_weights
 
-    folder = run_with_weights(arguments.run_folder)
+    folder = run_with_weights(folder_of(arguments.run, arguments.results_dir))
     config = config_of(folder)
     if config.dataset.family != "text":
-        raise RunnerError(
-            f"{arguments.run_folder}: {config.run_id} is no language model; give the folder of a run on a text"
-        )
+        raise RunnerError(f"{arguments.run}: {config.run_id} is no language model; give the folder of a run on a text")
     if config.loss is None:
         raise RunnerError(
-            f"{arguments.run_folder}: its output layer is {config.method_name}, and this command draws only from a"
+            f"{arguments.run}: its output layer is {config.method_name}, and this command draws only from a"
             " class matrix; give a run with a sampler"
         )
     if config.loss.by_magnitude:
         raise RunnerError(
-            f"{arguments.run_folder}: loss={config.loss.name} trains the softmax of the logits' magnitudes, and"
+            f"{arguments.run}: loss={config.loss.name} trains the softmax of the logits' magnitudes, and"
             " this command draws only from the softmax of the logits; give a run with another loss"
         )
 

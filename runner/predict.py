@@ -2,7 +2,7 @@
 
 python -m runner.predict results/runs/RUN new_rows.txt -k 5
 python -m runner.predict results/runs/RUN new_log.csv -k 10 --out ranked.tsv
-python -m runner.predict results/runs/RUN sentences.txt -k 3
+python -m runner.predict 5c0d3c2a17 sentences.txt -k 3             the run by the end of its id
 
 A run on rows (extreme classification) takes a file of rows. The ending of its name, before that of a compression, or
 --layout says which form it has: XC text (xmc, the default), svmlight text whose indices begin at 1 (libsvm), `label |
@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
-from runner.commands.frame import carry_out, parser_of
+from runner.commands.frame import add_run, carry_out, parser_of
 from runner.data.row_files import FORMS, form_of, read_new_rows
 from runner.errors import DataError, RunnerError, require
 
@@ -63,7 +63,7 @@ Line = tuple[Any, ...]
 def main() -> int:
     """Write the ranking; return the exit status (2 for a user's mistake, 130 after Ctrl-C)."""
     parser = parser_of("python -m runner.predict", __doc__)
-    parser.add_argument("run_folder", type=Path, metavar="RUN_FOLDER", help="folder of a finished or interrupted run")
+    add_run(parser)
     parser.add_argument("file", type=Path, metavar="FILE", help="rows, a log or a text, plain or compressed")
     parser.add_argument(
         "-k", type=int, default=5, help="number of classes, items or words for each row, user or line; default: 5"
@@ -82,18 +82,19 @@ def predict(arguments: argparse.Namespace) -> None:
     require(arguments.file.is_file(), f"{arguments.file}: no such file")
     if arguments.out is not None:
         require(arguments.out.parent.is_dir(), f"--out: there is no folder {arguments.out.parent}; make it first")
+    from runner.runs.inventory import folder_of
     from runner.training.run_folder import config_of, run_with_weights
 
-    folder = run_with_weights(arguments.run_folder)
+    folder = run_with_weights(folder_of(arguments.run, arguments.results_dir))
     config = config_of(folder)
     if config.dataset.family not in _RANKINGS:
         raise RunnerError(
-            f"{arguments.run_folder}: {config.run_id} was trained on {config.dataset.family}, for which there are no"
+            f"{arguments.run}: {config.run_id} was trained on {config.dataset.family}, for which there are no"
             " classes to rank; give the folder of a run on rows, on sequences or on text"
         )
     if config.dataset.family == "rows" and config.sampler is None:
         raise RunnerError(
-            f"{arguments.run_folder}: model={config.model.name} has no class matrix, and this command ranks rows by"
+            f"{arguments.run}: model={config.model.name} has no class matrix, and this command ranks rows by"
             " one; give the folder of a run with a sampler"
         )
     from runner.machine.threads import set_threads

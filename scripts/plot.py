@@ -64,7 +64,7 @@ def plot(arguments: argparse.Namespace, results_dir: Path) -> list[Path]:
     """Plot the runs that are chosen; return the paths. Raises RunnerError or ConfigError (one line)."""
     require(not (arguments.against and arguments.frontier), "--frontier: is against seconds; leave --against out")
     require(arguments.frontier or not arguments.keys, "--keys: goes with --frontier")
-    from runner.report.comparison import chosen
+    from runner.report.comparison import NO_RUNS_YET, NO_SUCH_RUNS, chosen
     from runner.report.explore import explore, explore_frontier
     from runner.report.figure_style import save
     from runner.report.records import all_records
@@ -72,10 +72,10 @@ def plot(arguments: argparse.Namespace, results_dir: Path) -> list[Path]:
 
     everything = all_records(results_dir)
     if not everything:
-        raise RunnerError(f"{results_dir / 'runs'}: no runs yet; python -m runner makes one")
+        raise RunnerError(f"{results_dir / 'runs'}: {NO_RUNS_YET}")
     records = chosen(everything, arguments.names, arguments.where)
     if not records:
-        raise RunnerError(f"{results_dir / 'runs'}: no run has these settings")
+        raise RunnerError(f"{results_dir / 'runs'}: {NO_SUCH_RUNS}")
     if arguments.frontier:
         found = explore_frontier(records, arguments.metric, arguments.keys)
     else:

@@ -8,6 +8,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from runner.commands.screen import fitted
 from runner.config import explain
@@ -22,6 +23,12 @@ def parser_of(command: str, doc: str | None) -> argparse.ArgumentParser:
     ``command`` is what a user types, such as ``python -m runner.runs``.
     """
     return argparse.ArgumentParser(prog=command, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments ``run`` and ``results_dir``, which ``runner.runs.inventory.folder_of`` takes."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="its folder, its id or the end of its id")
+    parser.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help="default: results")
 
 
 def carry_out(work: Callable[[], int | None]) -> int:

@@ -32,7 +32,7 @@ def compare(arguments: argparse.Namespace) -> None:
     """Print a table for each data set. Raises RunnerError if no run is found."""
     import pandas as pd
 
-    from runner.report.comparison import as_printed, by_dataset, chosen, comparison
+    from runner.report.comparison import NO_RUNS_YET, NO_SUCH_RUNS, as_printed, by_dataset, chosen, comparison
     from runner.report.records import all_records
     from runner.report.screen import screen_table
     from runner.training.files import write_atomically
@@ -41,8 +41,7 @@ def compare(arguments: argparse.Namespace) -> None:
     everything = all_records(results_dir)
     records = chosen(everything, arguments.runs, arguments.where)
     if not records:
-        what = "no run has these settings" if everything else "no runs yet; python -m runner makes one"
-        raise RunnerError(f"{results_dir / 'runs'}: {what}")
+        raise RunnerError(f"{results_dir / 'runs'}: {NO_SUCH_RUNS if everything else NO_RUNS_YET}")
     frames = {}
     for name, mine in by_dataset(records):
         frames[name] = comparison(mine)

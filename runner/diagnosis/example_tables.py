@@ -11,6 +11,7 @@ from runner.report.figure_style import STYLE, looks_of
 from runner.report.layout import markdown_table
 from runner.report.methods import known_methods
 from runner.report.panels import Line, Panel, Scale, figure_of
+from runner.report.sweep import exact
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -102,7 +103,7 @@ def settings(diagnosis: ExampleDiagnosis) -> str:
     """List each sampler's settings on a line of its own."""
     lines = []
     for entry in diagnosis.entries:
-        listed = ", ".join(f"{key}={value}" for key, value in entry.settings.items() if key != "name")
+        listed = ", ".join(f"{key}={exact(value)}" for key, value in entry.settings.items() if key != "name")
         lines.append(
             f"- {label_of(entry.name)}: `batch_sampler={entry.settings['name']}`{', ' if listed else ''}{listed}"
         )

@@ -7,6 +7,7 @@ import pandas as pd
 
 from runner.diagnosis.record import Diagnosis, Entry
 from runner.report.layout import markdown_table
+from runner.report.sweep import exact
 
 _NOTES = (
     "p: full softmax; q: the sampler's expected counts, normalised over all classes. Divergences in nats.",
@@ -100,8 +101,8 @@ def settings(diagnosis: Diagnosis) -> str:
     """List each sampler's settings on a line of its own."""
     return "\n".join(
         f"- `{entry.name}`: "
-        + ", ".join(f"{key}={value}" for key, value in entry.settings.items() if key != "name")
-        + "".join(f", loss.{key}={value}" for key, value in entry.loss_settings.items() if key != "name")
+        + ", ".join(f"{key}={exact(value)}" for key, value in entry.settings.items() if key != "name")
+        + "".join(f", loss.{key}={exact(value)}" for key, value in entry.loss_settings.items() if key != "name")
         + f" ({entry.tables})"
         for entry in diagnosis.entries
     )

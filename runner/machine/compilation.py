@@ -11,8 +11,9 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +94,18 @@ def kernel_count(text: str) -> "tqdm[Any]":
     return tqdm(desc=text, bar_format=form, disable=not sys.stderr.isatty())
 
 
-def _announced() -> "tqdm[Any]":
-    """Tell the user that kernels are compiled; return the line that counts them."""
-    text = "compiling kernels, once for settings of this kind"
-    if not sys.stderr.isatty():
+@contextmanager
+def _announced() -> Iterator["tqdm[Any]"]:
+    """Tell the user that kernels are compiled, by a line that counts them or, without a terminal, by a line before and
+    one after."""
+    text, began = "compiling kernels, once for settings of this kind", time.perf_counter()
+    is_plain = not sys.stderr.isatty()
+    if is_plain:
         print(text, file=sys.stderr, flush=True)
-    return kernel_count(text)
+    with kernel_count(text) as bar:
+        yield bar
+    if is_plain:
+        print(f"compiling kernels took {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
 
 
 def _mark(config: RunConfig) -> None:

@@ -19,6 +19,8 @@ from runner.report.records import FINISHED, RunRecord
 from runner.report.sweep import exact, finished_status, flat
 
 _OF_A_METHOD = ("sampler.", "loss.", "batch_sampler.")
+NO_RUNS_YET = "no runs yet; python -m runner makes one"
+NO_SUCH_RUNS = "no run has these settings"
 GROUPS = ("dataset", "model", "sampler", "loss", "optimizer", "batch_sampler")  # dataset=X stands for dataset.name=X
 
 

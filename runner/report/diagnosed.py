@@ -53,7 +53,7 @@ def _folder(spec: TableSpec, run: PlannedRun) -> Path:
 
 
 def _is_asked(spec: TableSpec, made: Mapping[str, Any]) -> bool:
-    _, wanted = read_arguments(_arguments(spec, "RUN"))
+    *_, wanted = read_arguments(_arguments(spec, "RUN"))
     return bool(made["asked"] == wanted.record())
 
 

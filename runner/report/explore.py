@@ -7,6 +7,7 @@ Legend: P points of a line.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
@@ -99,9 +100,8 @@ def _finished(records: Sequence[RunRecord]) -> list[RunRecord]:
 
 def _comparable(records: Sequence[RunRecord]) -> list[RunRecord]:
     """Leave out runs whose seconds are no number, and say so. Raises RunnerError if none is left."""
-    for record in records:
-        if record.why_no_seconds:
-            print(f"left out: {record.run_id}: {record.why_no_seconds}", file=sys.stderr)
+    for why, count in Counter(record.why_no_seconds for record in records if record.why_no_seconds).items():
+        print(f"left out: {count} of {len(records)} runs: {why}", file=sys.stderr)
     kept = [record for record in records if not record.why_no_seconds]
     if not kept:
         raise RunnerError("the seconds of these runs are no numbers (see above); plot against epoch or step")

@@ -120,7 +120,7 @@ class RunRecord:
             return DAMAGED
         status = self.summary.get("status")
         if status is None or str(status).startswith("skipped"):
-            return NOT_RUN  # status_of tells whether data are still missing
+            return NOT_RUN  # earlier versions left a folder where data were missing; status_of tells if they still are
         if status == FINISHED and Yardstick.read(self.summary) is None:
             return OLDER
         return UNFINISHED if status in ("running", "interrupted") else str(status)

@@ -160,7 +160,10 @@ def as_text(frame: pd.DataFrame, keys: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def exact(value: Any) -> str:
-    """Return a setting as one would type it: 0.001, 1e-05, true, null."""
+    """Return a setting as one would type it, with all its digits: 0.001, 1e-05, true, null."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    short = f"{value:.12g}"
+    return short if float(short) == value else repr(value)

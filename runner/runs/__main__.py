@@ -47,6 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _answer(arguments: argparse.Namespace) -> str:
     from runner.machine.disk import size, size_text
+    from runner.report.comparison import NO_RUNS_YET, NO_SUCH_RUNS
     from runner.report.records import DAMAGED
     from runner.report.screen import screen_table
     from runner.runs.details import details
@@ -59,11 +60,12 @@ def _answer(arguments: argparse.Namespace) -> str:
         items = doomed(results_dir, arguments.runs, arguments.where, statuses, weights=arguments.weights)
         return prune(items, yes=arguments.yes)
     where = getattr(arguments, "where", [])
-    records = selected(
-        folders(results_dir, tells=bool(where)), [arguments.run] if arguments.command == "show" else [], where
-    )
+    everything = folders(results_dir, tells=bool(where))
+    if not everything:
+        raise RunnerError(f"{results_dir / 'runs'}: {NO_RUNS_YET}")
+    records = selected(everything, [arguments.run] if arguments.command == "show" else [], where)
     if not records:
-        raise RunnerError(f"{results_dir / 'runs'}: no runs")
+        raise RunnerError(f"{results_dir / 'runs'}: {NO_SUCH_RUNS}")
     if arguments.command == "list":
         total = size_text(sum(size(record.path) for record in records))
         return f"{screen_table(table(records), sys.stdout)}\n{len(records)} runs, {total}"

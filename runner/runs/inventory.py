@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from runner.conversion import as_path
 from runner.machine.disk import size, size_text
 from runner.report.comparison import chosen, named
 from runner.report.records import DAMAGED, RunRecord
@@ -26,6 +27,18 @@ def selected(records: Sequence[RunRecord], names: Sequence[str], where: Sequence
     """
     found = [named(records, name) for name in names] if names else list(records)
     return chosen([record for record in found if record.status != DAMAGED], [], where) if where else found
+
+
+def folder_of(run: Path, results_dir: Path) -> Path:
+    """Return the folder of a run that is named by its folder, wherever it lies, or as ``named`` takes it.
+
+    Raises RunnerError for a name that not exactly one run of the results folder has. Whether a path is the folder of a
+    run is for its reader to tell.
+    """
+    place = as_path(run, "RUN")
+    if len(run.parts) != 1 or place.is_dir():
+        return place
+    return named(folders(as_path(results_dir, "--results-dir"), tells=False), run.name).path
 
 
 def started(record: RunRecord) -> str:

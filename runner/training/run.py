@@ -72,16 +72,13 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
                 trackers = trackers_of(config, folder.observations())
                 folder.mirror = trackers.observe
             training.go()
-        except (ConfigError, DamagedRun):
-            raise  # neither a mistake on the command line nor damage is a result, so the folder is not changed
+        except (ConfigError, DamagedRun, DataNotPrepared):
+            raise  # a mistake on the command line, damage and missing data are no result: the folder is not changed
         except KeyboardInterrupt:
             _leave(folder, {**summary, "status": "interrupted"})
             raise
         except Diverged as error:
             _leave(folder, {**summary, "status": "diverged", "error": str(error)})
-            raise
-        except DataNotPrepared as error:
-            _leave(folder, {**summary, "status": "skipped: data not prepared", "error": str(error)})
             raise
         except Exception as error:
             _leave(folder, {**summary, "status": "failed", "error": f"{type(error).__name__}: {error}"})

@@ -35,7 +35,7 @@ import yaml
 from runner import __version__
 from runner.config import to_run_config
 from runner.conversion import as_path
-from runner.errors import ConfigError, DamagedRun, RunLocked, RunnerError
+from runner.errors import ConfigError, DamagedRun, DataNotPrepared, RunLocked, RunnerError
 from runner.home import IS_CHECKOUT, REPOSITORY
 from runner.machine.disk import sync, writing
 from runner.registry import check_trusted
@@ -86,10 +86,14 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Lock the folder for this process and delete what killed ones left of their writing.
 
-        Raises RunLocked if another process holds the lock.
+        Raises RunLocked if another process holds the lock, ConfigError if the folder cannot be made.
         """
         if not self.path.exists():
-            self.path.mkdir(parents=True, exist_ok=True)
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+            except (FileNotFoundError, NotADirectoryError, FileExistsError, PermissionError) as error:
+                why = f"no folder can be made in {self.path.parents[1]}: {error.strerror}"
+                raise ConfigError(f"results_dir: {why}; choose a folder that can be written") from None
             sync(self.path.parent)
         with open(self.path / _LOCK, "w") as lock:
             try:
@@ -100,7 +104,7 @@ class RunFolder:
             self._lock = lock
             try:
                 yield
-            except ConfigError:  # a wrong setting leaves no folder
+            except (ConfigError, DataNotPrepared):  # what ends a run before it begins leaves no folder
                 if [entry.name for entry in self.path.iterdir()] == [_LOCK]:
                     shutil.rmtree(self.path, ignore_errors=True)
                 raise

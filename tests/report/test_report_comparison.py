@@ -85,9 +85,10 @@ def test_the_command_prints_and_writes(
 def test_settings_print_exactly() -> None:
     frame = pd.DataFrame({"optimizer.lr": [0.001, 0.003], "P@1": [0.5, 61.234]})
     assert as_text(frame, ["optimizer.lr"]).to_numpy().tolist() == [["0.001", "0.50"], ["0.003", "61.23"]]
-    assert [exact(value) for value in (1e-5, 0.1 + 0.2, True, None, 7, "x")] == [
+    assert [exact(value) for value in (1e-5, 100.0, 1 / 30, True, None, 7, "x")] == [
         "1e-05",
-        "0.3",
+        "100",
+        "0.03333333333333333",
         "true",
         "null",
         "7",

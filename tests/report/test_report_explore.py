@@ -150,9 +150,15 @@ def test_unfinished_runs_and_seconds_beside_other_runs_are_left_out(
     folder = write_run(run, [0.9])
     provenance = json.loads((folder / "provenance.json").read_text())
     (folder / "provenance.json").write_text(json.dumps({**provenance, "parallel_jobs": 2}))
+    other = PlannedRun(dataset="d", method="m", seed=1, overrides=(), config=replace(config, seed=1))
+    folder = write_run(other, [0.9])
+    (folder / "provenance.json").write_text(json.dumps({**provenance, "parallel_jobs": 2}))
     assert run.run_id in set(explore(all_records(swept), ["sampler.K"]).data["run_id"]), "its metric counts"
+    finished = len(all_records(swept))
     for plot in (lambda records: explore(records, ["seconds"]), explore_frontier):
         assert run.run_id not in set(plot(all_records(swept)).data["run_id"])
-        assert f"left out: {run.run_id}: parallel" in capsys.readouterr().err
+        err = capsys.readouterr().err
+        assert f"left out: 2 of {finished} runs: parallel" in err
+        assert err.count("left out") == 1
     write_run(run, [0.9], status="diverged")
     assert run.run_id not in set(explore(all_records(swept), ["sampler.K"]).data["run_id"])

@@ -1,10 +1,13 @@
 """``python -m runner.runs`` lists runs, shows one, and deletes only what it announced and may delete."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from runner import diagnose, generate, predict
 from runner.config import compose
 from runner.report.grids import PlannedRun
 from runner.runs.__main__ import main
@@ -68,6 +71,13 @@ def test_every_folder_is_listed(runs: dict[str, Path], command: Command) -> None
     assert only.count(f"left out: {runs['damaged'] / 'summary.json'} is damaged: it is not JSON") == 1
 
 
+def test_a_list_of_nothing_says_how_a_run_is_made(runs: dict[str, Path], command: Command) -> None:
+    assert "runs: no run has these settings" in command("list", "--where", "seed=9", code=2)
+    for folder in runs.values():
+        shutil.rmtree(folder)
+    assert "runs: no runs yet; python -m runner makes one" in command("list", code=2)
+
+
 def test_a_run_is_shown_with_what_differs_from_the_defaults(runs: dict[str, Path], command: Command) -> None:
     shown = command("show", runs["finished"].name)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines() if line.startswith("| ")]
@@ -81,6 +91,26 @@ def test_a_run_is_shown_with_what_differs_from_the_defaults(runs: dict[str, Path
         "show", runs["damaged"].name, code=2
     )
     assert "no run called 'nothing'" in command("show", "nothing", code=2)
+
+
+@pytest.mark.parametrize(
+    ("module", "more"), [(predict, [__file__]), (generate, []), (diagnose, [])], ids=["predict", "generate", "diagnose"]
+)
+def test_commands_that_read_weights_take_a_run_by_every_name(
+    module: ModuleType, more: list[str], runs: dict[str, Path], results_dir: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    def said(name: str) -> str:
+        monkeypatch.setattr("sys.argv", ["command", name, *more, "--results-dir", str(results_dir)])
+        assert module.main() == 2
+        return capsys.readouterr().err
+
+    folder = runs["diverged"]
+    for name in (str(folder), folder.name, folder.name.rpartition("-")[2]):
+        assert said(name).startswith(f"error: {folder}: the run is 'diverged' and left no checkpoint")
+    elsewhere = folder.rename(results_dir / "moved")
+    assert said(str(elsewhere)).startswith(f"error: {elsewhere}: the run is 'diverged'")
+    assert said("nothing").startswith("error: no run called 'nothing'; valid: ")
 
 
 def test_nothing_is_deleted_before_yes_and_finished_runs_never(runs: dict[str, Path], command: Command) -> None:

@@ -127,6 +127,16 @@ def test_a_launcher_that_breaks_leaves_what_is_there(
     assert exit_code() == 1
 
 
+def test_a_data_set_that_is_not_prepared_is_named_and_leaves_no_folder(
+    command: Command, own_data_dir: Path, results_dir: Path
+) -> None:
+    said = command("dataset=wiki325k", "optimizer.lr=0.1,0.2").splitlines()
+    assert said[-3] == "2 of 2 jobs did not finish:"
+    assert said[-2].startswith("[1/2] optimizer.lr=0.1: wiki325k is not prepared: run `")
+    assert not list((results_dir / "runs").iterdir())
+    assert exit_code() == 2
+
+
 def test_nothing_is_left_behind_if_no_combination_can_run(command: Command, results_dir: Path) -> None:
     command("sampler.K=0,x")
     assert exit_code() == 2

@@ -395,7 +395,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    for word in ("--sampler", *SAMPLERS, "RUN_FOLDER", "--draws", "sampler.num_samples=100"):
+    for word in ("--sampler", *SAMPLERS, "RUN", "--results-dir", "--draws", "sampler.num_samples=100"):
         assert word in done.stdout
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from runner import diagnose
 from runner.config import compose
+from runner.diagnosis import example_tables, tables
+from runner.diagnosis.record import Diagnosis, Entry, ExampleDiagnosis, ExampleEntry
 from runner.training.run import run
 
 Command = Callable[..., tuple[int, str, str]]
@@ -34,6 +36,20 @@ def trained(own_data_dir: Path, tmp_path: Path) -> Callable[..., Path]:
         return run(compose([*settings, *SHORT, "hardware.threads=1", f"results_dir={tmp_path / 'results'}"]))
 
     return train
+
+
+def test_settings_are_listed_as_hydra_takes_them() -> None:
+    settings = {"name": "lgd", "K": 5, "density": 1 / 30, "max_weight": None, "center": True}
+    listed = "K=5, density=0.03333333333333333, max_weight=null, center=true"
+    entry = ExampleEntry(name="lgd", settings=settings, measures={}, course={})
+    said = example_tables.settings(ExampleDiagnosis(made={}, entries=(entry,)))
+    assert said == f"- LGD: `batch_sampler=lgd`, {listed}"
+    of_classes = Entry(
+        name="x", loss="nce", settings=settings, loss_settings={"name": "nce", "correct_target": False},
+        tables="as trained", avoids_targets=False, measures={}, cumulative={},
+    )  # fmt: skip
+    said = tables.settings(Diagnosis(made={}, entries=(of_classes,)))
+    assert said == f"- `x`: {listed}, loss.correct_target=false (as trained)"
 
 
 @pytest.mark.slow

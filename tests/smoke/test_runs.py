@@ -17,7 +17,7 @@ import yaml
 
 from runner.check.cases import small_options
 from runner.config import CONF, compose
-from runner.errors import DataNotPrepared, RunLocked, RunnerError
+from runner.errors import ConfigError, DataNotPrepared, RunLocked, RunnerError
 from runner.machine.clock import BUILD, STAGES, StageClock
 from runner.models import MODELS
 from runner.network import Network
@@ -264,13 +264,32 @@ def test_a_folder_in_use_is_locked(configure: Configure) -> None:
     assert summary_of(run(config))["status"] == "finished"
 
 
-def test_data_that_are_not_there(configure: Configure, own_data_dir: Path, tmp_path: Path) -> None:
-    config = compose(["dataset=wiki325k", f"results_dir={tmp_path}"])
+@pytest.mark.parametrize("force", [False, True])
+def test_data_that_are_not_there_leave_no_folder(force: bool, own_data_dir: Path, tmp_path: Path) -> None:
+    config = compose(["dataset=wiki325k", f"force={force}", f"results_dir={tmp_path}"])
     with pytest.raises(DataNotPrepared):
         run(config)
-    summary = summary_of(config.run_dir)
-    assert summary["status"] == "skipped: data not prepared"
-    assert "metrics" not in summary, "a status, never a number"
+    assert not config.run_dir.exists()
+
+
+def test_a_results_folder_that_cannot_be_made_is_named_by_its_key(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    config = compose([f"results_dir={tmp_path / 'file' / 'x'}"])
+    with pytest.raises(
+        ConfigError, match=rf"results_dir: no folder can be made in {tmp_path}/file/x: Not a directory; "
+    ):
+        run(config)
+
+
+def test_an_interrupted_run_stays_one_while_its_data_are_not_there(own_data_dir: Path, tmp_path: Path) -> None:
+    config = compose(["dataset=wiki325k", f"results_dir={tmp_path}"])
+    folder = RunFolder(config.run_dir)
+    with folder.locked():
+        folder.write_summary({"status": "interrupted", "run_id": config.run_id, "config": config.as_dict()})
+    before = (config.run_dir / "summary.json").read_text()
+    with pytest.raises(DataNotPrepared):
+        run(config)
+    assert (config.run_dir / "summary.json").read_text() == before
 
 
 @pytest.mark.parametrize(
