@@ -40,7 +40,8 @@ class Column:
     stands for the grid's baseline. ``point`` restricts the column to runs with that combination of swept settings.
     ``is_setting`` marks a value that is chosen, not measured, and so has no deviation over seeds. ``of_time`` marks
     what is made of seconds, which some runs lack (``RunRecord.why_no_seconds``). ``signed`` prints + before numbers
-    that say how much more something is than something else.
+    that say how much more something is than something else. Of a large number only so many ``digits`` are printed, with
+    zeros after them.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Column:
     is_setting: bool = False
     of_time: bool = False
     signed: bool = False
+    digits: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,7 +322,7 @@ _LISTED = (
     _of_dataset("density", "Density", lambda data: data["events"] / (data["users"] * data["num_classes"]), decimals=4),
     _of_summary("epochs", "Epochs trained", "epochs", 0),
     _BEST_EPOCH,
-    _of_summary("units_per_second", "Rows a second", "", 0, of_time=True),
+    _of_summary("units_per_second", "Rows a second", "", 0, of_time=True, digits=3),
     _of_summary("train_seconds", "Seconds of training", "s", 1, of_time=True),
     _of_summary("candidates_per_row", "Candidates per row", "classes", 0),
     _of_summary("peak_rss_mb", "Peak memory", "MB", 0),

@@ -42,13 +42,20 @@ def _finished(runs: Iterable[PlannedRun]) -> dict[str, RunRecord]:
 def _took(records: Iterable[RunRecord]) -> dict[str, str]:
     records = list(records)
     counted = [record.summary["train_seconds"] for record in records if not record.why_no_seconds]
-    minutes = f"{sum(counted) / 60:,.1f}" if counted else "–"
     return {
         "Runs": f"{len(records):,}",
-        "Minutes of training": f"at least {minutes}" if 0 < len(counted) < len(records) else minutes,
+        "Minutes of training": _minutes_text(sum(counted) / 60, len(counted), len(records)),
         "Peak memory (MB)": f"{max(record.summary['peak_rss_mb'] for record in records):,.0f}",
         "Disk (MB)": f"{sum(size(record.path) for record in records) / 1e6:,.2f}",  # one unit, so that it sorts
     }
+
+
+def _minutes_text(minutes: float, counted: int, runs: int) -> str:
+    """Return the minutes of as many runs as have seconds that count; a dash if they tell nothing."""
+    is_small = minutes < 0.05  # which would be printed as 0.0
+    if counted == runs:
+        return "< 0.1" if is_small else f"{minutes:,.1f}"
+    return "–" if is_small else f"at least {minutes:,.1f}"
 
 
 # ---------------------------------------------------------------- in the manual

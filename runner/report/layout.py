@@ -2,6 +2,7 @@
 
 import base64
 import itertools
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -226,14 +227,25 @@ def _with_unit(column: Column) -> str:
     )
 
 
-def _number(value: float, column: Column, *, sign: bool = False) -> str:
+def _number(value: float, column: Column, *, sign: bool = False, decimals: int | None = None) -> str:
     if pd.isna(value):
         return _NOTHING
     if column.is_setting:
         return f"{value:g}"
-    value = round(value, column.decimals) + 0.0  # the sum turns -0.0 into 0.0
+    decimals = _decimals(value, column) if decimals is None else decimals
+    value = round(_rounded(value, column), decimals) + 0.0  # the sum turns -0.0 into 0.0
     sign = sign or column.signed
-    return f"{value:{'+' if sign else ''},.{column.decimals}f}" + ("x" if column.unit == "x" and not sign else "")
+    return f"{value:{'+' if sign else ''},.{decimals}f}" + ("x" if column.unit == "x" and not sign else "")
+
+
+def _decimals(value: float, column: Column, deviation: float = math.nan) -> int:
+    """Return the decimals to print: none from 1,000 on of a ratio or a bare number, if its deviation shows without."""
+    is_long = abs(value) >= 1000 and column.unit in ("", "x")
+    return 0 if is_long and not deviation < 1 else column.decimals
+
+
+def _rounded(value: float, column: Column) -> float:
+    return float(f"{value:.{column.digits}g}") if column.digits else value
 
 
 def _ours_text(cell: pd.Series, column: Column) -> str:
@@ -242,10 +254,12 @@ def _ours_text(cell: pd.Series, column: Column) -> str:
     if _is_skewed(cell):
         low, high = (_number(cell[name], column) for name in ("lowest", "highest"))
         return f"{_number(cell['median'], column)} ({low}–{high})"
-    text = _number(cell["ours"], column)
+    deviation = cell["deviation"]
+    decimals = _decimals(cell["ours"], column, deviation)
+    text = _number(cell["ours"], column, decimals=decimals)
     if cell.get("remark"):
         text += f" {_REMARKED}"
-    return text if pd.isna(cell["deviation"]) else f"{text} ± {cell['deviation']:,.{column.decimals}f}"
+    return text if pd.isna(deviation) else f"{text} ± {_rounded(deviation, column):,.{decimals}f}"
 
 
 def _is_skewed(cell: pd.Series) -> bool:

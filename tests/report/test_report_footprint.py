@@ -42,6 +42,17 @@ def test_a_run_whose_seconds_do_not_count_is_told(
     assert footprint({"toy": [lsh_label]})["Minutes of training"].tolist() == ["–"]
 
 
+def test_minutes_are_never_printed_as_none(
+    toy: dict[str, TableSpec], planned: Plan, write_run: Callable[..., Path]
+) -> None:
+    full, lsh_label, _ = planned(toy["convergence"].grid, "small")
+    write_run(full, [0.4], seconds=2.0)
+    assert footprint({"toy": [full]})["Minutes of training"].tolist() == ["< 0.1"]
+    file = write_run(lsh_label, [0.4], seconds=30.0) / "provenance.json"
+    file.write_text(file.read_text().replace('"threads"', '"parallel_jobs": 2, "threads"'))
+    assert footprint({"toy": [full, lsh_label]})["Minutes of training"].tolist() == ["–"], "at least 0.0 tells nothing"
+
+
 def test_without_a_finished_run_there_is_nothing_to_tell(toy: dict[str, TableSpec], planned: Plan) -> None:
     assert footprint({"toy": planned(toy["convergence"].grid, "small")}).empty
 

@@ -11,6 +11,7 @@ import pytest
 
 from runner.report import layout, plots
 from runner.report.cells import cells
+from runner.report.columns import OF_EVERY_RUN, Column
 from runner.report.grids import PlannedRun
 from runner.report.latex import to_latex
 from runner.report.records import record_of
@@ -53,6 +54,24 @@ not a data set of the paper: no published numbers; 4 epochs, batch 256, adam lr 
 
 4 epochs, batch 256, adam lr 0.003, seed 0
 """
+
+
+@pytest.mark.parametrize(("unit", "decimals", "ours", "deviation", "printed"), [
+    ("x", 2, 1667.704, math.nan, "1,668x"), ("x", 2, 999.126, math.nan, "999.13x"), ("x", 2, 0.054, math.nan, "0.05x"),
+    ("", 4, 3486.911, math.nan, "3,487"), ("", 4, 3486.911, 12.3456, "3,487 ± 12"), ("", 4, 0.5984, math.nan, "0.5984"),
+    ("", 4, 3486.911, 0.0123, "3,486.9110 ± 0.0123"), ("s", 1, 3486.911, math.nan, "3,486.9"),
+])  # fmt: skip
+def test_large_ratios_and_errors_have_no_decimals(
+    unit: str, decimals: int, ours: float, deviation: float, printed: str
+) -> None:
+    column = Column(name="n", label="N", unit=unit, decimals=decimals, measure=lambda record, to: None)
+    cell = pd.Series({"ours": ours, "deviation": deviation, "lowest": ours, "highest": ours, "median": ours})
+    assert layout._ours_text(cell, column) == printed
+
+
+def test_rows_a_second_have_three_digits() -> None:
+    cell = pd.Series({"ours": 201_658_680.4, "deviation": 1_234_567.8, "lowest": 2e8, "highest": 3e8, "median": 2e8})
+    assert layout._ours_text(cell, OF_EVERY_RUN["units_per_second"]) == "202,000,000 ± 1,230,000"
 
 
 def test_markdown_is_as_agreed(toy: Specs, shown: list[PlannedRun]) -> None:
