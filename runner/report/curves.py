@@ -73,8 +73,9 @@ def curves(spec: TableSpec, datasets: Sequence[Dataset], runs: Sequence[PlannedR
     """Draw a figure for each metric, and in it a panel or more for each data set and kind of horizontal axis.
 
     Where there are several such axes, the panels of a data set are in a row, and a figure has two data sets at most:
-    more of them have one each, as it would be too tall for a screen. Returns the figures by what tells them apart,
-    as parts of a file's name: the metric, the data set, both or (as "") neither.
+    more of them have one each, as it would be too tall for a screen. A panel against seconds is left out if no run of
+    its data set has seconds that count. Returns the figures by what tells them apart, as parts of a file's name: the
+    metric, the data set, both or (as "") neither.
     """
     runs_of = {dataset.name: _lines(spec.grid, dataset, runs) for dataset in datasets}
     yardstick = runs_of[datasets[0].name][0].records[0].yardstick
@@ -87,6 +88,8 @@ def curves(spec: TableSpec, datasets: Sequence[Dataset], runs: Sequence[PlannedR
                 [_panel(spec, dataset, runs_of[dataset.name], against, metric) for against in spec.against]
                 for dataset in part
             ]
+            if several:
+                rows = [[panel for panel in row if panel.lines] or row[:1] for row in rows]
             names = [file_name(metric)] * (len(spec.metrics) > 1) + [part[0].name] * (len(parts) > 1)
             figures["_".join(names)] = figure_of(rows if several else [[panel for (panel,) in rows]])
     return figures

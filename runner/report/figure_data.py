@@ -1,8 +1,9 @@
 """This module collects what a figure shows as a table with run ids, one row for each point of each run.
 
 Every frame has the columns ``dataset``, ``method`` (the row's name), ``label``, ``setting`` (the swept settings),
-``seed`` and ``run_id``; what follows them depends on the kind of the figure. Metrics are as stored, unscaled. Lines of
-a figure are means over the seeds, smoothed where the figure says so.
+``seed`` and ``run_id``; what follows them depends on the kind of the figure. Metrics are as stored, unscaled. Seconds
+are empty where they are no number (``RunRecord.why_no_seconds``). Lines of a figure are means over the seeds, smoothed
+where the figure says so.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,15 +37,21 @@ def figure_data(spec: TableSpec, runs: Sequence[PlannedRun]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def _seconds(record: RunRecord, seconds: float) -> float | None:
+    return None if record.why_no_seconds else seconds
+
+
 def _points(spec: TableSpec, run: PlannedRun, record: RunRecord) -> Iterator[dict[str, Any]]:
     if spec.kind == "curves":
         for metric in spec.metrics or (record.yardstick.curve,):
             for seen in record.of_kind("evaluation"):
-                costs = {key: seen[key] for key in ("epoch", "step", "train_seconds")}
-                yield {**costs, "metric": metric, "value": seen[metric]}
+                costs = {"epoch": seen["epoch"], "step": seen["step"]}
+                seconds = _seconds(record, seen["train_seconds"])
+                yield {**costs, "train_seconds": seconds, "metric": metric, "value": seen[metric]}
     elif spec.kind in ("effect", "frontier"):
         final = record.yardstick.final
-        yield {"train_seconds": record.summary["train_seconds"], "metric": final, "value": record.metric(final)}
+        seconds = _seconds(record, record.summary["train_seconds"])
+        yield {"train_seconds": seconds, "metric": final, "value": record.metric(final)}
     elif spec.kind == "frequency":
         frequency = record.summary["dataset"]["label_frequency"]
         for rank, count in zip(frequency["rank"], frequency["count"], strict=True):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 from runner.config import CONF
 from runner.data.card import dataset_title
 from runner.report.axis_words import WORDS, words_of
-from runner.report.curves import Alike, drawn, mean_curve
+from runner.report.curves import Alike, curves, drawn, mean_curve
 from runner.report.direct_labels import apart
 from runner.report.explore import explore
+from runner.report.figure_data import figure_data
 from runner.report.figure_style import Look, look_of_value, new_figure
 from runner.report.grids import PlannedRun
 from runner.report.plots import distribution_panel
@@ -120,6 +122,27 @@ def test_what_counts_alone_is_a_point(lines: Callable[..., list[Alike]]) -> None
 
 
 # ---------------------------------------------------------------- names beside lines
+
+
+def test_runs_made_side_by_side_have_no_seconds_in_a_figure(
+    toy: dict[str, TableSpec], planned: Callable[..., list[PlannedRun]], write_run: Write
+) -> None:
+    spec = replace(toy["curves"], against=("seconds", "epoch"))
+    runs = planned(spec.grid, "small")
+    folders = [write_run(run, [0.2, 0.4]) for run in runs]
+    shown = [spec.grid.dataset(name) for name in dict.fromkeys(run.dataset for run in runs)]
+
+    def axes() -> set[str]:
+        (figure,) = curves(spec, shown, runs).values()
+        return {axis.get_xlabel() for axis in figure.axes if axis.axison}
+
+    assert axes() == {"seconds of training", "epochs"}
+    assert figure_data(spec, runs)["train_seconds"].notna().all()
+    for folder in folders:
+        provenance = folder / "provenance.json"
+        provenance.write_text(json.dumps({**json.loads(provenance.read_text()), "parallel_jobs": 2}))
+    assert axes() == {"epochs"}, "an empty panel tells nothing"
+    assert figure_data(spec, runs)["train_seconds"].isna().all()
 
 
 def test_names_lie_around_the_ends_of_their_lines() -> None:

@@ -59,7 +59,7 @@ def test_the_profiles_data_sets(tmp_path: Path) -> None:
     for profile in PROFILES:
         runs = expand(load_table("time_to_accuracy").grid, profile, tmp_path)
         assert {run.dataset for run in runs} == named[profile]
-        assert {run.seed for run in runs} == ({0} if profile == "medium" else {0, 1, 2})  # forty idle minutes a seed
+        assert {run.seed for run in runs} == ({0} if profile == "medium" else {0, 1, 2})  # 50 idle minutes a seed
         assert all(run.config.evaluation.seconds_factor for run in runs)
         assert not any(run.point for run in runs)
 
