@@ -18,7 +18,7 @@ T = TypeVar("T")
 def read(file: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file; raise ConfigError if it is not YAML or not a mapping."""
     try:
-        raw = yaml.safe_load(file.read_text(encoding="utf-8"))
+        raw = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     except yaml.YAMLError as error:
         raise ConfigError(f"{place(file)}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(raw, dict):

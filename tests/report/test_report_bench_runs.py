@@ -83,6 +83,7 @@ def write_small(spec: BenchSpec, results_dir: Path) -> None:
 # ---------------------------------------------------------------- the plan
 
 
+@pytest.mark.slow
 def test_a_plain_plan_measures_once_and_only_for_profile_small(
     reproduce: Reproduce, folder: Path, results_dir: Path
 ) -> None:

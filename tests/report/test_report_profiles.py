@@ -44,6 +44,7 @@ def test_a_value_that_the_grid_does_not_sweep_is_named(tmp_path: Path) -> None:
         load_grid("rf_softmax_features", tmp_path)
 
 
+@pytest.mark.slow
 def test_without_a_print_only_the_profiles_data_sets_are_shown(tmp_path: Path) -> None:
     render([load_table("midx_table7_time")], "medium", tmp_path)
     text = next(tmp_path.rglob("midx_table7_time.md")).read_text()

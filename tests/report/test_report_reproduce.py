@@ -167,6 +167,7 @@ def test_a_run_that_another_process_holds_keeps_its_folder(
     assert record_of(step.run).status == "not run"
 
 
+@pytest.mark.slow
 def test_data_that_are_not_prepared_skip_and_do_not_fail(write_tables: Callable[..., Path], results_dir: Path) -> None:
     folder = write_tables()
     done = reproduce("toy2", "--profile", "paper", "--tables-dir", folder, "--results-dir", results_dir)
@@ -274,6 +275,7 @@ def test_without_names_costly_tables_are_left_out_and_named(
     assert "- Times: not measured; `make reproduce TABLE=times` does so\n" in page
 
 
+@pytest.mark.slow
 def test_tables_that_no_runs_make_are_measured_by_name(write_tables: Callable[..., Path], results_dir: Path) -> None:
     folder = write_tables(grid=GRID, toy=TABLE)
     (folder / "bench").mkdir()

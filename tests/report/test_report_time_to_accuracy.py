@@ -133,10 +133,9 @@ def test_learning_rates_mark_the_best_of_each_method(
     assert "<td><strong>30.00</strong></td>" in layout.html("document", doc=document)
 
 
-@pytest.mark.parametrize(("table", "profile"), [
-    pytest.param(table, profile, marks=[] if (table, profile) == ("time_to_accuracy", "small") else pytest.mark.slow)
-    for table in ("time_to_accuracy", "tuning") for profile in PROFILES
-])  # fmt: skip
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("table", ["time_to_accuracy", "tuning"])
 def test_full_softmax_trains_as_long_as_all_others(table: str, profile: str, tmp_path: Path) -> None:
     runs = expand(load_table(table).grid, profile, tmp_path)
     for run in runs:

@@ -25,7 +25,8 @@ def alike(run: PlannedRun) -> dict[str, Any]:
     return {**run.config.as_dict(), "seed": None, "evaluation": None}
 
 
-@EACH_PROFILE
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", PROFILES)
 def test_the_budget_is_the_same_for_all_methods(profile: str, tmp_path: Path) -> None:
     runs = tried(profile, tmp_path)
     for dataset in {run.dataset for run in runs}:
