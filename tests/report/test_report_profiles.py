@@ -21,6 +21,8 @@ def test_small_plans_every_table_of_the_papers_but_those_that_take_hours() -> No
         "midx_table7_rates",
         "midx_table7_shared",
         "midx_table7_stages",
+        "midx_table9_rates",
+        "rf_softmax_table3_rates",
     }
 
 
