@@ -69,21 +69,27 @@ def planned(grid: Grid, profile: str) -> frozenset[str]:
 
 
 def runs_behind(table: str) -> set[str]:
-    """Return the ids of the runs that the CSVs of a table or figure name."""
+    """Return the ids of the runs that the CSVs of a table or figure name. Every CSV with numbers must name some."""
     profile, name = table.split("/")
     found: set[str] = set()
     for path in (TABLES / profile).glob(f"{name}*.csv"):
-        if max((other for other in table_names() if f"{path.stem}_".startswith(f"{other}_")), key=len) == name:
+        owners = [other for other in table_names() if f"{path.stem}_".startswith(f"{other}_")]
+        if max(owners, key=len, default="") == name:
             with path.open(newline="") as file:
                 rows = list(csv.DictReader(file))
-            found |= {run for row in rows for run in row.get("run_ids", row.get("run_id", "")).split()}
+            runs = {run for row in rows for run in row.get("run_ids", row.get("run_id", "")).split()}
+            assert runs or not any(row.get("ours") for row in rows), f"{path} has numbers and names no runs"
+            found |= runs
     return found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", ["small", "medium"])
 def test_committed_numbers_are_of_the_runs_that_their_grid_plans(profile: str) -> None:
-    """A changed number of epochs or a changed rate leaves labels as they are, but no run as planned."""
+    """A changed number of epochs or a changed rate leaves labels as they are, but no run as planned.
+
+    Runs that are planned and missing are not looked at: a table shows them by their status.
+    """
     tables = {f"{profile}/{name}": runs_behind(f"{profile}/{name}") for name in table_names()}
     others = {
         table
