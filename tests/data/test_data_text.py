@@ -456,6 +456,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
+@pytest.mark.slow
 def test_a_model_of_rows_refuses_text_before_anything_is_made(tmp_path: Path) -> None:
     done = run("-m", "runner", "dataset=ptb", "model=mlp", f"results_dir={tmp_path / 'results'}")
     assert done.returncode == 2

@@ -290,8 +290,9 @@ def check(at: Workplace, words: Sequence[str]) -> None:
 
 
 def param(line: CommandLine) -> Any:
-    """Plan whole profiles, publish, and diagnose every sampler, among the slow tests."""
-    is_slow = any(word in str(line) for word in ("PROFILE=", "lgd_regression", "=tuning", "publish", "--sampler all"))
+    """Lines of README.md and CONTRIBUTING.md that do not plan whole profiles are fast tests; all others are slow ones."""
+    is_slow = line.page not in ("README.md", "CONTRIBUTING.md")
+    is_slow |= any(word in str(line) for word in ("PROFILE=", "lgd_regression", "=tuning", "publish", "--sampler all"))
     is_slow |= line.words == ("make", "reproduce")
     return pytest.param(line, marks=pytest.mark.slow if is_slow else (), id=str(line))
 

@@ -196,6 +196,7 @@ def test_one_s_own_report_is_preferred_and_says_its_size(spec: BenchSpec, result
     assert len(not_measured([spec], results_dir)) == 1
 
 
+@pytest.mark.slow
 def test_a_published_page_shows_no_report_of_one_s_own_folder(
     spec: BenchSpec,
     toy: dict[str, TableSpec],

@@ -63,6 +63,7 @@ def test_unknown_key_lists_the_valid_ones(swept: Path) -> None:
         sweep_table(families(all_records(swept))["wordnet_hypernym", "lsh_label"], ["sampler.k"])
 
 
+@pytest.mark.slow
 def test_the_script_writes_the_table(swept: Path) -> None:
     command = [sys.executable, str(CONF.parent / "scripts" / "render_tables.py"), "--sweep", str(swept)]
     done = subprocess.run([*command, "--keys", *KEYS], capture_output=True, text=True, check=True)

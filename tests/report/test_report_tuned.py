@@ -234,6 +234,7 @@ def test_learning_rates_are_judged_by_validation_where_there_is_one(
 # ---------------------------------------------------------------- figures
 
 
+@pytest.mark.slow
 def test_curves_of_several_metrics_name_the_lines_beside_them(
     write_tables: Write, write_regression: Write, results_dir: Path, tmp_path: Path
 ) -> None:
@@ -257,6 +258,7 @@ def test_curves_of_several_metrics_name_the_lines_beside_them(
     assert chosen in page.read_text(), "of equal values the first"
 
 
+@pytest.mark.slow
 def test_more_than_two_data_sets_against_several_axes_have_a_picture_each(
     write_tables: Write, write_regression: Write, results_dir: Path, tmp_path: Path
 ) -> None:

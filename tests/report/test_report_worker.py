@@ -38,6 +38,7 @@ def test_each_run_has_its_own_answer(tmp_path: Path, own_data_dir: Path, monkeyp
     assert found == ["diverged", "finished", "finished"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="plans fork on Linux only")
 def test_copies_answer_like_the_process_itself_and_a_crash_ends_one_run(tmp_path: Path, own_data_dir: Path) -> None:
     crash = tmp_path / "plugin_that_crashes.py"

@@ -148,6 +148,7 @@ def test_a_prepared_text(bench: Bench, write_text: Callable[..., None], tmp_path
     assert "Text ptb: not measured, the run ended before." in render(report)
 
 
+@pytest.mark.slow
 def test_lsh_softmax_table_stands_beside_its_printed_speedups(
     front: ModuleType, bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -179,6 +180,7 @@ def test_lsh_softmax_table_stands_beside_its_printed_speedups(
 # ---------------------------------------------------------------- memory and order
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_together_is_measured_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     text, some = language_step.open_text("40", plan()), plan()
     needs = {

@@ -380,6 +380,7 @@ def uninterrupted(toy_folder: Path, prepared_root: Path, tmp_path_factory: pytes
         return numbers(run(compose([*data, *SMALL, *LONG])))
 
 
+@pytest.mark.slow
 def test_killed_twice_ends_with_the_same_bits(
     configure: Configure, arguments: list[str], environment: dict[str, str], tmp_path: Path,
     uninterrupted: tuple[Any, ...],
