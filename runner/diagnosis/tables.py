@@ -141,3 +141,18 @@ def to_markdown(diagnosis: Diagnosis) -> str:
 def as_frame(entries: Sequence[Entry]) -> pd.DataFrame:
     """Return a row per sampler with every measure; measures that do not apply are empty."""
     return pd.DataFrame({"sampler": entry.name, "loss": entry.loss, **entry.measures} for entry in entries)
+
+
+def curves_frame(entries: Sequence[Entry]) -> pd.DataFrame:
+    """Return the points of the figures' curves, those of ``shown_in_figures``: a row per sampler and group of ranks.
+
+    ``rank_end`` is the last rank of the group, by decreasing probability. ``softmax`` and ``proposal`` are the
+    cumulative probabilities of all ranks up to it, means over rows. The softmax that a sampler is compared with leaves
+    the targets out if the sampler avoids them.
+    """
+    keys = ("rank_end", "truth", "proposal")
+    return pd.DataFrame(
+        {"sampler": entry.name, "rank_end": end, "softmax": truth, "proposal": proposal}
+        for entry in entries
+        for end, truth, proposal in zip(*(entry.cumulative[key] for key in keys), strict=True)
+    )

@@ -21,6 +21,7 @@ from runner.report.figure_style import STYLE, save
 from runner.report.grids import PlannedRun, expand
 from runner.report.layout import folded, html, markdown_table, picture_markdown
 from runner.report.plan import python_path
+from runner.report.publish import CURVES
 from runner.report.records import record_of
 from runner.report.speed import measure as measure_speed
 from runner.report.tables import TableSpec
@@ -114,7 +115,7 @@ class Rendered:
 
 
 def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: str) -> Rendered:
-    """Write NAME.md, NAME.csv, NAME.png, NAME.svg and a picture by rank of each run."""
+    """Write NAME.md, NAME.csv, NAME.png, NAME.svg, a picture by rank of each run, and the points of all pictures."""
     import matplotlib
 
     many = len({run.seed for run in runs}) > 1
@@ -140,6 +141,7 @@ def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: s
     page = [f"### {spec.title}", f"Made by `{command}`", *missing]
     page += [picture_markdown(picture, spec.title) for picture in pictures]
     frames: list[pd.DataFrame] = []
+    curves: list[pd.DataFrame] = []
     for heading, run, found in shown:
         parts += [f"## {heading}", tables.made_line(found)]
         page += [f"#### {heading}", tables.made_line(found)]
@@ -148,13 +150,16 @@ def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: s
             page += [f"##### {caption}", markdown_table(frame)]
         parts += ["### Settings", tables.settings(found)]
         page += [folded("Settings", tables.settings(found))]
-        frames.append(tables.as_frame(found.entries).assign(dataset=run.dataset, run=run.method, run_id=run.run_id))
+        about = {"dataset": run.dataset, "run": run.method, "run_id": run.run_id}
+        frames.append(tables.as_frame(found.entries).assign(**about))
+        curves.append(tables.curves_frame(figures.shown_in_figures(found)).assign(**about))
     notes = [*spec.notes, *dict.fromkeys(note for _, _, found in shown for note in tables.notes(found))]
     parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
     page += ["\n".join(f"- {note}" for note in notes)]
-    markdown, csv = folder / f"{spec.name}.md", folder / f"{spec.name}.csv"
+    markdown, csv, points = (folder / f"{spec.name}{end}" for end in (".md", ".csv", f"{CURVES}.csv"))
     write_atomically(markdown, "\n\n".join(parts) + "\n")
-    write_atomically(csv, pd.concat(frames).to_csv(index=False, float_format="%.6g"))
+    for path, rows in ((csv, frames), (points, curves)):
+        write_atomically(path, pd.concat(rows).to_csv(index=False, float_format="%.6g"))
     diagnoses = {
         heading: (tables.made_line(found), tables.tables(found), tables.settings(found)) for heading, _, found in shown
     }
@@ -162,4 +167,4 @@ def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: s
         "figure", name=spec.name, title=spec.title, made=[f"Made by `{command}`"], pictures=pictures, missing=missing,
         notes=notes, diagnoses=diagnoses,
     )  # fmt: skip
-    return Rendered(files=(markdown, csv, *pictures), html=section, markdown="\n\n".join(page))
+    return Rendered(files=(markdown, csv, points, *pictures), html=section, markdown="\n\n".join(page))

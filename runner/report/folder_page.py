@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runner.errors import DataError
-from runner.report.publish import owner
+from runner.report.publish import CURVES, owner
 from runner.report.tables import TableSpec
 
 PAGE = "README.md"
@@ -36,7 +36,8 @@ def folder_page(specs: Sequence[TableSpec], profile: str, folder: Path, changes:
         parts.append("\n".join(["| Table | What it shows |", "|---|---|", *rows]))
     for spec in specs:
         if pictures[spec.name]:
-            data = folder / f"{spec.name}.csv"
+            points = folder / f"{spec.name}{CURVES}.csv"
+            data = points if points in files and points.stem not in names else folder / f"{spec.name}.csv"
             if data not in files:
                 raise DataError(
                     f"{data}: missing; the figure beside it is worth nothing without its data: publish it again"

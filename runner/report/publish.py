@@ -20,6 +20,7 @@ from runner.training.files import sync
 
 _OUTCOMES = (DIVERGED, NOT_REACHED, FAIL)
 SUFFIXES = (".md", ".tex", ".csv", ".png", ".svg")
+CURVES = "_curves"  # NAME_curves.csv has the points of NAME's figures if NAME.csv has numbers of another kind
 PAGE = "REPRODUCTION.md"
 _FIRST_PROFILE = "small"  # its page is results/REPRODUCTION.md
 
@@ -156,9 +157,9 @@ def files_of(names: Sequence[str], known: Iterable[str], folder: Path) -> dict[s
     """Return the files in a folder of rendered or committed tables that belong to each table of ``names``.
 
     ``known``: the names of all tables, so that no file is taken for that of a table whose name begins alike. What has
-    a CSV of its own in the folder is a table too.
+    a CSV of its own in the folder is a table too, unless it has a table's ``CURVES``.
     """
-    tables = {*known, *(path.stem for path in folder.glob("*.csv"))}
+    tables = {*known, *(path.stem for path in folder.glob("*.csv") if not path.stem.endswith(CURVES))}
     files: dict[str, list[Path]] = {name: [] for name in names}
     for path in sorted(folder.glob("*")):
         if path.suffix in SUFFIXES and (name := owner(path.stem, tables)) in files:

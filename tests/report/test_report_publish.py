@@ -101,7 +101,7 @@ def test_pictures_that_a_figure_no_longer_has_are_removed(
     render([toy["curves"]], "medium", results_dir)
     folder = published_dir(results_dir, "medium")
     folder.mkdir(parents=True)
-    former = {folder / name for name in ("toyc_panel.png", "toyc_panel.svg", "toyc.tex")}
+    former = {folder / name for name in ("toyc_panel.png", "toyc_panel.svg", "toyc.tex", "toyc_curves.csv")}
     others = {
         folder / name
         for name in ("toyc_more.png", "toyc_more_panel.png", "toycurve.png", "toyc_own.csv", "toyc_own_panel.png",

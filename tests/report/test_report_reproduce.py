@@ -326,6 +326,10 @@ def test_diagnosis_of_a_trained_network(write_tables: Callable[..., Path], resul
     assert set(rows) == {"uniform", "unigram"}
     assert float(rows["uniform"]["kl"]) > 0
     assert rows["uniform"]["run_id"].startswith("synthetic_xc-mlp-full-")
+    with open(tables / "toy_curves.csv") as file:
+        points = [row for row in csv.DictReader(file) if row["sampler"] == "uniform"]
+    assert [float(row["proposal"]) for row in points][-1] == pytest.approx(1, rel=1e-5), "all ranks together"
+    assert {row["run_id"] for row in points} == {rows["uniform"]["run_id"]}
     assert (tables / "toy.png").stat().st_size > 10_000
     assert (tables / "toy_synthetic_xc_full.png").is_file()
     assert "data:image/png" in (tables / "report.html").read_text()
