@@ -1,6 +1,10 @@
-"""Every number that docs/claims.yaml names is in its page and in a committed file; pages of results have no others."""
+"""Every number that docs/claims.yaml names is in its page and in a committed file; pages of results have no others.
+
+Pages of definitions have no others that look measured.
+"""
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -26,6 +30,14 @@ COVERED = (
     "docs/regression.md", "docs/sentence-pairs.md",
     *(f"docs/papers/{path.name}" for path in sorted((ROOT / "docs" / "papers").glob("*.md"))),
 )  # fmt: skip
+
+# These pages define more than they report, so only a number that looks measured needs a source there. The log is
+# history, and the options' page is made from configs. reproducing.md has the table of seconds, which tests/report compares.
+DEFINING = sorted(
+    {"CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))}
+    - {*COVERED, "docs/log.md", "docs/options.md", "docs/reproducing.md"}
+)
+_LOOKS_MEASURED = re.compile(r"»[\d,]*\.\d+«|« %")
 
 
 def entry_of(page: str, table: Table) -> dict[str, Any] | None:
@@ -84,7 +96,7 @@ def test_a_sentence_says_what_its_source_says(entry: dict[str, Any]) -> None:
 
 def pages_of(entry: dict[str, Any]) -> list[str]:
     """Return the text of the page that an entry is for, or of all pages; each as one line."""
-    names = (entry["page"],) if "page" in entry else COVERED
+    names = (entry["page"],) if "page" in entry else (*COVERED, *DEFINING)
     return [" ".join((ROOT / name).read_text().split()) for name in names]
 
 
@@ -92,6 +104,14 @@ def pages_of(entry: dict[str, Any]) -> list[str]:
 def test_every_number_of_the_prose_has_a_source(page: str) -> None:
     """A number is that of an entry, a setting (both in claims.yaml), or history in a sentence that links to the log."""
     assert unexplained(prose_of(page), page) == []
+
+
+@pytest.mark.parametrize("page", DEFINING)
+def test_a_number_that_looks_measured_has_a_source(page: str) -> None:
+    """A decimal point or a percent sign in a page of definitions is taken for a measurement."""
+    cells = [cell for table in tables_of(page) if entry_of(page, table) is None for row in table.rows for cell in row]
+    found = [number for text in (prose_of(page), *cells) for number in unexplained(text, page)]
+    assert [number for number in found if _LOOKS_MEASURED.search(number)] == []
 
 
 @pytest.mark.parametrize("setting", CLAIMS["settings"], ids=lambda setting: setting["text"])
@@ -122,6 +142,9 @@ def test_a_number_without_a_source_is_noticed() -> None:
                 ["Full softmax", "48.6", "29.33", ""]):  # fmt: skip
         assert faults_of("README.md", table._replace(rows=[row]), entry)
     assert faults_of("README.md", table, None)
+    for text, looks_measured in (("3.7 times", True), ("12 % of them", True), ("at least 12 of them", False)):
+        (number,) = unexplained(text, "docs/contract.md")
+        assert bool(_LOOKS_MEASURED.search(number)) == looks_measured
     assert not has_number("just misses nine tenths of full softmax's P@1")
 
 
