@@ -175,5 +175,26 @@ def agrees(text: str, value: Value) -> bool:
     )
 
 
+def as_shown(old: str, value: Value) -> str:
+    """Return the value as the old text shows its own: as many decimals, with its deviation and its unit.
+
+    What has no number becomes its status, ``Fail``, ``inf`` or ``nan``, for the reader to mend.
+    """
+    if math.isnan(value.number):
+        return "Fail" if agrees("Fail", value) else "nan"
+    if math.isinf(value.number):
+        return "inf"
+    sign = {" %": " %", "x": "x"}
+    unit = next((sign[end] for end in sign if old.endswith(end)), "")
+    parts = old.removesuffix(unit).split(" ± ")
+    if parts[0] in ("Fail", "inf"):
+        parts = ["0.0"]  # a status becomes a number
+    shown = [
+        f"{number:,.{len(part.partition('.')[2])}f}"
+        for part, number in zip(parts, (value.number, value.deviation), strict=False)
+    ]
+    return " ± ".join(shown) + unit
+
+
 def _rounded(number: float, like: str) -> str:
     return f"{number:.{len(like.partition('.')[2])}f}"

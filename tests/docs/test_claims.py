@@ -13,6 +13,7 @@ from claims import (
     Table,
     Value,
     agrees,
+    as_shown,
     has_number,
     merged,
     prose_of,
@@ -131,6 +132,17 @@ def test_rounding(text: str, number: float, fits: bool) -> None:
     assert agrees(text, Value(number, math.nan, "finished")) == fits
     assert not agrees("67.1 ± 0.2", Value(67.1, 0.5, "finished"))
     assert agrees("Fail", Value(math.nan, math.nan, "not reached (1 of 3 seeds)"))
+
+
+@pytest.mark.parametrize(("old", "value", "new"), [
+    ("67.1 ± 0.2", Value(66.04, 1.26, "finished"), "66.0 ± 1.3"), ("3.2x", Value(0.96, math.nan, "finished"), "1.0x"),
+    ("8.7 %", Value(9.26, math.nan, "finished"), "9.3 %"), ("999", Value(1161.69, 0.4, "finished"), "1,162"),
+    ("5.0", Value(math.nan, math.nan, "not reached (1 of 3 seeds)"), "Fail"),
+    ("Fail", Value(4.26, math.nan, "finished"), "4.3"), ("2.5", Value(math.inf, math.nan, "finished"), "inf"),
+])  # fmt: skip
+def test_a_renewed_number_looks_like_the_old_one_and_agrees(old: str, value: Value, new: str) -> None:
+    assert as_shown(old, value) == new
+    assert agrees(new, value)
 
 
 def test_a_number_without_a_source_is_noticed() -> None:
