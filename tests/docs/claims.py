@@ -184,8 +184,7 @@ def as_shown(old: str, value: Value) -> str:
         return "Fail" if agrees("Fail", value) else "nan"
     if math.isinf(value.number):
         return "inf"
-    sign = {" %": " %", "x": "x"}
-    unit = next((sign[end] for end in sign if old.endswith(end)), "")
+    unit = next((unit for unit in (" %", "x") if old.endswith(unit)), "")
     parts = old.removesuffix(unit).split(" ± ")
     if parts[0] in ("Fail", "inf"):
         parts = ["0.0"]  # a status becomes a number

@@ -1,7 +1,7 @@
 """Write what the committed tables say today into the pages and into docs/claims.yaml, where the numbers are old.
 
-``python tests/docs/renew_claims.py`` after ``make publish`` prints each sentence and cell that it changes. Only numbers
-change: whoever runs it reads the sentences again, because a difference may have another sign now.
+``python tests/docs/renew_claims.py`` after ``make publish`` prints each sentence and cell that it changes. Labels
+of rows are left as they are. Whoever runs it reads the sentences again, because a difference may have another sign now.
 """
 
 import re
@@ -35,7 +35,7 @@ def renew_sentences(pages: dict[str, str]) -> None:
             print(f"claims.yaml: '{entry['text']}' is not on one line there: mend it by hand")
             continue
         claims = claims.replace(entry["text"], text)
-        for name in [entry["page"]] if "page" in entry else COVERED:
+        for name in [entry["page"]] if "page" in entry else pages:
             pages[name] = _replaced(pages[name], sentence, without_brackets(text)[0])
         print(f"{sentence}\n    {text}")
     CLAIMS_FILE.write_text(claims)

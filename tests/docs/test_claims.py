@@ -33,7 +33,7 @@ COVERED = (
 )  # fmt: skip
 
 # These pages define more than they report, so only a number that looks measured needs a source there. The log is
-# history, and the options' page is made from configs. reproducing.md has seconds, whose table tests/report compares.
+# history, and the options' page is made from configs. reproducing.md reports seconds, and tests/report compares them.
 DEFINING = sorted(
     {"CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))}
     - {*COVERED, "docs/log.md", "docs/options.md", "docs/reproducing.md"}

@@ -42,7 +42,7 @@ def test_recommenders_have_the_rate_that_validated_best() -> None:
 
 @pytest.mark.slow
 def test_rates_of_lns_tables_validate_best_but_for_those_that_the_page_names() -> None:
-    """docs/results.md says of these two that they are shown too low."""
+    """docs/results.md says of these two that they are probably shown too low."""
     trained = {(run.dataset, run.method): run.config.optimizer.lr for run in runs_of("lns_table2")}
     cells = measured("lns")
     best = cells.loc[cells.groupby(["dataset", "method"])["ours"].idxmax()].set_index(["dataset", "method"])["rate"]
