@@ -16,8 +16,13 @@ def runs_of(table: str) -> list[PlannedRun]:
 
 
 def measured(table: str) -> pd.DataFrame:
-    """Return the cells with a number of a committed table of rates, and their rates."""
-    cells = pd.read_csv(TABLES / "medium" / f"{table}_rates.csv").dropna(subset="ours")
+    """Return the cells with a number of a committed table of rates of profile medium, and their rates."""
+    return rated(f"medium/{table}_rates.csv")
+
+
+def rated(path: str) -> pd.DataFrame:
+    """Return the cells with a number of a committed table whose columns are learning rates, and their rates."""
+    cells = pd.read_csv(TABLES / path).dropna(subset="ours")
     return cells.assign(rate=cells["metric"].str.rpartition("_")[2].astype(float))
 
 
@@ -41,11 +46,26 @@ def test_recommenders_have_the_rate_that_validated_best() -> None:
 
 
 @pytest.mark.slow
-def test_rates_of_lns_tables_validate_best_but_for_those_that_the_page_names() -> None:
-    """docs/results.md says of these two that they are probably shown too low."""
+@pytest.mark.parametrize(("path", "methods", "places", "not_the_best"), [
+    ("medium/lns_rates.csv", [], 15, {("wordnet_hypernym", "log_uniform"): 1.4, ("wordnet_hypernym", "nce"): 0.7}),
+    ("small/tuning.csv", ["full", "topk", "lsh_label", "lsh_embedding"], 12, {
+        ("wordnet_hypernym", "lsh_label"): 0.6, ("wordnet_hypernym", "lsh_embedding"): 0.2,
+        ("wordnet_hypernym", "full"): 0.2, ("wordnet_related", "full"): 0.2,
+    }),
+])  # fmt: skip
+def test_rates_of_lns_tables_validate_best_but_for_those_that_the_page_names(
+    path: str, methods: list[str], places: int, not_the_best: dict[tuple[str, str], float]
+) -> None:
+    """docs/results.md names those whose rate is not the best. Numbers are bounds of what they lack, P@1 in percent."""
     trained = {(run.dataset, run.method): run.config.optimizer.lr for run in runs_of("lns_table2")}
-    cells = measured("lns")
-    best = cells.loc[cells.groupby(["dataset", "method"])["ours"].idxmax()].set_index(["dataset", "method"])["rate"]
-    assert len(best) == 15
-    others = {place for place, rate in best.items() if trained[place] != rate}
-    assert others == {("wordnet_hypernym", "log_uniform"), ("wordnet_hypernym", "nce")}
+    cells = rated(path)
+    if methods:  # table tuning has other draws for the others
+        cells = cells[cells["method"].isin(methods)]
+    compared = cells.groupby(["dataset", "method"])
+    assert len(compared) == places
+    lacking = {
+        place: tried["ours"].max() - tried.loc[tried["rate"] == trained[place], "ours"].item()
+        for place, tried in compared
+    }
+    assert {place for place, lack in lacking.items() if lack > 0} == set(not_the_best)
+    assert all(lacking[place] < bound for place, bound in not_the_best.items())
