@@ -67,7 +67,7 @@ def test_keys_are_those_of_the_options_chosen(page: str) -> None:
     assert "The keys of sampler" not in helped("model=popularity", "dataset=ml100k"), "it has no classes to sample"
 
 
-@pytest.mark.parametrize("columns", [80, 110])
+@pytest.mark.parametrize("columns", [80, pytest.param(110, marks=pytest.mark.slow)])
 def test_help_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     page = helped()

@@ -77,7 +77,7 @@ def test_setup_verifies_files_and_says_if_it_does_not() -> None:
     assert "HASHES=no: versions are those of constraints.txt, but the files are not verified" in planned("HASHES=no")
 
 
-@pytest.mark.parametrize("digest", ["", "0" * 64])
+@pytest.mark.parametrize("digest", ["0" * 64, pytest.param("", marks=pytest.mark.slow)])
 def test_pip_refuses_a_file_with_another_hash(digest: str, tmp_path: Path) -> None:
     """This is what setup relies on: hashes of a constraints file are verified, and all packages need some."""
     project = tmp_path / "project"

@@ -8,6 +8,7 @@ from runner.config import CONF, USUAL_MODELS, compose, with_usual_model
 DATASETS = sorted(path.stem for path in (CONF / "dataset").glob("*.yaml"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_every_data_set_runs_by_its_name_alone(dataset: str) -> None:
     words = with_usual_model([f"dataset={dataset}"])

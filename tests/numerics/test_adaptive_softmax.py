@@ -170,7 +170,7 @@ def numbers(folder: Path) -> list[Any]:
 
 
 @pytest.mark.usefixtures("own_data_dir")
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", ["lstm", pytest.param("transformer", marks=pytest.mark.slow)])
 def test_a_run_learns_and_says_its_bands(model: str, text_folder: Path, tmp_path: Path) -> None:
     config = config_of(text_folder, tmp_path, "epochs=12", "model.dropout=0", model=model)
     folder = run(config)

@@ -67,7 +67,7 @@ def test_our_own_layers_are_torchs() -> None:
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("places", [1, 7])
+@pytest.mark.parametrize("places", [1, pytest.param(7, marks=pytest.mark.slow)])
 def test_attention_that_drops_weights_is_the_formula(places: int) -> None:
     from runner.models.same_bits import causal_attention
 

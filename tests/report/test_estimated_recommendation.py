@@ -29,6 +29,7 @@ def test_estimates_are_near_measured_seconds(method: str, tmp_path: Path) -> Non
     assert MEASURED[method] / 2 < seconds < MEASURED[method] * 2
 
 
+@pytest.mark.slow
 def test_only_runs_on_a_user_s_own_log_have_no_estimate(tmp_path: Path) -> None:
     grid = load_table("midx_table7").grid
     for profile in ("small", "medium"):

@@ -10,10 +10,7 @@ import pytest
 from runner.report.grids import PROFILES, PlannedRun, expand, point_text
 from runner.report.tables import PUBLISHED, load_table
 
-# Profile medium composes hundreds of runs, and paper is like it.
-EACH_PROFILE = pytest.mark.parametrize(
-    "profile", [pytest.param(name, marks=[] if name == "small" else pytest.mark.slow) for name in PROFILES]
-)
+pytestmark = pytest.mark.slow  # each profile composes hundreds of runs
 
 
 def tried(profile: str, place: Path) -> list[PlannedRun]:
@@ -25,7 +22,6 @@ def alike(run: PlannedRun) -> dict[str, Any]:
     return {**run.config.as_dict(), "seed": None, "evaluation": None}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_budget_is_the_same_for_all_methods(profile: str, tmp_path: Path) -> None:
     runs = tried(profile, tmp_path)
@@ -44,7 +40,7 @@ def test_the_budget_is_the_same_for_all_methods(profile: str, tmp_path: Path) ->
         assert len(draws) == 1
 
 
-@EACH_PROFILE
+@pytest.mark.parametrize("profile", PROFILES)
 def test_choices_are_made_on_held_out_rows(profile: str, tmp_path: Path) -> None:
     runs = tried(profile, tmp_path)
     assert {run.config.dataset.valid_share for run in runs} == {0.1}
@@ -52,7 +48,6 @@ def test_choices_are_made_on_held_out_rows(profile: str, tmp_path: Path) -> None
     assert {run.config.evaluation.seconds_factor for run in runs} == {None}
 
 
-@pytest.mark.slow
 def test_the_profiles_data_sets(tmp_path: Path) -> None:
     named = {profile: {run.dataset for run in tried(profile, tmp_path)} for profile in PROFILES}
     assert named["small"] == {"wordnet_hypernym", "wordnet_related", "delicious"}
@@ -65,7 +60,7 @@ def test_the_profiles_data_sets(tmp_path: Path) -> None:
         assert not any(run.point for run in runs)
 
 
-@EACH_PROFILE
+@pytest.mark.parametrize("profile", PROFILES)
 def test_time_to_accuracy_trains_with_the_chosen_settings(profile: str, tmp_path: Path) -> None:
     """Every run has settings that were tried and, where the table is committed, those that validated best."""
     candidates = tried(profile, tmp_path)

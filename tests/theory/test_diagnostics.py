@@ -268,7 +268,8 @@ def test_a_sampler_without_chance_has_bias_alone(layer: OutputLayer, query: Quer
         assert record[f"{what}_bias_net"] > 0.01
 
 
-@pytest.mark.parametrize("what", ["hidden", pytest.param("classes", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["hidden", "classes"])
 def test_bias_falls_like_one_over_m_and_deviation_like_its_root(
     what: str, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
 ) -> None:
