@@ -6,13 +6,15 @@ is defined beside the class that it configures. ``runner.conversion`` checks nam
 dataclass checks ranges. Every error is a single line that lists the valid names.
 """
 
+import copy
 import dataclasses
+import functools
 import re
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner.commands.screen import fitted
 from runner.conversion import as_path, convert, did_you_mean, shown
@@ -21,6 +23,9 @@ from runner.home import CONF
 from runner.machine.disk import explained
 from runner.registry import FROM_OUTSIDE, load_plugins
 from runner.settings import EVERY_EXAMPLE_ONCE, HardwareConfig, RunConfig
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 OF_CLASSES = ("loss", "sampler")  # groups that networks without classes do not have
 GROUPS = ("dataset", "model", "loss", "optimizer", "batch_sampler", "sampler", "hardware")
@@ -157,13 +162,55 @@ def _check_keys(group: str, name: str, section: Mapping[str, Any], registry: Map
 
 def compose(overrides: Iterable[str]) -> RunConfig:
     """Return the RunConfig that ``python -m runner OVERRIDES`` would run. Raises ConfigError (one line)."""
+    return to_run_config(_compose_unchecked(overrides))
+
+
+@functools.cache
+def compose_one_of_many(overrides: tuple[str, ...]) -> RunConfig:
+    """Return what ``compose`` does, sooner where many overrides differ in numbers alone, as those of a table do.
+
+    Hydra takes a tenth of a second. So it composes the words (such as ``sampler=uniform``) once, and numbers are set in
+    what it composed. Raises ConfigError (one line).
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    numbers = {override: value for override in overrides if (value := _number(override)) is not None}
+    try:
+        config = copy.deepcopy(_composed_words(tuple(word for word in overrides if word not in numbers)))
+        for override in overrides:
+            if override in numbers:
+                OmegaConf.update(config, override.partition("=")[0], numbers[override])
+    except (ConfigError, OmegaConfBaseException):
+        return compose(overrides)  # it says what is wrong
+    return to_run_config(config)
+
+
+@functools.cache
+def _composed_words(overrides: tuple[str, ...]) -> "DictConfig":
+    return _compose_unchecked(overrides)
+
+
+def _number(override: str) -> int | float | None:
+    """Return the value of ``key=value`` where it is a number, which is then the same to Hydra."""
+    text = override.partition("=")[2]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
+def _compose_unchecked(overrides: Iterable[str]) -> "DictConfig":
+    """Return what Hydra composes for the overrides, whether it can run or not. Raises ConfigError (one line)."""
     import hydra
 
     overrides = with_usual_model(overrides)
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         try:
             prepare_plugins(overrides)
-            return to_run_config(hydra.compose("config", overrides))
+            return hydra.compose("config", overrides)
         except RunnerError:
             raise
         except Exception as error:

@@ -5,14 +5,13 @@ typed and checked before anything runs. Errors are one line that names the file 
 """
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.config import compose, to_run_config
+from runner.config import compose_one_of_many
 from runner.conversion import did_you_mean
 from runner.errors import ConfigError, require
 from runner.report.methods import Method, build_methods, load_catalogue
@@ -382,7 +381,7 @@ def expand(
             )
             where = ", ".join(filter(None, [f"profile {profile_name}", dataset.name, method.name, point_text(point)]))
             try:
-                config = dataclasses.replace(_composed(chosen, point), results_dir=str(results_dir))
+                config = compose_one_of_many((*chosen, *_words(point)))
             except ConfigError as error:
                 raise ConfigError(f"{where}: {error}") from None
             for seed in profile.seeds:
@@ -392,7 +391,7 @@ def expand(
                         method=method.name,
                         seed=seed,
                         overrides=(*chosen, *_words(point), f"seed={seed}", f"results_dir={quoted(str(results_dir))}"),
-                        config=dataclasses.replace(config, seed=seed),
+                        config=dataclasses.replace(config, seed=seed, results_dir=str(results_dir)),
                         point=point,
                     )
                 )
@@ -407,31 +406,6 @@ def expand(
 
 def _words(point: Point) -> list[str]:
     return [f"{key}={value}" for key, value in point]
-
-
-@functools.cache
-def _composed(overrides: tuple[str, ...], point: Point = ()) -> RunConfig:
-    """Return what Hydra composes for the overrides and the point.
-
-    Composing is slow, so it is done once per list of overrides: tables that share a grid ask for the same runs, and
-    points with other values of a setting have all other settings in common.
-    """
-    if not point:
-        return compose(overrides)
-    whole = (*overrides, *_words(point))
-    try:
-        usual = _composed(overrides)
-    except ConfigError:  # what is missing or wrong without the point may be set by it
-        return compose(whole)
-    settings = usual.as_dict()
-    for key, value in point:
-        group, _, name = key.rpartition(".")
-        section: Any = settings.get(group) if group else settings
-        is_known = isinstance(section, dict) and name in section
-        if usual.plugins or not is_known or not isinstance(value, int | float):  # Hydra knows what words mean
-            return compose(whole)
-        section[name] = value
-    return to_run_config(settings)
 
 
 def quoted(text: str) -> str:
