@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.config import compose
+from runner.config import compose_one_of_many
 from runner.settings import RunConfig
 
 RATE = 0.02  # of the runs to damage
@@ -31,7 +31,7 @@ class Runs:
 
 def settings(data: Path, results: Path, rate: float, *more: str) -> RunConfig:
     overrides = [f"dataset.path={data}", f"results_dir={results}", f"optimizer.lr={rate}", *SMALL, *more]
-    return compose(["dataset=text", *overrides])
+    return compose_one_of_many(("dataset=text", *overrides))
 
 
 Call = Callable[[Path], tuple[int, str]]
