@@ -175,15 +175,22 @@ def compose_one_of_many(overrides: tuple[str, ...]) -> RunConfig:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    numbers = {override: value for override in overrides if (value := _number(override)) is not None}
+    words: list[str] = []
+    numbers: dict[str, int | float] = {}
+    for override in overrides:
+        key, _, text = override.partition("=")
+        numbers.pop(key, None)  # the last one counts
+        if (value := _number(text)) is None:
+            words.append(override)
+        else:
+            numbers[key] = value
     try:
-        config = copy.deepcopy(_composed_words(tuple(word for word in overrides if word not in numbers)))
-        for override in overrides:
-            if override in numbers:
-                OmegaConf.update(config, override.partition("=")[0], numbers[override])
+        config = copy.deepcopy(_composed_words(tuple(words)))
+        for key, value in numbers.items():
+            OmegaConf.update(config, key, value)
+        return to_run_config(config)
     except (ConfigError, OmegaConfBaseException):
         return compose(overrides)  # it says what is wrong
-    return to_run_config(config)
 
 
 @functools.cache
@@ -191,15 +198,11 @@ def _composed_words(overrides: tuple[str, ...]) -> "DictConfig":
     return _compose_unchecked(overrides)
 
 
-def _number(override: str) -> int | float | None:
-    """Return the value of ``key=value`` where it is a number, which is then the same to Hydra."""
-    text = override.partition("=")[2]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return None
+def _number(text: str) -> int | float | None:
+    """Return an override's value if it is a number as Hydra and Python write it alike, else None."""
+    if not re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?(e-?\d+)?", text, flags=re.ASCII):
+        return None
+    return float(text) if set(text) & set(".e") else int(text)
 
 
 def _compose_unchecked(overrides: Iterable[str]) -> "DictConfig":
