@@ -14,7 +14,7 @@ Distributions}, author={Daghaghi, Shabnam and Medini, Tharun and Meisburger, Nic
 Zhao, Mengnan and Shrivastava, Anshumali}, booktitle={ICML}, year={2021}}
 
 Legend: B rows, L tables, Q queries of all rows, M most candidates of a row or ids that a caller asks for, P targets of
-all rows, N candidates of all rows (classes in ``log_count_N`` of a static distribution).
+all rows, N candidates of all rows (classes in ``log_count_N`` of a static distribution), n classes.
 """
 
 from abc import abstractmethod
@@ -119,6 +119,14 @@ def _retrieve(
                 count[worker, ids_BM[row, i]] = 0
             lengths[row] = length
     return num_hits, lengths
+
+
+@njit(cache=True)
+def _mark(ids_BM, num_hits_B, is_hit_n):
+    """Mark the classes that any row retrieved: for hundreds of thousands of ids that is far faster than sorting them."""
+    for row in range(ids_BM.shape[0]):
+        for i in range(num_hits_B[row]):
+            is_hit_n[ids_BM[row, i]] = True
 
 
 @njit(cache=True, parallel=PRANGE)
@@ -307,12 +315,14 @@ class Lsh(Hashed):
 
     def _share(self, ids_BM: np.ndarray, num_hits_B: np.ndarray, step: int) -> Proposal:
         """Return one proposal for all rows: the union of what they retrieved, and a tail drawn from outside it."""
-        hits = np.unique(np.concatenate([ids[:length] for ids, length in zip(ids_BM, num_hits_B, strict=True)]))
+        is_hit = np.zeros(self.num_classes, dtype=np.bool_)
+        _mark(ids_BM, num_hits_B, is_hit)
+        hits = np.flatnonzero(is_hit)
         if self._tail is None:
             tail, tail_log_count = self._uniform_outside(hits, step)
         else:
             drawn = self._tail.draw(step)
-            tail = np.setdiff1d(drawn, hits, assume_unique=True)
+            tail = drawn[~is_hit[drawn]]
             tail_log_count = self._tail.log_count_N[tail]
         ids = np.concatenate([hits, tail]).astype(np.int32)
         log_count = np.concatenate([np.zeros(len(hits), dtype=np.float32), tail_log_count])
