@@ -123,7 +123,7 @@ def _retrieve(
 
 @njit(cache=True)
 def _mark(ids_BM, num_hits_B, is_hit_n):
-    """Mark the classes that any row retrieved: for hundreds of thousands of ids that is far faster than sorting them."""
+    """Mark the classes that any row retrieved. For hundreds of thousands of ids this is faster than sorting them."""
     for row in range(ids_BM.shape[0]):
         for i in range(num_hits_B[row]):
             is_hit_n[ids_BM[row, i]] = True
