@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runner.commands.screen import fitted
-from runner.conversion import as_path, convert, did_you_mean, shown
+from runner.conversion import as_path, convert, did_you_mean, number_in, shown
 from runner.errors import ConfigError, RunnerError, require
 from runner.home import CONF
 from runner.machine.disk import explained
@@ -180,7 +180,7 @@ def compose_one_of_many(overrides: tuple[str, ...]) -> RunConfig:
     for override in overrides:
         key, _, text = override.partition("=")
         numbers.pop(key, None)  # the last one counts
-        if (value := _number(text)) is None:
+        if (value := number_in(text)) is None:
             words.append(override)
         else:
             numbers[key] = value
@@ -196,13 +196,6 @@ def compose_one_of_many(overrides: tuple[str, ...]) -> RunConfig:
 @functools.cache
 def _composed_words(overrides: tuple[str, ...]) -> "DictConfig":
     return _compose_unchecked(overrides)
-
-
-def _number(text: str) -> int | float | None:
-    """Return an override's value if it is a number as Hydra and Python write it alike, else None."""
-    if not re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?(e-?\d+)?", text, flags=re.ASCII):
-        return None
-    return float(text) if set(text) & set(".e") else int(text)
 
 
 def _compose_unchecked(overrides: Iterable[str]) -> "DictConfig":

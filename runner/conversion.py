@@ -6,6 +6,7 @@ Names and types are checked here; the dataclass itself checks ranges. Errors are
 import dataclasses
 import difflib
 import math
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -30,6 +31,13 @@ def shown(value: Any) -> str:
     """Return a value as an error line shows it: a long one is cut."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def number_in(text: str) -> int | float | None:
+    """Return the number that a text is, if Hydra and Python write it alike, else None."""
+    if not re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?(e-?\d+)?", text, flags=re.ASCII):
+        return None
+    return float(text) if set(text) & set(".e") else int(text)
 
 
 def as_path(text: str | Path, key: str) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.config import compose_one_of_many
-from runner.conversion import did_you_mean
+from runner.conversion import did_you_mean, number_in
 from runner.errors import ConfigError, require
 from runner.report.methods import Method, build_methods, load_catalogue
 from runner.report.yaml_files import build, build_all, items, mapping, place, read, require_known, require_unique
@@ -80,18 +80,9 @@ class AlsoSwept(Swept):
 
     @property
     def points(self) -> list[Point]:
-        others = tuple((key, _value(text)) for key, _, text in (item.partition("=") for item in self.overrides))
+        pairs = (item.partition("=") for item in self.overrides)
+        others = tuple((key, text if (number := number_in(text)) is None else number) for key, _, text in pairs)
         return [((self.key, value), *others) for value in self.values]
-
-
-def _value(text: str) -> Value:
-    """Return what an override sets: a number where the text is one."""
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    return text
 
 
 @dataclass(frozen=True, kw_only=True)

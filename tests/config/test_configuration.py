@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from runner import config as config_module
 from runner import settings
 from runner.batch_samplers import BATCH_SAMPLERS
 from runner.config import CONF, GROUPS, compose, compose_one_of_many, explain, to_run_config
@@ -214,6 +215,17 @@ def test_one_of_many_is_composed_as_it_is_alone(words: str) -> None:
             return str(error)
 
     assert outcome(compose_one_of_many) == outcome(compose)
+
+
+def test_many_that_differ_in_numbers_are_composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words that no other test has are composed for the first of three epochs alone."""
+    asked = []
+    by_hydra = config_module._compose_unchecked
+    monkeypatch.setattr(config_module, "_compose_unchecked", lambda words: asked.append(words) or by_hydra(words))
+    for epochs in (71, 72, 73):
+        words = ("sampler=uniform", "loss=nce", f"epochs={epochs}", "max_steps=null")
+        assert compose_one_of_many(words).epochs == epochs
+    assert len(asked) == 1
 
 
 def test_config_file_of_a_run_converts_back() -> None:

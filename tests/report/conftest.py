@@ -1,7 +1,6 @@
 """Fixtures write small table files, and run folders like those of real runs, without running anything."""
 
 import dataclasses
-import functools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,11 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.config import compose
+from runner.config import compose_one_of_many
 from runner.machine.clock import BUILD, STAGES
 from runner.report.grids import Grid, PlannedRun, expand
 from runner.report.tables import TableSpec, load_table
-from runner.settings import RunConfig
 from runner.tasks import Classification
 
 # Amazon-670K has published numbers (full: epochs 2 and 6, P@1 37.5), the WordNet set is a stand-in.
@@ -171,12 +169,6 @@ def write_run() -> Callable[..., Path]:
     return write
 
 
-@functools.cache
-def _composed(*overrides: str) -> RunConfig:
-    """Compose once what many tests use: Hydra takes a tenth of a second."""
-    return compose(overrides)
-
-
 @pytest.fixture
 def swept(results_dir: Path, write_run: Callable[..., Path]) -> Path:
     """Write runs of K x L with two seeds each and different thread counts, and one run of another method."""
@@ -188,9 +180,9 @@ def swept(results_dir: Path, write_run: Callable[..., Path]) -> Path:
                 f"seed={seed}",
                 f"hardware.threads={1 + seed}",
             ]
-            config = dataclasses.replace(_composed(*overrides), results_dir=str(results_dir))
+            config = dataclasses.replace(compose_one_of_many(tuple(overrides)), results_dir=str(results_dir))
             run = PlannedRun(dataset="d", method="lsh_label", seed=seed, overrides=(), config=config)
             write_run(run, [p1], p1=p1 + 0.01 * seed, seconds=10 * k)
-    other = dataclasses.replace(_composed("sampler=log_uniform", "loss=nce"), results_dir=str(results_dir))
+    other = dataclasses.replace(compose_one_of_many(("sampler=log_uniform", "loss=nce")), results_dir=str(results_dir))
     write_run(PlannedRun(dataset="d", method="nce", seed=0, overrides=(), config=other), [0.5])
     return results_dir
