@@ -13,6 +13,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -175,22 +176,24 @@ def compose_one_of_many(overrides: tuple[str, ...]) -> RunConfig:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    if any(re.match(r"[+~]|[^=]*=\s*\{", override) for override in overrides):
+        return compose(overrides)  # such a word may change a key again that a number sets
     words: list[str] = []
     numbers: dict[str, int | float] = {}
     for override in overrides:
         key, _, text = override.partition("=")
         numbers.pop(key, None)  # the last one counts
-        if (value := number_in(text)) is None:
+        value = number_in(text)
+        if value is None or key in ("preset", *GROUPS) or not re.fullmatch(r"\w+(\.\w+)*", key):
             words.append(override)
         else:
             numbers[key] = value
-    try:
+    with suppress(ConfigError, OmegaConfBaseException):
         config = copy.deepcopy(_composed_words(tuple(words)))
         for key, value in numbers.items():
             OmegaConf.update(config, key, value)
         return to_run_config(config)
-    except (ConfigError, OmegaConfBaseException):
-        return compose(overrides)  # it says what is wrong
+    return compose(overrides)  # it says what is wrong
 
 
 @functools.cache

@@ -34,8 +34,11 @@ def shown(value: Any) -> str:
 
 
 def number_in(text: str) -> int | float | None:
-    """Return the number that a text is, if Hydra and Python write it alike, else None."""
-    if not re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?(e-?\d+)?", text, flags=re.ASCII):
+    """Return the number that a text is, if Hydra and Python write it alike, else None.
+
+    An integer may have 18 digits at most: Python refuses to read some thousands of them.
+    """
+    if not re.fullmatch(r"-?(0|[1-9]\d{0,17})(\.\d+)?(e-?\d+)?", text, flags=re.ASCII):
         return None
     return float(text) if set(text) & set(".e") else int(text)
 

@@ -23,8 +23,11 @@ def _larger(part_S, top_S, out_S):
 
 
 @njit(cache=True)
-def _kth_largest(values, k):
-    """Return the k-th largest value, k >= 1; ``values`` are put in another order (Hoare's selection). No NaN."""
+def kth_largest(values, k):
+    """Return the k-th largest value, k >= 1; ``values`` are put in another order (Hoare's selection).
+
+    A NaN ends every scan that reaches it: which value is returned is then open, but it is one of them.
+    """
     place = values.shape[0] - k
     low, high = 0, values.shape[0] - 1
     while low < high:
@@ -83,7 +86,7 @@ def _first_bar(logits_C, keep):
     for begin in range(0, logits_C.shape[0] - 2 * sets + 1, 2 * sets):
         _larger(logits_C[begin : begin + sets], top_S, other_S)
         _larger(logits_C[begin + sets : begin + 2 * sets], other_S, top_S)
-    return np.nextafter(_kth_largest(top_S, keep), np.float32(-np.inf))
+    return np.nextafter(kth_largest(top_S, keep), np.float32(-np.inf))
 
 
 @njit(cache=True)
@@ -103,7 +106,7 @@ def _shrink(values_W, ids_W, count, keep):
     sorted_W = np.empty(count, dtype=np.float32)
     for i in range(count):
         sorted_W[i] = values_W[i] if values_W[i] == values_W[i] else np.float32(np.inf)  # NaN counts as largest
-    least = _kth_largest(sorted_W, keep)
+    least = kth_largest(sorted_W, keep)
     above = 0
     for i in range(count):
         above += 1 if values_W[i] > least else 0

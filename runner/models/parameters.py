@@ -25,12 +25,15 @@ Groups = tuple[np.ndarray, np.ndarray, np.ndarray]
 def draws_of(seed: int, purpose: int, step: int = 0) -> AbstractContextManager[Any]:
     """Return a context in which torch's random numbers are a function of the arguments.
 
-    After it, torch's generator is in the same state as before.
+    After it, torch's generator for the CPU is in the same state as before.
     """
     inside = ExitStack()
     inside.enter_context(torch.random.fork_rng(devices=[]))
-    # torch.manual_seed seeds GPUs too, and writes a stack trace for each kind of them, which takes a millisecond.
-    torch.default_generator.manual_seed(int(rng.generator(seed, purpose, step).integers(2**63)))
+    number = int(rng.generator(seed, purpose, step).integers(2**63))
+    # torch.manual_seed does both, but writes a stack trace for each kind of GPU, which takes a millisecond.
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(number)
     return inside
 
 

@@ -204,6 +204,17 @@ def test_integers_pass_for_floats_and_null_where_allowed() -> None:
     "sampler=3",
     "sampler=unifrom epochs=2",
     "dataset=text model=lstm epochs=2",
+    "max_steps=5 ++max_steps=null",
+    "max_steps=5 +max_steps=null",
+    "evaluation.rows=5 evaluation={rows:7}",
+    "evaluation={rows:7} evaluation.rows=5",
+    "preset=0",
+    "preset=3",
+    "[seed]=3",
+    "seed.=3",
+    "seed =3",
+    "optimizer.lr =0.01",
+    pytest.param(f"seed={'1' * 5000}", id="many digits"),
 ])  # fmt: skip
 def test_one_of_many_is_composed_as_it_is_alone(words: str) -> None:
     """Numbers set in what was composed before give the same configuration or the same error."""
