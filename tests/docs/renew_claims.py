@@ -36,7 +36,9 @@ def renew_sentences(pages: dict[str, str]) -> None:
             continue
         claims = claims.replace(entry["text"], text)
         for name in [entry["page"]] if "page" in entry else pages:
-            pages[name] = _replaced(pages[name], sentence, without_brackets(text)[0])
+            before, pages[name] = pages[name], _replaced(pages[name], sentence, without_brackets(text)[0])
+            if "page" in entry and pages[name] == before:
+                print(f"{name}: the next sentence is not there: mend it by hand")
         print(f"{sentence}\n    {text}")
     CLAIMS_FILE.write_text(claims)
 
