@@ -64,7 +64,7 @@ TARGET_TESTS := tests/reference/test_target.py tests/reference/test_products_by_
 test-targets: $(STAMP) ## run the output layer's tests as on older processors (AVX2, SSE2)
 	@for cpu in $(TARGETS); do \
 		echo "kernels for $$cpu"; \
-		NUMBA_CPU_NAME=$$cpu $(PY) -m pytest --numprocesses auto $(TARGET_TESTS) || exit 1; \
+		NUMBA_CPU_NAME=$$cpu $(PYTEST) $(TARGET_TESTS) || exit 1; \
 	done
 
 reproduce: $(STAMP) ## make the runs that tables need and render them (TABLE, PROFILE)

@@ -30,6 +30,11 @@ settings.register_profile("fixed", derandomize=True, database=None, deadline=Non
 settings.load_profile("fixed")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put tests that plan many tables first, so that one worker takes them all and composes their settings once."""
+    items.sort(key=lambda item: "plans" not in item.keywords)
+
+
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     """Arrays here are too small to share out; a test of threads sets more."""

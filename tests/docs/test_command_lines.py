@@ -294,7 +294,10 @@ def param(line: CommandLine) -> Any:
     is_slow = line.page not in ("README.md", "CONTRIBUTING.md")
     is_slow |= any(word in str(line) for word in ("PROFILE=", "lgd_regression", "=tuning", "publish", "--sampler all"))
     is_slow |= line.words == ("make", "reproduce")
-    return pytest.param(line, marks=pytest.mark.slow if is_slow else (), id=str(line))
+    marks = [pytest.mark.slow] if is_slow else []
+    if is_slow and line.words[:2] == ("make", "reproduce"):
+        marks.append(pytest.mark.plans)
+    return pytest.param(line, marks=marks, id=str(line))
 
 
 @pytest.mark.parametrize("line", [param(line) for line in LINES])

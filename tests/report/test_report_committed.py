@@ -82,6 +82,7 @@ def runs_behind(table: str) -> set[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.plans
 @pytest.mark.parametrize("profile", ["small", "medium"])
 def test_committed_numbers_are_of_the_runs_that_their_grid_plans(profile: str) -> None:
     """A changed number of epochs or a changed rate leaves labels as they are, but no run as planned.

@@ -78,6 +78,7 @@ def test_every_grid_loads_and_one_expands_as_recorded(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.plans
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_table_expands_in_every_profile(profile: str, tmp_path: Path) -> None:
     for name, recorded in planned_runs.read().items():
