@@ -45,10 +45,15 @@ define INSTALL
 endef
 
 # A worker takes a series of neighbouring tests, so that two workers seldom compile the same kernels at the same time.
-PYTEST := $(PY) -m pytest --numprocesses auto --dist worksteal
+# Python keeps what it compiles, even where it is told not to: tests start the runner hundreds of times.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(PY) -m pytest --numprocesses auto --dist worksteal
 
 test: $(STAMP) ## run the tests that are not marked slow
 	$(PYTEST) -m "not slow"
+
+.PHONY: test-slow
+test-slow: $(STAMP)
+	$(PYTEST) -m slow --durations 25 --durations-min 5
 
 test-all: $(STAMP) ## run every test, with full cross products and million-draw statistics
 	$(PYTEST)
