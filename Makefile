@@ -9,6 +9,9 @@ NAME ?= amazon670k
 FROM ?=
 CLASSES ?=
 
+# Python keeps what it compiles, even where the environment says otherwise: tests and plans start it hundreds of times.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup test test-all reproduce publish data bench docs lint clean
 
@@ -45,8 +48,7 @@ define INSTALL
 endef
 
 # A worker takes a series of neighbouring tests, so that two workers seldom compile the same kernels at the same time.
-# Python keeps what it compiles, even where it is told not to: tests start the runner hundreds of times.
-PYTEST := env -u PYTHONDONTWRITEBYTECODE $(PY) -m pytest --numprocesses auto --dist worksteal
+PYTEST := $(PY) -m pytest --numprocesses auto --dist worksteal
 
 test: $(STAMP) ## run the tests that are not marked slow
 	$(PYTEST) -m "not slow"
