@@ -7,17 +7,15 @@ import io
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from runner import config as config_module
 from runner import settings
 from runner.batch_samplers import BATCH_SAMPLERS
-from runner.config import CONF, GROUPS, compose, compose_one_of_many, explain, to_run_config
+from runner.config import CONF, GROUPS, compose, explain, to_run_config
 from runner.conversion import convert, did_you_mean
 from runner.data import KINDS, CardConfig
 from runner.data.card import load_card
@@ -186,57 +184,6 @@ def test_integers_pass_for_floats_and_null_where_allowed() -> None:
     assert compose(["max_steps=3"]).max_steps == 3
     assert compose(["max_steps=null"]).max_steps is None
     assert compose(["optimizer.lr=1e-3"]).optimizer.lr == 1e-3
-
-
-@pytest.mark.parametrize("words", [
-    "sampler=uniform sampler.num_samples=7 optimizer.lr=1e-3 dataset.valid_share=0.1",
-    "preset=lns dataset=wordnet_hypernym epochs=2 sampler.K=5",
-    "sampler.K=4 sampler=lsh_label seed=2 seed=3",
-    "max_steps=null max_steps=5",
-    "max_steps=5 max_steps=null",
-    "optimizer.lr=1",
-    "max_steps=007",
-    "sampler=lsh_embedding sampler.num_tail=10 sampler.tail_distribution=unigram",
-    "sampler=lsh_embedding sampler.tail_distribution=unigram",
-    "sampler.Kk=3",
-    "sampler.K=0",
-    "epochs.x=3",
-    "sampler=3",
-    "sampler=unifrom epochs=2",
-    "dataset=text model=lstm epochs=2",
-    "max_steps=5 ++max_steps=null",
-    "max_steps=5 +max_steps=null",
-    "evaluation.rows=5 evaluation={rows:7}",
-    "evaluation={rows:7} evaluation.rows=5",
-    "preset=0",
-    "preset=3",
-    "[seed]=3",
-    "seed.=3",
-    "seed =3",
-    "optimizer.lr =0.01",
-    pytest.param(f"seed={'1' * 5000}", id="many digits"),
-])  # fmt: skip
-def test_one_of_many_is_composed_as_it_is_alone(words: str) -> None:
-    """Numbers set in what was composed before give the same configuration or the same error."""
-
-    def outcome(composing: Callable[[tuple[str, ...]], RunConfig]) -> RunConfig | str:
-        try:
-            return composing(tuple(words.split()))
-        except ConfigError as error:
-            return str(error)
-
-    assert outcome(compose_one_of_many) == outcome(compose)
-
-
-def test_many_that_differ_in_numbers_are_composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Words that no other test has are composed for the first of three epochs alone."""
-    asked = []
-    by_hydra = config_module._compose_unchecked
-    monkeypatch.setattr(config_module, "_compose_unchecked", lambda words: asked.append(words) or by_hydra(words))
-    for epochs in (71, 72, 73):
-        words = ("sampler=uniform", "loss=nce", f"epochs={epochs}", "max_steps=null")
-        assert compose_one_of_many(words).epochs == epochs
-    assert len(asked) == 1
 
 
 def test_config_file_of_a_run_converts_back() -> None:

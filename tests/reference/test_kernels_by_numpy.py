@@ -227,17 +227,12 @@ def test_ranking_of_what_is_not_a_number_gives_ids_in_range(
 
 
 @few
-@given(
-    values=st.lists(st.sampled_from([0.0, 1.0, 2.0, 0.5, -math.inf, math.inf, math.nan]), min_size=1, max_size=60),
-    data=st.data(),
-)
+@given(values=st.lists(st.sampled_from([0, 1, 0.5, -math.inf, math.inf, math.nan]), min_size=1), data=st.data())
 def test_kth_largest_is_numpys_and_with_nan_one_of_the_values(values: list[float], data: st.DataObject) -> None:
     k = data.draw(st.integers(1, len(values)), label="k")
     found = topk.kth_largest(np.array(values, dtype=np.float32), k)
-    if np.isnan(values).any():
-        assert np.isin(found, values) or math.isnan(found)
-    else:
-        assert found == np.partition(values, len(values) - k)[len(values) - k]
+    has_nan = np.isnan(values).any()
+    assert (found in values or math.isnan(found)) if has_nan else found == sorted(values)[-k]
 
 
 # ---------------------------------------------------------------- exponential
