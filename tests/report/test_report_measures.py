@@ -212,6 +212,7 @@ def test_an_unknown_column_is_one_line(column: str, message: str, write_tables: 
 
 
 @pytest.mark.slow  # it composes every run of every table
+@pytest.mark.plans
 def test_every_tables_columns_are_measured_by_its_task(results_dir: Path) -> None:
     for name in table_names():
         spec = load_table(name)
