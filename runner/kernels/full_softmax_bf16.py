@@ -2,6 +2,7 @@
 
 Operands are rounded to significands of 8 bits; sums, exponentials and Adam are in float32. The processor's dot product
 takes pairs along the summed dimension in one 32-bit word, so each product needs its own packing of the same block.
+Products are AMX's where the processor has it, and AVX512_BF16's elsewhere.
 Legend: as in ``full_softmax``; X, Y are the rows and columns of a matrix to pack, Z pairs of either.
 """
 
@@ -22,8 +23,24 @@ from runner.kernels.full_softmax import (
     take_directions,
 )
 from runner.kernels.groups import CHUNKS, place_of
-from runner.kernels.products import COLUMNS, ROWS, tile_bf16, to_bf16
+from runner.kernels.products import COLUMNS, to_bf16
 from runner.kernels.rows import FAST, adam_row, carry_to_row
+from runner.kernels.target import target
+
+if target().has_amx:
+    from runner.kernels.amx import ROWS, begin_tiles, end_tiles
+    from runner.kernels.amx import tile_amx as tile
+else:
+    from runner.kernels.products import ROWS
+    from runner.kernels.products import tile_bf16 as tile
+
+    @njit(cache=True, inline="always")
+    def begin_tiles():
+        """Do nothing: AVX512_BF16 works on the usual vector registers."""
+
+    @njit(cache=True, inline="always")
+    def end_tiles():
+        """Do nothing."""
 
 
 @njit(cache=True, fastmath=FAST)
@@ -40,6 +57,14 @@ def _pack_columns(values_XY, words_ZY):
     for z in range(words_ZY.shape[0]):
         for y in range(words_ZY.shape[1]):
             words_ZY[z, y] = to_bf16(values_XY[2 * z, y]) | (to_bf16(values_XY[2 * z + 1, y]) << np.uint32(16))
+
+
+@njit(cache=True, fastmath=FAST)
+def _pack_columns_as_rows(values_XY, words_YZ):
+    """Pack neighbours along the first dimension: words[y, z] = (values[2 z, y], values[2 z + 1, y])."""
+    for y in range(words_YZ.shape[0]):
+        for z in range(words_YZ.shape[1]):
+            words_YZ[y, z] = to_bf16(values_XY[2 * z, y]) | (to_bf16(values_XY[2 * z + 1, y]) << np.uint32(16))
 
 
 def _hidden_words(hidden_BD: np.ndarray) -> np.ndarray:
@@ -85,6 +110,7 @@ def _log_partition(weights_ND, bias_N1, panels, least_norm, stored_NB, shift_SB)
             inverse = np.empty(BLOCK, dtype=np.float32)
         at_words, at_panels, at_logits = words.ctypes.data, panels.ctypes.data, logits.ctypes.data
         first, last = part * classes // CHUNKS, (part + 1) * classes // CHUNKS
+        begin_tiles()
         for lo in range(first, last, BLOCK):
             hi = min(lo + BLOCK, last)
             load_block(weights_ND, lo, hi, block)
@@ -93,7 +119,7 @@ def _log_partition(weights_ND, bias_N1, panels, least_norm, stored_NB, shift_SB)
             _pack_rows(block, words)
             for panel in range(num_panels):
                 for i in range(0, hi - lo, ROWS):
-                    tile_bf16(
+                    tile(
                         at_words + 4 * i * half_dim, half_dim, 1, at_panels + 4 * panel * half_dim * width, width,
                         half_dim, at_logits + 4 * (i * pitch + panel * width), pitch, False,
                     )  # fmt: skip
@@ -102,6 +128,7 @@ def _log_partition(weights_ND, bias_N1, panels, least_norm, stored_NB, shift_SB)
             else:
                 shift_B = shift_SB[shift_of(part, lo)]
                 fold_and_store(logits, bias_N1, lo, hi, top_XB[part], total_XB[part], stored_NB, shift_B)
+        end_tiles()
     return combine(top_XB, total_XB)
 
 
@@ -130,11 +157,11 @@ def _gradients_and_adam(
     num_panels, half_dim, width = panels.shape
     dim, batch = 2 * half_dim, num_panels * width
     classes = weights_ND.shape[0]
-    partial = np.zeros((CHUNKS, batch, dim), dtype=np.float32)
+    partial = np.zeros((CHUNKS, dim, batch), dtype=np.float32)
     for part in prange(CHUNKS):
         block = np.zeros((BLOCK, dim), dtype=np.float32)
         block_along_d = np.empty((BLOCK, half_dim), dtype=np.uint32)
-        block_along_c = np.empty((BLOCK // 2, dim), dtype=np.uint32)
+        block_along_c = np.empty((dim, BLOCK // 2), dtype=np.uint32)
         pitch = batch + COLUMNS
         grad = np.zeros((BLOCK, pitch), dtype=np.float32)
         grad_along_b = np.empty((BLOCK, pitch // 2), dtype=np.uint32)
@@ -149,18 +176,19 @@ def _gradients_and_adam(
         at_grad, at_grad_block = grad.ctypes.data, grad_block.ctypes.data
         first, last = part * classes // CHUNKS, (part + 1) * classes // CHUNKS
         pair = place_of(first, class_P, 0, class_P.shape[0])
+        begin_tiles()
         for lo in range(first, last, BLOCK):
             hi = min(lo + BLOCK, last)
             size = (hi - lo + ROWS - 1) // ROWS * ROWS
             load_block(weights_ND, lo, hi, block)
             if least_norm is not None:
                 take_directions(block, hi - lo, least_norm, inverse)
-            _pack_columns(block, block_along_c)
+            _pack_columns_as_rows(block, block_along_c)
             if stored_NB is None:
                 _pack_rows(block, block_along_d)
                 for panel in range(num_panels):
                     for i in range(0, size, ROWS):
-                        tile_bf16(
+                        tile(
                             at_block_along_d + 4 * i * half_dim, half_dim, 1, at_panels + 4 * panel * half_dim * width,
                             width, half_dim, at_grad + 4 * (i * pitch + panel * width), pitch, False,
                         )  # fmt: skip
@@ -177,16 +205,16 @@ def _gradients_and_adam(
             for b in range(0, batch, DEPTH):
                 for k in range(0, dim, COLUMNS):
                     for i in range(0, size, ROWS):
-                        tile_bf16(
+                        tile(
                             at_grad_along_b + 4 * (i * pitch + b) // 2, pitch // 2, 1,
                             at_hidden + 4 * (b // 2 * dim + k), dim, min(DEPTH, batch - b) // 2,
                             at_grad_block + 4 * (i * dim + k), dim, b > 0,
                         )  # fmt: skip
-            for b in range(0, batch, ROWS):
-                for k in range(0, dim, COLUMNS):
-                    tile_bf16(
-                        at_grad_along_c + 4 * b, 1, pitch, at_block_along_c + 4 * k, dim, size // 2,
-                        at_partial + 4 * (b * dim + k), dim, True,
+            for k in range(0, dim, ROWS):
+                for b in range(0, batch, COLUMNS):
+                    tile(
+                        at_block_along_c + 4 * (k * BLOCK // 2), BLOCK // 2, 1, at_grad_along_c + 4 * b, pitch,
+                        size // 2, at_partial + 4 * (k * batch + b), batch, True,
                     )  # fmt: skip
             for i in range(hi - lo):
                 if least_norm is not None:
@@ -207,7 +235,13 @@ def _gradients_and_adam(
                             beta2, root, epsilon,
                         )  # fmt: skip
                     last_step_N[lo + i] = step
-    for b in prange(grad_hidden_BD.shape[0]):
+        end_tiles()
+    for k in prange(grad_hidden_BD.shape[1]):
+        total_B = np.empty(grad_hidden_BD.shape[0], dtype=np.float32)
+        for b in range(total_B.shape[0]):
+            total_B[b] = grad_hidden_BD[b, k]
         for part in range(CHUNKS):
-            for k in range(grad_hidden_BD.shape[1]):
-                grad_hidden_BD[b, k] += partial[part, b, k]
+            for b in range(total_B.shape[0]):
+                total_B[b] += partial[part, k, b]
+        for b in range(total_B.shape[0]):
+            grad_hidden_BD[b, k] = total_B[b]

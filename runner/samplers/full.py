@@ -19,7 +19,7 @@ class FullConfig(SamplerConfig):
     """Options of full softmax: the precision of its products, and whether its logits are stored.
 
     ``products`` is the type of the operands: ``float32``, ``bf16`` (significands of 8 bits; the processor needs
-    AVX512_BF16), or ``auto``, which takes bf16 where the processor has it. ``stored_logits=none`` computes the logits
+    AVX512_BF16), or ``auto``, which takes bf16 where that is faster. ``stored_logits=none`` computes the logits
     twice, once for their sum and once for their gradients; ``bf16`` computes them once and stores them, in
     rows x classes x 2 bytes of memory.
     """
@@ -32,7 +32,7 @@ class FullConfig(SamplerConfig):
     @property
     def takes_bf16(self) -> bool:
         """True if products on this processor take bf16 operands."""
-        return self.products == "bf16" or (self.products == "auto" and _has_bf16())
+        return self.products == "bf16" or (self.products == "auto" and _bf16_pays())
 
     def check_processor(self) -> None:
         """Raise ``ProcessorLacks`` if the products are bf16 and the processor has no AVX512_BF16."""
@@ -61,6 +61,12 @@ def _has_bf16() -> bool:
     from runner.kernels.target import target
 
     return target().has_bf16
+
+
+def _bf16_pays() -> bool:
+    from runner.kernels.target import target
+
+    return target().bf16_pays
 
 
 def stored_bytes(num_rows: int, num_classes: int) -> float:

@@ -10,8 +10,10 @@ from numba import njit
 
 from runner.kernels import dense
 from runner.kernels.products import COLUMNS, HAS_BF16, ROWS, tile_bf16, tile_float32, to_bf16
+from runner.kernels.target import target
 
 MARK = np.float32(77)
+HAS_AMX = target().has_amx
 NEEDS_BF16 = pytest.mark.skipif(not HAS_BF16, reason="needs AVX512_BF16")
 
 
@@ -34,6 +36,16 @@ if HAS_BF16:  # elsewhere the instruction can not be compiled
         tile_bf16(a.ctypes.data, a_row, a_step, b.ctypes.data, b_step, k, c.ctypes.data + 4 * c_first, c_row, add)
 
 
+if HAS_AMX:
+    from runner.kernels import amx
+
+    @njit
+    def one_tile_amx(a, a_row, b, b_step, k, c, c_first, c_row, add):  # type: ignore[no-untyped-def]
+        amx.begin_tiles()
+        amx.tile_amx(a.ctypes.data, a_row, 1, b.ctypes.data, b_step, k, c.ctypes.data + 4 * c_first, c_row, add)
+        amx.end_tiles()
+
+
 def as_bf16(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Bits (uint32, 16 of them used) of the nearest bfloat16 and the float32 that they stand for."""
     bits = np.empty(values.size, dtype=np.uint32)
@@ -41,9 +53,9 @@ def as_bf16(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return bits.reshape(values.shape), (bits << 16).view(np.float32).reshape(values.shape)
 
 
-def around(c: np.ndarray, c_first: int, c_row: int) -> np.ndarray:
+def around(c: np.ndarray, c_first: int, c_row: int, rows: int = ROWS) -> np.ndarray:
     """The elements of a flat c that do not belong to the tile."""
-    inside = c_first + (np.arange(ROWS)[:, None] * c_row + np.arange(COLUMNS)).ravel()
+    inside = c_first + (np.arange(rows)[:, None] * c_row + np.arange(COLUMNS)).ravel()
     return np.delete(c, inside)
 
 
@@ -98,6 +110,27 @@ def test_tile_bf16(stride: int, k: int, add: bool) -> None:
     expected = a.astype(np.float64) @ b + (MARK if add else 0)
     np.testing.assert_allclose(c[c_first:].reshape(ROWS, c_row)[:, :COLUMNS], expected, rtol=1e-5, atol=2e-5)
     assert (around(c, c_first, c_row) == MARK).all()
+
+
+@pytest.mark.skipif(not HAS_AMX, reason="needs AMX")
+@pytest.mark.parametrize("add", [False, True])
+@pytest.mark.parametrize("k", [16, 32, 112])
+def test_tile_amx(k: int, add: bool) -> None:
+    generator = np.random.default_rng(k)
+    a_bits, a = as_bf16(generator.standard_normal((amx.ROWS, 2 * k)))
+    b_bits, b = as_bf16(generator.standard_normal((2 * k, amx.COLUMNS)))
+    a_words, b_words = a_bits[:, ::2] | a_bits[:, 1::2] << 16, b_bits[::2] | b_bits[1::2] << 16
+    a_row, b_step, c_row, c_first = k + 3, amx.COLUMNS + 3, amx.COLUMNS + 1, 5
+    c = np.full(c_first + amx.ROWS * c_row, MARK)
+    not_a_number = 0x7FC07FC0
+    one_tile_amx(
+        strided(a_words, a_row, 1, not_a_number), a_row, strided(b_words, b_step, 1, not_a_number), b_step, k,
+        c, c_first, c_row, add,
+    )  # fmt: skip
+    expected = a.astype(np.float64) @ b + (MARK if add else 0)
+    np.testing.assert_allclose(c[c_first:].reshape(-1, c_row)[:, : amx.COLUMNS], expected, rtol=1e-5, atol=3e-5)
+    assert amx.COLUMNS == COLUMNS  # panels of hidden states have this width
+    assert (around(c, c_first, c_row, amx.ROWS) == MARK).all()
 
 
 def test_rounding_to_bf16_is_torchs() -> None:

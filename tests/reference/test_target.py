@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -34,6 +35,32 @@ ON_X86 = pytest.mark.skipif(not llvm.get_default_triple().startswith("x86_64"), 
 def test_what_processors_can_do(cpu: str, features: str, lanes: int, has_bf16: bool) -> None:
     target()  # has LLVM's back end started
     assert target_of(X86, cpu, features) == Target(cpu=cpu, lanes=lanes, has_bf16=has_bf16)
+
+
+@ON_X86
+@pytest.mark.parametrize(
+    ("cpu", "features", "has_amx", "bf16_pays"),
+    [
+        ("znver4", "", False, True),
+        ("sapphirerapids", "", False, False),  # not asked for
+        ("sapphirerapids", "+amx-tile,+amx-bf16", True, True),
+        ("sapphirerapids", "+amx-tile,-amx-bf16", False, False),
+        ("znver4", "-avx512f,+amx-bf16", False, False),
+        ("haswell", "", False, False),
+    ],
+)
+def test_where_bf16_is_faster(cpu: str, features: str, has_amx: bool, bf16_pays: bool) -> None:
+    target()
+    found = target_of(X86, cpu, features)
+    assert (found.has_amx, found.bf16_pays) == (has_amx, bf16_pays)
+    assert ("AMX" in found.description) == has_amx
+
+
+@ON_X86
+def test_a_system_that_gives_no_tiles_leaves_the_vector_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.kernels.target._system_gives_tiles", lambda: False)
+    assert not target.__wrapped__().has_amx
+    assert target.__wrapped__() == replace(target(), has_amx=False)
 
 
 @ON_X86

@@ -10,7 +10,7 @@ import pytest
 
 from runner.config import CONF, compose
 from runner.errors import ConfigError, ProcessorLacks
-from runner.kernels.products import HAS_BF16
+from runner.kernels.target import target
 from runner.report.plan import plan, plan_total
 from runner.report.records import RunRecord, status_of
 from runner.report.tables import load_table
@@ -38,11 +38,12 @@ TABLE = "title: Toy\nkind: numbers\ngrid: toy\ncolumns: [{name: P@1, metric: tes
 
 @pytest.fixture
 def without_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.samplers.full._has_bf16", lambda: False)
+    for ability in ("_has_bf16", "_bf16_pays"):
+        monkeypatch.setattr(f"runner.samplers.full.{ability}", lambda: False)
 
 
 def test_what_auto_chose_is_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    chosen = "bf16" if HAS_BF16 else "float32"
+    chosen = "bf16" if target().bf16_pays else "float32"
     config = compose([*TINY, "sampler.products=auto", "sampler.stored_logits=bf16", f"results_dir={tmp_path}"])
     folder = run(config)
     shown = capsys.readouterr().err
@@ -50,7 +51,7 @@ def test_what_auto_chose_is_recorded(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "sampler.stored_logits=bf16 holds 0.00 GB (32 rows x 60 classes x 2 bytes)" in shown
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["chosen"] == {"sampler.products": chosen}
-    assert RunRecord(folder).method_name == ("full_bf16" if HAS_BF16 else "full")
+    assert RunRecord(folder).method_name == ("full_bf16" if target().bf16_pays else "full")
 
 
 def test_logits_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
