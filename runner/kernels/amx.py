@@ -12,6 +12,11 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from runner.kernels.target import target
+
+if not target().has_amx:
+    raise ImportError("this processor has no AMX, or the system does not give its tiles to this process")
+
 _EDGE = 16  # rows of a tile register, and words in a row
 _ROW_BYTES = 64
 ROWS = COLUMNS = 2 * _EDGE
