@@ -60,15 +60,17 @@ test-slow: $(STAMP)
 test-all: $(STAMP) ## run every test, with full cross products and million-draw statistics
 	$(PYTEST)
 
-# These are tests of the output layer's kernels. test-targets runs them as on processors that have AVX2 at most and SSE2
-# at most; test-all runs them for this machine's processor, so that one with AVX2 at most needs the second target alone.
-TARGETS := $(if $(shell grep -m 1 -o avx512f /proc/cpuinfo 2>/dev/null),haswell,) generic
+# These are tests of the output layer's kernels. test-targets runs them as on processors without AMX, with AVX2 at most,
+# and with SSE2 at most; test-all runs them for this machine's processor. So a target is left out where the machine has
+# no more than that: LLVM gives a processor that is named here no AMX.
+HAS = $(shell grep -m 1 -o -w $(1) /proc/cpuinfo 2>/dev/null)
+TARGETS := $(if $(call HAS,amx_bf16),sapphirerapids,) $(if $(call HAS,avx512f),haswell,) generic
 TARGET_TESTS := tests/reference/test_target.py tests/reference/test_products_by_numpy.py \
 	tests/reference/test_full_softmax_by_torch.py tests/reference/test_codewords_by_numpy.py \
 	tests/numerics/test_full_softmax.py tests/numerics/test_kept_gradients.py tests/numerics/test_memory.py \
 	tests/numerics/test_threads.py tests/smoke/test_bench.py::test_output_layer
 .PHONY: test-targets
-test-targets: $(STAMP) ## run the output layer's tests as on older processors (AVX2, SSE2)
+test-targets: $(STAMP) ## run the output layer's tests as on lesser processors (without AMX, AVX2, SSE2)
 	@for cpu in $(TARGETS); do \
 		echo "kernels for $$cpu"; \
 		NUMBA_CPU_NAME=$$cpu $(PYTEST) $(TARGET_TESTS) || exit 1; \

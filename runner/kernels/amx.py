@@ -2,7 +2,8 @@
 
 A tile register holds 16 rows of 64 bytes, and one instruction multiplies two of them. Here four registers hold the
 sums, a square of 32 x 32, and four the operands, so that each operand is loaded once for two products. Operands are
-pairs of bfloat16 along the summed dimension in 32-bit words, packed as for ``products.tile_bf16``.
+pairs of bfloat16 along the summed dimension in 32-bit words, packed as for ``products.tile_bf16``. Only where
+``target().has_amx`` may these functions be compiled or called.
 """
 
 from typing import Any
@@ -11,11 +12,6 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
-
-from runner.kernels.target import target
-
-if not target().has_amx:
-    raise ImportError("this processor has no AMX, or the system does not give its tiles to this process")
 
 _EDGE = 16  # rows of a tile register, and words in a row
 _ROW_BYTES = 64
@@ -83,8 +79,8 @@ def tile_amx(context: Any, a: Any, a_row: Any, a_step: Any, b: Any, b_step: Any,
     """C[m, :COLUMNS] (+)= sum_k A[m * a_row + k] . B[k * b_step + :COLUMNS] for m < ROWS, k counting pairs.
 
     Arguments are those of ``products.tile_bf16``: addresses, strides in elements, and whether to add to C. ``a_step``
-    must be 1, and ``k`` a multiple of DEPTH. Sums are float32; those of even and of odd numbers of a pair may be added
-    separately, so bits differ from those of ``tile_bf16``.
+    must be 1, and ``k`` a multiple of DEPTH. Sums are float32. The unit may sum the products of the pairs' first numbers
+    and those of their second numbers separately, so bits differ from those of ``tile_bf16``.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

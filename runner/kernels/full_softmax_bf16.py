@@ -9,6 +9,7 @@ Legend: as in ``full_softmax``; X, Y are the rows and columns of a matrix to pac
 import numpy as np
 from numba import njit, prange
 
+from runner.kernels import amx, products
 from runner.kernels.full_softmax import (
     BLOCK,
     DEPTH,
@@ -28,11 +29,11 @@ from runner.kernels.rows import FAST, adam_row, carry_to_row
 from runner.kernels.target import target
 
 if target().has_amx:
-    from runner.kernels.amx import ROWS, begin_tiles, end_tiles
-    from runner.kernels.amx import tile_amx as tile
+    ROWS, tile, begin_tiles, end_tiles = amx.ROWS, amx.tile_amx, amx.begin_tiles, amx.end_tiles
+    # Tiles write whole squares and take whole steps of the summed dimension. No length here may end within one.
+    assert COLUMNS == amx.COLUMNS and BLOCK % ROWS == 0 and DEPTH % (2 * amx.DEPTH) == 0 and ROWS % (2 * amx.DEPTH) == 0
 else:
-    from runner.kernels.products import ROWS
-    from runner.kernels.products import tile_bf16 as tile
+    ROWS, tile = products.ROWS, products.tile_bf16
 
     @njit(cache=True, inline="always")
     def begin_tiles():

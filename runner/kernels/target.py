@@ -5,6 +5,7 @@ host: LLVM compiles a few instructions for the same target, and the module inspe
 """
 
 import ctypes
+import platform
 import sys
 from dataclasses import dataclass, replace
 from functools import cache
@@ -67,7 +68,7 @@ def target() -> Target:
 
 def _system_gives_tiles() -> bool:
     """Ask Linux for AMX's registers, which a process may use only after it has asked; return whether it gives them."""
-    if not sys.platform.startswith("linux"):
+    if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
         return False
     call, ask_for, tiles = 158, 0x1023, 18  # arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA of asm/prctl.h
     return ctypes.CDLL(None).syscall(call, ask_for, tiles) == 0

@@ -3,7 +3,8 @@
 Numba compiles a cached kernel again when its own file changes, but not when a function inlined from another file
 changes. So each file of kernels has one folder for every state of itself and of all kernel sources that it imports. A
 stale kernel is impossible, a change compiles again only the kernels that it reaches, and a state that comes back finds
-its kernels.
+its kernels. The folder's name says too whether kernels have AMX's tiles. Numba's own key cannot: it has what the processor
+can do, and a system may keep tiles from some processes.
 """
 
 import fcntl
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from numba.core import caching
+
+from runner.kernels.target import target
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # Imports within functions and under TYPE_CHECKING are indented; kernels see none of them.
@@ -77,6 +80,11 @@ def state_of_all() -> str:
     return _digest(file for file in sorted(_PACKAGE.rglob("*.py")) if _kernel_source(file) is not None)
 
 
+def _folder_of(file: Path) -> str:
+    """Return the name of the folder for the kernels of a file in their present state."""
+    return f"{file.stem}-{_state_of(file.resolve())}{'-amx' if target().has_amx else ''}"
+
+
 class BySources(caching.UserProvidedCacheLocator):
     """Numba's locator of kernels in NUMBA_CACHE_DIR, with one folder for each state of a kernel's sources."""
 
@@ -84,7 +92,7 @@ class BySources(caching.UserProvidedCacheLocator):
         super().__init__(py_func, py_file)
         file = Path(py_file)
         if file.is_file():
-            self._cache_path = str(Path(self.get_cache_path(), f"{file.stem}-{_state_of(file.resolve())}"))
+            self._cache_path = str(Path(self.get_cache_path(), _folder_of(file)))
 
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> Any:
@@ -95,7 +103,7 @@ class BySources(caching.UserProvidedCacheLocator):
         others = (locator.from_function(py_func, py_file) for locator in caching.CacheImpl._locator_classes)
         other: Any = next((locator for locator in others if locator is not None), None)
         if other is not None and (file := Path(py_file)).is_file():
-            other._cache_path = str(Path(other.get_cache_path(), f"{file.stem}-{_state_of(file.resolve())}"))
+            other._cache_path = str(Path(other.get_cache_path(), _folder_of(file)))
         return other
 
 

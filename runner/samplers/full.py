@@ -32,7 +32,12 @@ class FullConfig(SamplerConfig):
     @property
     def takes_bf16(self) -> bool:
         """True if products on this processor take bf16 operands."""
-        return self.products == "bf16" or (self.products == "auto" and _bf16_pays())
+        return self.products == "bf16" or (self.products == "auto" and self.bf16_pays)
+
+    @property
+    def bf16_pays(self) -> bool:
+        """True if products of bf16 operands are faster on this processor than those of float32."""
+        return _bf16_pays()
 
     def check_processor(self) -> None:
         """Raise ``ProcessorLacks`` if the products are bf16 and the processor has no AVX512_BF16."""

@@ -56,11 +56,12 @@ def test_where_bf16_is_faster(cpu: str, features: str, has_amx: bool, bf16_pays:
     assert ("AMX" in found.description) == has_amx
 
 
-@ON_X86
 def test_a_system_that_gives_no_tiles_leaves_the_vector_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.kernels.target._system_gives_tiles", lambda: False)
-    assert not target.__wrapped__().has_amx
-    assert target.__wrapped__() == replace(target(), has_amx=False)
+    able = Target(cpu="sapphirerapids", lanes=16, has_bf16=True, has_amx=True)
+    monkeypatch.setattr("runner.kernels.target.target_of", lambda *_: able)
+    for gives in (True, False):
+        monkeypatch.setattr("runner.kernels.target._system_gives_tiles", lambda gives=gives: gives)
+        assert target.__wrapped__() == replace(able, has_amx=gives)
 
 
 @ON_X86

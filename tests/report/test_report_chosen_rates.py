@@ -47,9 +47,8 @@ def test_recommenders_have_the_rate_that_validated_best() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("path", "methods", "places", "not_the_best"), [
-    ("medium/lns_rates.csv", [], 15, {("wordnet_hypernym", "log_uniform"): 1.4, ("wordnet_hypernym", "nce"): 0.7}),
+    ("medium/lns_rates.csv", [], 15, {}),
     ("small/tuning.csv", ["full", "topk", "lsh_label", "lsh_embedding"], 12, {
-        ("wordnet_hypernym", "lsh_label"): 0.6, ("wordnet_hypernym", "lsh_embedding"): 0.2,
         ("wordnet_hypernym", "full"): 0.2, ("wordnet_related", "full"): 0.2,
     }),
 ])  # fmt: skip

@@ -14,6 +14,7 @@ from runner.kernels.target import target
 from runner.report.plan import plan, plan_total
 from runner.report.records import RunRecord, status_of
 from runner.report.tables import load_table
+from runner.samplers.full import FullConfig
 from runner.training.run import run
 
 TINY = [
@@ -40,6 +41,18 @@ TABLE = "title: Toy\nkind: numbers\ngrid: toy\ncolumns: [{name: P@1, metric: tes
 def without_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     for ability in ("_has_bf16", "_bf16_pays"):
         monkeypatch.setattr(f"runner.samplers.full.{ability}", lambda: False)
+
+
+def test_auto_takes_float32_where_bf16_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it is on Intel's processors with AVX512_BF16 and without AMX. Asked for by name, bf16 is taken there too."""
+    monkeypatch.setattr("runner.samplers.full._has_bf16", lambda: True)
+    monkeypatch.setattr("runner.samplers.full._bf16_pays", lambda: False)
+    by_chance, by_name = (compose([*TINY, f"sampler.products={products}"]).sampler for products in ("auto", "bf16"))
+    assert isinstance(by_chance, FullConfig)
+    assert isinstance(by_name, FullConfig)
+    assert not by_chance.takes_bf16
+    assert by_name.takes_bf16
+    by_name.check_processor()
 
 
 def test_what_auto_chose_is_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,12 +5,14 @@ import re
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from numba.core import caching
 
 from runner import REPOSITORY, rng
+from runner.kernels.target import target
 from runner.machine import kernel_files
 from runner.machine.kernel_files import kernel_sources
 
@@ -71,6 +73,7 @@ def test_kernels_are_found() -> None:
 def test_sources_are_followed_from_file_to_file() -> None:
     sources = {str(file.relative_to(PACKAGE)) for file in kernel_sources(PACKAGE / "samplers" / "lsh_bucket.py")}
     assert {"samplers/lsh_bucket.py", "samplers/hashed.py", "structures/tables.py", "rng.py"} <= sources
+    assert PACKAGE / "kernels" / "amx.py" in kernel_sources(PACKAGE / "kernels" / "full_softmax_bf16.py")
     assert not {"contracts.py", "heads/output_layer.py", "kernels/topk.py", "samplers/lsh.py"} & sources
 
 
@@ -110,8 +113,18 @@ def test_a_change_reaches_what_is_compiled_from_it(
 
 def test_numba_keeps_kernels_where_the_sources_say() -> None:
     place = Path(rng.mix._cache.cache_path)
-    assert place.name == f"rng-{kernel_files._state_of(PACKAGE / 'rng.py')}"
+    assert place.name == kernel_files._folder_of(PACKAGE / "rng.py")
+    assert place.name.startswith(f"rng-{kernel_files._state_of(PACKAGE / 'rng.py')}")
     assert place.is_dir()
+
+
+def test_kernels_with_tiles_of_amx_have_folders_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = set()
+    for has_amx in (False, True):
+        other = replace(target(), has_amx=has_amx)
+        monkeypatch.setattr(kernel_files, "target", lambda other=other: other)
+        places.add(kernel_files._folder_of(PACKAGE / "rng.py"))
+    assert len(places) == 2
 
 
 def test_a_function_without_a_file_has_a_place_of_numbas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
