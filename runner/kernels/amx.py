@@ -47,7 +47,7 @@ def _register(number: int) -> Any:
 
 
 @intrinsic
-def _configure(context: Any, palette: Any) -> Any:  # type: ignore[no-untyped-def]
+def _configure(context: Any, palette: Any) -> Any:
     """Give the calling thread tile registers of the sizes at an address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -58,7 +58,7 @@ def _configure(context: Any, palette: Any) -> Any:  # type: ignore[no-untyped-de
 
 
 @intrinsic
-def end_tiles(context: Any) -> Any:  # type: ignore[no-untyped-def]
+def end_tiles(context: Any) -> Any:
     """Give the calling thread's tile registers back, so that a change of threads need not save their 8 KiB."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -79,8 +79,8 @@ def tile_amx(context: Any, a: Any, a_row: Any, a_step: Any, b: Any, b_step: Any,
     """C[m, :COLUMNS] (+)= sum_k A[m * a_row + k] . B[k * b_step + :COLUMNS] for m < ROWS, k counting pairs.
 
     Arguments are those of ``products.tile_bf16``: addresses, strides in elements, and whether to add to C. ``a_step``
-    must be 1, and ``k`` a multiple of DEPTH. Sums are float32. The unit may sum the products of the pairs' first numbers
-    and those of their second numbers separately, so bits differ from those of ``tile_bf16``.
+    must be 1, and ``k`` a multiple of DEPTH. Sums are float32. The unit may sum the products of the pairs' first and of
+    their second numbers separately, so bits differ from those of ``tile_bf16``.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

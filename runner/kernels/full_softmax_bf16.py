@@ -31,7 +31,8 @@ from runner.kernels.target import target
 if target().has_amx:
     ROWS, tile, begin_tiles, end_tiles = amx.ROWS, amx.tile_amx, amx.begin_tiles, amx.end_tiles
     # Tiles write whole squares and take whole steps of the summed dimension. No length here may end within one.
-    assert COLUMNS == amx.COLUMNS and BLOCK % ROWS == 0 and DEPTH % (2 * amx.DEPTH) == 0 and ROWS % (2 * amx.DEPTH) == 0
+    assert COLUMNS == amx.COLUMNS == 2 * amx.DEPTH
+    assert BLOCK % ROWS == DEPTH % COLUMNS == ROWS % COLUMNS == 0
 else:
     ROWS, tile = products.ROWS, products.tile_bf16
 

@@ -3,7 +3,7 @@
 Numba compiles a cached kernel again when its own file changes, but not when a function inlined from another file
 changes. So each file of kernels has one folder for every state of itself and of all kernel sources that it imports. A
 stale kernel is impossible, a change compiles again only the kernels that it reaches, and a state that comes back finds
-its kernels. The folder's name says too whether kernels have AMX's tiles. Numba's own key cannot: it has what the processor
+its kernels. The folder's name says too whether kernels have AMX's tiles. Numba's own key only has what the processor
 can do, and a system may keep tiles from some processes.
 """
 
