@@ -61,8 +61,8 @@ test-all: $(STAMP) ## run every test, with full cross products and million-draw 
 	$(PYTEST)
 
 # These are tests of the output layer's kernels. test-targets runs them as on processors without AMX, with AVX2 at most,
-# and with SSE2 at most; test-all runs them for this machine's processor. So a target is left out where the machine has
-# no more than that: LLVM gives a processor that is named here no AMX.
+# and with SSE2 at most; test-all runs them for this machine's processor, so a target that can do as much is left out.
+# Sapphirerapids stands for no AMX, because a processor that is named here gets none.
 HAS = $(shell grep -m 1 -o -w $(1) /proc/cpuinfo 2>/dev/null)
 TARGETS := $(if $(call HAS,amx_bf16),sapphirerapids,) $(if $(call HAS,avx512f),haswell,) generic
 TARGET_TESTS := tests/reference/test_target.py tests/reference/test_products_by_numpy.py \

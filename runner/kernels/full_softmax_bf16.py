@@ -31,8 +31,8 @@ from runner.kernels.target import target
 if target().has_amx:
     ROWS, tile, begin_tiles, end_tiles = amx.ROWS, amx.tile_amx, amx.begin_tiles, amx.end_tiles
     # Tiles write whole squares and take whole steps of the summed dimension. No length here may end within one.
-    assert COLUMNS == amx.COLUMNS == 2 * amx.DEPTH
-    assert BLOCK % ROWS == DEPTH % COLUMNS == ROWS % COLUMNS == 0
+    assert ROWS == COLUMNS == amx.COLUMNS == 2 * amx.DEPTH
+    assert BLOCK % ROWS == DEPTH % ROWS == 0
 else:
     ROWS, tile = products.ROWS, products.tile_bf16
 

@@ -40,10 +40,10 @@ def imported_files(tree: ast.Module) -> dict[str, Path]:
 def names_of_kernels(tree: ast.Module) -> set[str]:
     """Return the names that compiled functions of a file use, decorators and the file's own constants followed."""
     constants: dict[str, set[str]] = {}
-    for node in tree.body:
+    for node in [each for top in tree.body for each in (ast.walk(top) if isinstance(top, ast.If) else [top])]:
         if isinstance(node, ast.Assign):
-            for target in node.targets:
-                constants |= dict.fromkeys(names_in(target), names_in(node.value))
+            for name in {name for each in node.targets for name in names_in(each)}:
+                constants.setdefault(name, set()).update(names_in(node.value))
     found, left = set[str](), list[str]()
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and "njit" in {n for each in node.decorator_list for n in names_in(each)}:
