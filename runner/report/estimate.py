@@ -25,7 +25,8 @@ from runner.settings import RunConfig
 # midx_lm on two idle cores of a Zen 4 processor. Products: our own tiles are faster than torch's product, whose logits
 # go to memory, and ranking is slower. Reads: a candidate is read to score it and, with its moments, to update it.
 _FULL_RATE, _RANKING_RATE, _TREE_RATE = 1.3, 0.65, 1 / 15  # of ``Speed.products``
-_BF16_SHARE, _SLOW_BF16_SHARE, _STORED_SHARE = 0.57, 1.4, 0.8  # of full softmax's seconds; slow: an Intel Xeon's without AMX
+_BF16_SHARE, _STORED_SHARE = 0.57, 0.8  # of full softmax's seconds
+_SLOW_BF16_SHARE = 1.4  # of full softmax's seconds on an Intel Xeon without AMX
 _READS, _READS_BY_BUCKET, _READS_SHARED = 1.5, 2.6, 0.15  # of a candidate's class vector
 _ENCODES = 4.0  # of ``Speed.encoded_row``
 _GROWS, _PREDICTS = 18.0, 130.0  # of ``Speed.encoded_row``: a row of one label tree, and a row's ranking by all trees
