@@ -44,8 +44,8 @@ class Target:
     def bf16_pays(self) -> bool:
         """True if products of bfloat16 are faster than those of float32.
 
-        AVX512_BF16's were faster on AMD's Zen 4 and Zen 5. On an Intel Xeon they had 0.6 of float32's rate, so bf16 paid
-        with AMX only (docs/log.md).
+        AVX512_BF16's were faster on AMD's Zen 4 and Zen 5. On an Intel Xeon they had 0.6 of float32's rate, and only
+        AMX's were faster there (docs/log.md).
         """
         return self.has_amx or (self.has_bf16 and self.cpu.startswith("znver"))
 
