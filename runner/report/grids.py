@@ -6,7 +6,7 @@ typed and checked before anything runs. Errors are one line that names the file 
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -249,8 +249,8 @@ def load_grid(name: str, folder: Path) -> Grid:
     """Read conf/table/grid/NAME.yaml on top of the grid that it extends, if any.
 
     A key of the file replaces the same key of the extended grid, with two exceptions: ``methods`` may name rows of that
-    grid, and ``profiles`` replaces only what it states (see ``_extended_profile``). Raises ConfigError that names the
-    file and the key.
+    grid, and ``profiles`` replaces only what it states (see ``_extended_profile``). Methods that the file's ``methods``
+    leave out lose their settings in inherited profiles. Raises ConfigError that names the file and the key.
     """
     raw, extended = _read_with_extended(name, folder)
     where = f"{place(folder / 'grid' / f'{name}.yaml')}: "
@@ -282,7 +282,13 @@ def _read_with_extended(name: str, folder: Path, above: tuple[str, ...] = ()) ->
     names = [other for other in grid_names(folder) if other not in (name, *above)]
     require(base in names, f"{place(file)}: extends: no '{base}' to extend{did_you_mean(str(base), names)}")
     before, _ = _read_with_extended(base, folder, (name, *above))
+    extended = load_grid(base, folder)
     inherited = {key: value for key, value in before.items() if key != "methods"}
+    if "methods" in raw:
+        rows = {method.name: method for method in extended.methods}
+        methods = build_methods(raw["methods"], load_catalogue(folder), rows, f"{place(file)}: methods")
+        kept = {method.name for method in methods}
+        inherited["profiles"] = {key: _of_methods(profile, kept) for key, profile in inherited["profiles"].items()}
     profiles = raw.pop("profiles", None)
     if profiles is not None:
         where = f"{place(file)}: profiles"
@@ -294,7 +300,19 @@ def _read_with_extended(name: str, folder: Path, above: tuple[str, ...] = ()) ->
                 for key, profile in mapping(profiles, where).items()
             },
         }
-    return {**inherited, **raw}, load_grid(base, folder)
+    return {**inherited, **raw}, extended
+
+
+def _of_methods(profile: Mapping[str, Any], kept: Collection[str]) -> dict[str, Any]:
+    """Return the extended grid's profile without the settings of methods other than ``kept``."""
+    datasets = [dict(dataset) for dataset in profile["datasets"]]
+    for dataset in datasets:
+        for key in dataset.keys() & {"tuned", "lengths", "also"}:
+            mine = [{**item, "methods": [name for name in item["methods"] if name in kept]} for item in dataset[key]]
+            dataset[key] = [item for item in mine if item["methods"]]
+        if "without" in dataset:
+            dataset["without"] = [name for name in dataset["without"] if name in kept]
+    return {**profile, "datasets": datasets}
 
 
 def _extended_profile(profile: Mapping[str, Any], before: Mapping[str, Any], where: str) -> dict[str, Any]:

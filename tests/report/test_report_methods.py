@@ -225,6 +225,21 @@ def test_grids_extend_grids_that_extend_others(load: Load, tmp_path: Path) -> No
     assert third.profile("small") == middle.profile("small")
 
 
+def test_methods_that_a_grid_leaves_out_lose_their_settings(load: Load, tmp_path: Path) -> None:
+    load("extending")
+    others = (
+        "extends: base\nmethods: [full]\nprofiles: {small: {datasets: [{name: wordnet_hypernym, lengths: [MORE]}]}}\n"
+    )
+    file = tmp_path / "grid" / "third.yaml"
+    file.write_text(others.replace("MORE", "{methods: [full], overrides: [epochs=2]}"))
+    (of_third,) = load_grid("third", tmp_path).profile("small").datasets
+    assert of_third.overrides_of("full") == ("batch_size=64", "epochs=2")
+    assert of_third.tuned == (), "uniform's settings are left out with it"
+    file.write_text(others.replace("MORE", "{methods: [uniform], overrides: [epochs=2]}"))
+    with pytest.raises(ConfigError, match=r"lengths\.methods: unknown 'uniform'"):
+        load_grid("third", tmp_path)
+
+
 @pytest.mark.parametrize("circle", ["third", "fourth"])
 def test_no_grid_extends_itself(circle: str, load: Load, tmp_path: Path) -> None:
     load("extending")
