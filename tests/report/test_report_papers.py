@@ -49,6 +49,14 @@ def test_a_single_seed_is_told() -> None:
     assert judge(claim(at_least=40.0), cells, METHODS, DATASETS).sentence == "Mine on D: 50 (needed ≥ 40, one seed)"
 
 
+def test_a_small_difference_decides_nothing_with_one_seed() -> None:
+    cells = pd.DataFrame([one_row("mine", 40.7, "finished", seeds=1)])
+    near, far, below = (judge(claim(at_least=bound), cells, METHODS, DATASETS) for bound in (40.0, 39.8, 41.3))
+    assert (near.holds, far.holds, below.holds) == ("undecided", "holds", "undecided")
+    assert near.sentence == "Mine on D: 40.7 (needed ≥ 40, within 2 %, one seed)"
+    assert judge(claim(at_least=40.0), cells.assign(seeds=3), METHODS, DATASETS).holds == "holds"
+
+
 def test_a_claim_is_judged_on_each_data_set() -> None:
     verdict = judge(claim(above="other"), CELLS, METHODS, DATASETS)
     assert [case.holds for case in verdict.cases] == ["holds", "undecided", "does not hold", "not measured"]
