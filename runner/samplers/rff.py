@@ -117,10 +117,10 @@ class Rff(FollowingSampler):
     # ------------------------------------------------------------ drawing
 
     def _queries(self, query: Query) -> tuple[np.ndarray, int]:
-        """Return phi of the hidden states, (B, F) int32, or their sum (1, F) where rows share a draw, and its floor."""
+        """Return phi of the hidden states, (B, F) int16, or their sum (1, F) int32 of a shared draw, and its floor."""
         features_BF = self.fourier.features(query.hidden_BD, np.arange(query.num_rows, dtype=np.int32))
         if not self.config.shared:
-            return features_BF.astype(np.int32), self._floor
+            return features_BF.astype(np.int16), self._floor
         return features_BF.sum(axis=0, keepdims=True, dtype=np.int32), self._floor * query.num_rows
 
     def _log_count(self, probability: np.ndarray) -> np.ndarray:
