@@ -72,15 +72,19 @@ def sorted_uniforms(seed, step, num_rows, num_draws):
     return keys
 
 
-# An entry of a frontier has a node, its first class and mass, and the range of keys that reached it; also the
-# probability that a draw reaches it, and the part of [0, 1) whose draws do.
-_NODE, _FIRST, _MASS, _BEGIN, _END = range(5)
+# An entry of a level has a query, a node, its first class and mass, and the range of the query's keys that reached it;
+# also the probability that a draw reaches it, and the part of [0, 1) whose draws do.
+_QUERY, _NODE, _FIRST, _MASS, _BEGIN, _END = range(6)
 _PROBABILITY, _LOW, _HIGH = range(3)
 
 
+_PANEL = 32  # queries that go down together: with more, the lists of a level take more memory and nothing is faster
+
+
 @njit(cache=True, inline="always")
-def _enter(whole, real, node, first, mass, begin, end, probability, low, high):
-    whole[_NODE], whole[_FIRST], whole[_MASS], whole[_BEGIN], whole[_END] = node, first, mass, begin, end
+def _enter(whole, real, query, node, first, mass, begin, end, probability, low, high):
+    whole[_QUERY], whole[_NODE], whole[_FIRST], whole[_MASS] = query, node, first, mass
+    whole[_BEGIN], whole[_END] = begin, end
     real[_PROBABILITY], real[_LOW], real[_HIGH] = probability, low, high
 
 
@@ -120,66 +124,83 @@ def _descend(
     features_NF, sums_VF, counts_V, num_blocks, block_size, floor, queries_BF, keys_X, indptr_B1, drawing,
     ids_X, probability_X,
 ):  # fmt: skip
-    """Send each query's ascending keys down the tree together, level by level, so that a query evaluates a node once.
+    """Send each query's ascending keys down the tree, level by level and from left to right.
 
-    drawing: keys are uniform numbers, and the ids of the classes that they fall on are written; otherwise keys are the
-    class ids. Either way the probabilities of the classes are written, by the same arithmetic.
+    A query evaluates a node once, and a node is read once for all queries of a panel that reach it. drawing: keys are
+    uniform numbers, and the ids of the classes that they fall on are written; otherwise keys are the class ids. Either
+    way the probabilities of the classes are written, by the same arithmetic.
     """
     num_queries = queries_BF.shape[0]
+    panel = min(_PANEL, -(-num_queries // CHUNKS))
     widest = 0
-    for row in range(num_queries):
-        widest = max(widest, indptr_B1[row + 1] - indptr_B1[row])
-    widest = min(widest, num_blocks)  # nodes of a level have blocks of their own
+    for query in range(num_queries):
+        widest = max(widest, indptr_B1[query + 1] - indptr_B1[query])
+    widest = min(widest, num_blocks) * panel  # nodes of a level have blocks of their own
     for part in prange(CHUNKS):
-        wholes = np.empty((2, widest, 5), dtype=np.int64)
+        wholes = np.empty((2, widest, 6), dtype=np.int64)
         reals = np.empty((2, widest, 3), dtype=np.float64)
         weights = np.empty(block_size, dtype=np.int64)
-        for row in range(part * num_queries // CHUNKS, (part + 1) * num_queries // CHUNKS):
-            query_F = queries_BF[row]
+        last = (part + 1) * num_queries // CHUNKS
+        for first_query in range(part * num_queries // CHUNKS, last, max(1, panel)):
             now, size = 0, 0
-            if indptr_B1[row] < indptr_B1[row + 1]:
-                mass = _dot(sums_VF[1], query_F)
-                _enter(wholes[0, 0], reals[0, 0], 1, 0, mass, indptr_B1[row], indptr_B1[row + 1], 1.0, 0.0, 1.0)
-                size = 1
+            for query in range(first_query, min(first_query + panel, last)):
+                if indptr_B1[query] < indptr_B1[query + 1]:
+                    mass = _dot(sums_VF[1], queries_BF[query])
+                    _enter(
+                        wholes[0, size], reals[0, size], query, 1, 0, mass, indptr_B1[query], indptr_B1[query + 1],
+                        1.0, 0.0, 1.0,
+                    )  # fmt: skip
+                    size += 1
             while size > 0:
-                following, after = 1 - now, 0
-                for entry in range(size):
-                    if entry + 1 < size:
-                        _prefetch(features_NF, sums_VF, counts_V, num_blocks, wholes[now, entry + 1])
-                    whole, real = wholes[now, entry], reals[now, entry]
-                    node = whole[_NODE]
+                following, after, start = 1 - now, 0, 0
+                while start < size:
+                    node, stop = wholes[now, start, _NODE], start + 1
+                    while stop < size and wholes[now, stop, _NODE] == node:
+                        stop += 1
+                    if stop < size:
+                        _prefetch(features_NF, sums_VF, counts_V, num_blocks, wholes[now, stop])
                     if node >= num_blocks:
-                        _choose_in_block(
-                            features_NF, counts_V[node], floor, query_F, whole, real, weights, keys_X, drawing,
-                            ids_X, probability_X,
-                        )  # fmt: skip
+                        for entry in range(start, stop):
+                            _choose_in_block(
+                                features_NF, counts_V[node], floor, queries_BF[wholes[now, entry, _QUERY]],
+                                wholes[now, entry], reals[now, entry], weights, keys_X, drawing, ids_X, probability_X,
+                            )  # fmt: skip
+                        start = stop
                         continue
-                    first, begin, end = whole[_FIRST], whole[_BEGIN], whole[_END]
-                    probability, low, high = real[_PROBABILITY], real[_LOW], real[_HIGH]
                     left, right = 2 * node, 2 * node + 1
-                    left_mass = _dot(sums_VF[left], query_F)
-                    right_mass = whole[_MASS] - left_mass
-                    left_clamped = np.float64(max(left_mass, floor * counts_V[left]))
-                    right_clamped = np.float64(max(right_mass, floor * counts_V[right]))
-                    both = left_clamped + right_clamped
-                    middle_class = first + counts_V[left]
-                    middle = low + (high - low) * (left_clamped / both)
-                    bound = middle if drawing else np.float64(middle_class)
-                    split = begin
-                    while split < end and keys_X[split] < bound:
-                        split += 1
-                    if split > begin:
-                        _enter(
-                            wholes[following, after], reals[following, after], left, first, left_mass, begin, split,
-                            probability * (left_clamped / both), low, middle,
-                        )  # fmt: skip
+                    waiting = start  # the right child's entries wait in the places of those that were read
+                    for entry in range(start, stop):
+                        whole, real = wholes[now, entry], reals[now, entry]
+                        query, first, begin, end = whole[_QUERY], whole[_FIRST], whole[_BEGIN], whole[_END]
+                        probability, low, high = real[_PROBABILITY], real[_LOW], real[_HIGH]
+                        left_mass = _dot(sums_VF[left], queries_BF[query])
+                        right_mass = whole[_MASS] - left_mass
+                        left_clamped = np.float64(max(left_mass, floor * counts_V[left]))
+                        right_clamped = np.float64(max(right_mass, floor * counts_V[right]))
+                        both = left_clamped + right_clamped
+                        middle_class = first + counts_V[left]
+                        middle = low + (high - low) * (left_clamped / both)
+                        bound = middle if drawing else np.float64(middle_class)
+                        split = begin
+                        while split < end and keys_X[split] < bound:
+                            split += 1
+                        if split > begin:
+                            _enter(
+                                wholes[following, after], reals[following, after], query, left, first, left_mass,
+                                begin, split, probability * (left_clamped / both), low, middle,
+                            )  # fmt: skip
+                            after += 1
+                        if split < end:
+                            _enter(
+                                wholes[now, waiting], reals[now, waiting], query, right, middle_class, right_mass,
+                                split, end, probability * (right_clamped / both), middle, high,
+                            )  # fmt: skip
+                            waiting += 1
+                    for entry in range(start, waiting):
+                        wholes[following, after] = wholes[now, entry]
+                        reals[following, after] = reals[now, entry]
                         after += 1
-                    if split < end:
-                        _enter(
-                            wholes[following, after], reals[following, after], right, middle_class, right_mass,
-                            split, end, probability * (right_clamped / both), middle, high,
-                        )  # fmt: skip
-                        after += 1
+                    start = stop
                 now, size = following, after
 
 
