@@ -6,7 +6,7 @@ typed and checked before anything runs. Errors are one line that names the file 
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -250,7 +250,8 @@ def load_grid(name: str, folder: Path) -> Grid:
 
     A key of the file replaces the same key of the extended grid, with two exceptions: ``methods`` may name rows of that
     grid, and ``profiles`` replaces only what it states (see ``_extended_profile``). Methods that the file's ``methods``
-    leave out lose their settings in inherited profiles. Raises ConfigError that names the file and the key.
+    leave out, or name otherwise, lose their settings in inherited profiles and sweeps. Raises ConfigError that names the
+    file and the key.
     """
     raw, extended = _read_with_extended(name, folder)
     where = f"{place(folder / 'grid' / f'{name}.yaml')}: "
@@ -288,6 +289,7 @@ def _read_with_extended(name: str, folder: Path, above: tuple[str, ...] = ()) ->
         rows = {method.name: method for method in extended.methods}
         methods = build_methods(raw["methods"], load_catalogue(folder), rows, f"{place(file)}: methods")
         kept = {method.name for method in methods}
+        inherited["sweep"] = _kept_items(inherited.get("sweep", []), kept)
         inherited["profiles"] = {key: _of_methods(profile, kept) for key, profile in inherited["profiles"].items()}
     profiles = raw.pop("profiles", None)
     if profiles is not None:
@@ -305,14 +307,25 @@ def _read_with_extended(name: str, folder: Path, above: tuple[str, ...] = ()) ->
 
 def _of_methods(profile: Mapping[str, Any], kept: Collection[str]) -> dict[str, Any]:
     """Return the extended grid's profile without the settings of methods other than ``kept``."""
-    datasets = [dict(dataset) for dataset in profile["datasets"]]
-    for dataset in datasets:
-        for key in dataset.keys() & {"tuned", "lengths", "also"}:
-            mine = [{**item, "methods": [name for name in item["methods"] if name in kept]} for item in dataset[key]]
-            dataset[key] = [item for item in mine if item["methods"]]
+    out = {**profile, "datasets": [dict(dataset) for dataset in profile["datasets"]]}
+    for part, keys in ((out, {"sweep"}), *((dataset, {"tuned", "lengths", "also"}) for dataset in out["datasets"])):
+        for key in part.keys() & keys:
+            part[key] = _kept_items(part[key], kept)
+    for dataset in out["datasets"]:
         if "without" in dataset:
             dataset["without"] = [name for name in dataset["without"] if name in kept]
-    return {**profile, "datasets": datasets}
+    return out
+
+
+def _kept_items(listed: Sequence[Mapping[str, Any]], kept: Collection[str]) -> list[Mapping[str, Any]]:
+    """Leave methods other than ``kept`` out of items, and items that are of such methods alone; no ``methods``: of all."""
+    items = [
+        {**item, "methods": [name for name in item["methods"] if name in kept]} if item.get("methods") else item
+        for item in listed
+    ]
+    return [
+        item for before, item in zip(listed, items, strict=True) if item.get("methods") or not before.get("methods")
+    ]
 
 
 def _extended_profile(profile: Mapping[str, Any], before: Mapping[str, Any], where: str) -> dict[str, Any]:

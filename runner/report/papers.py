@@ -15,9 +15,6 @@ from runner.report.yaml_files import build, items, mapping, read
 FILE = CONF / "papers.yaml"
 # The long form, the labels of methods and of data sets, and the numbers of classes by data set.
 CellsOfTable = tuple[pd.DataFrame, Mapping[str, str], Mapping[str, str], Mapping[str, int]]
-# With one seed a difference below this share of the bound decides nothing. Where tables have three seeds, deviations
-# of perplexity, P@1 and NDCG are mostly smaller.
-ONE_SEED_SHARE = 0.02
 Holds = Literal["holds", "does not hold", "undecided", "not measured"]
 
 
@@ -48,7 +45,7 @@ class Claim:
     """A claim compares a column of a table, for each method and data set, with a number or with another method.
 
     One of ``at_least``, ``at_most`` (numbers), ``above`` and ``below`` (methods, whose number ``times`` multiplies) is
-    set. ``table`` is made from runs or measured by the bench; where it was not measured, the column of the same name in
+    set. With one seed a difference smaller than ``one_seed``, a share of the bound, decides nothing. ``table`` is made from runs or measured by the bench; where it was not measured, the column of the same name in
     ``or_table`` is judged. ``unit`` follows the numbers, such as " %". ``headline`` makes it one of those whose numbers
     stand above the paper's claims.
     """
@@ -62,6 +59,7 @@ class Claim:
     above: str = ""
     below: str = ""
     times: float = 1.0
+    one_seed: float = 0.02
     or_table: str = ""
     unit: str = ""
     headline: Headline | None = None
@@ -76,6 +74,10 @@ class Claim:
     @property
     def is_lower_bound(self) -> bool:
         return self.at_least is not None or bool(self.above)
+
+    def too_near(self, case: "Case") -> str:
+        """Return how near an undecided value is to its bound."""
+        return f"within {100 * self.one_seed:g} %" if case.has_one_seed else "within the deviation"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,11 +108,6 @@ class Case:
     holds: Holds
     has_one_seed: bool
     num_classes: int | None = None
-
-    @property
-    def too_near(self) -> str:
-        """How near an undecided value is to its bound."""
-        return f"within {100 * ONE_SEED_SHARE:g} %" if self.has_one_seed else "within the deviation"
 
     @property
     def place(self) -> str:
@@ -148,7 +145,7 @@ class Verdict:
         for case in self.cases:
             if case.holds != "not measured":
                 sign = "≥" if self.claim.is_lower_bound else "≤"
-                remark = f", {case.too_near}" if case.holds == "undecided" else ""
+                remark = f", {self.claim.too_near(case)}" if case.holds == "undecided" else ""
                 remark += ", one seed" if case.has_one_seed else ""
                 found = "never" if math.isinf(case.value) else self._number(case.value)
                 parts.append(
@@ -196,8 +193,7 @@ def judge(
     ``cells``: the table's numbers in long form (``runner.report.cells``), None if it is not rendered. ``methods`` and
     ``datasets``: printed names. ``classes``: the number of classes of each data set that has some. A number that was
     not reached in training (``Fail``) does not keep a lower bound; what has not been run decides nothing. A difference
-    smaller than the deviations over seeds is undecided, and with one seed one smaller than ``ONE_SEED_SHARE`` of the
-    bound.
+    smaller than the deviations over seeds is undecided, and with one seed one smaller than the claim's ``one_seed``.
     """
     cases = []
     for dataset in [] if cells is None else cells["dataset"].unique():
@@ -226,7 +222,6 @@ def _compare(
     claim: Claim, mine: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]
 ) -> tuple[float, float, Holds]:
     value, spread = _number(mine)
-    has_one_seed = mine["seeds"] == 1
     bound, its_spread = claim.at_least if claim.at_least is not None else claim.at_most, 0.0
     if bound is None:
         other = rows.get(claim.above or claim.below)
@@ -239,7 +234,7 @@ def _compare(
     gap = value - bound if claim.is_lower_bound else bound - value
     if math.isinf(value):
         return value, bound, "does not hold"
-    if abs(gap) < max(math.hypot(spread, its_spread), ONE_SEED_SHARE * abs(bound) if has_one_seed else 0):
+    if abs(gap) < max(math.hypot(spread, its_spread), claim.one_seed * abs(bound) if mine["seeds"] == 1 else 0):
         return value, bound, "undecided"
     return value, bound, "holds" if gap >= 0 else "does not hold"
 
@@ -334,14 +329,14 @@ def _at_best_and_worst(claim: Claim, headline: Headline, cases: Sequence[Case]) 
     shown = {"At best, ": ordered[0], "At worst, ": ordered[-1]}
     if ordered[0].holds == ordered[-1].holds:
         shown = {"At best, " if len(cases) > 1 else "": ordered[0]}
-    return [begin + _in_words(headline, case) for begin, case in shown.items()]
+    return [begin + _in_words(claim, headline, case) for begin, case in shown.items()]
 
 
-def _in_words(headline: Headline, case: Case) -> str:
+def _in_words(claim: Claim, headline: Headline, case: Case) -> str:
     never = math.isinf(case.value)
     inverse = math.nan if never or not case.value else 1 / case.value
     words = headline.never if never else headline.found
     said = words.format(method=case.method, value=case.value, bound=case.bound, inverse=inverse)
-    holds = f"is undecided, {case.too_near}," if case.holds == "undecided" else case.holds
+    holds = f"is undecided, {claim.too_near(case)}," if case.holds == "undecided" else case.holds
     one = ", one seed" if case.has_one_seed else ""
     return f"{said}; the paper's {headline.promise} {holds} on {case.place}{one}."

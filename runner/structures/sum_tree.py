@@ -153,7 +153,7 @@ def _descend(
                     size += 1
             while size > 0:
                 following, after, start = 1 - now, 0, 0
-                while start < size:
+                while start < size:  # entries of a node stand together, from start to stop
                     node, stop = wholes[now, start, _NODE], start + 1
                     while stop < size and wholes[now, stop, _NODE] == node:
                         stop += 1

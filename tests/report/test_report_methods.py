@@ -235,6 +235,9 @@ def test_methods_that_a_grid_leaves_out_lose_their_settings(load: Load, tmp_path
     (of_third,) = load_grid("third", tmp_path).profile("small").datasets
     assert of_third.overrides_of("full") == ("batch_size=64", "epochs=2")
     assert of_third.tuned == (), "uniform's settings are left out with it"
+    swept = "sweep: [{key: seed, values: [1], methods: [uniform]}, {key: epochs, values: [4]}]"
+    load("extending", base=f"{BASE}{swept}\n")
+    assert [item.key for item in load_grid("third", tmp_path).sweep] == ["epochs"]
     file.write_text(others.replace("MORE", "{methods: [uniform], overrides: [epochs=2]}"))
     with pytest.raises(ConfigError, match=r"lengths\.methods: unknown 'uniform'"):
         load_grid("third", tmp_path)

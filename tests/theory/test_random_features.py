@@ -4,6 +4,7 @@ Legend: R vectors, B queries, N classes, S seeds. Seeds are fixed; statistical b
 alarm in 6e-7 of seeds for each comparison, of which there are fewer than 100) unless a test says otherwise.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -318,6 +319,29 @@ def test_sums_of_a_tree(n: int, block_size: int) -> None:
         whole.features_NF[:] = tree.features_NF
         whole.rebuild()
         np.testing.assert_array_equal(tree.sums_VF, whole.sums_VF)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(np.int16, 127), (np.int32, 127 * 40)], ids=["bytes", "sums of bytes"])
+@pytest.mark.parametrize("drawing", [True, False], ids=["draws", "classes"])
+def test_rows_that_go_down_a_tree_together_get_what_each_gets_alone(dtype: type, most: int, drawing: bool) -> None:
+    """700 rows make panels of 32 and of 12 or 11; some rows have no keys, and some have more than there are blocks."""
+    n, rows, generator = 300, 700, np.random.default_rng(3)
+    tree = SumTree(n, 6, 16)
+    tree.features_NF[:] = generator.integers(-127, 128, (n, 6))
+    tree.rebuild()
+    queries_BF = generator.integers(-most, most + 1, (rows, 6)).astype(dtype)
+    indptr_B1 = np.concatenate([[0], np.cumsum(generator.integers(0, 50, rows))])
+    parts = list(itertools.pairwise(indptr_B1))
+    keys_X = np.concatenate([
+        np.sort(generator.random(end - begin) if drawing else generator.choice(n, end - begin)) for begin, end in parts
+    ]).astype(np.float64)  # fmt: skip
+    ids_X = np.zeros(len(keys_X), dtype=np.int32)
+    together_X = tree._descend(queries_BF, keys_X, indptr_B1, 3, ids_X if drawing else None)
+    for row, (begin, end) in enumerate(parts):
+        ids, own = np.zeros(end - begin, dtype=np.int32), np.array([0, end - begin])
+        alone = tree._descend(queries_BF[row : row + 1], keys_X[begin:end], own, 3, ids if drawing else None)
+        np.testing.assert_array_equal(together_X[begin:end], alone)
+        np.testing.assert_array_equal(ids_X[begin:end], ids if drawing else 0)
 
 
 # ---------------------------------------------------------------- following the weights
