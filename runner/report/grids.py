@@ -250,8 +250,8 @@ def load_grid(name: str, folder: Path) -> Grid:
 
     A key of the file replaces the same key of the extended grid, with two exceptions: ``methods`` may name rows of that
     grid, and ``profiles`` replaces only what it states (see ``_extended_profile``). Methods that the file's ``methods``
-    leave out, or name otherwise, lose their settings in inherited profiles and sweeps. Raises ConfigError that names the
-    file and the key.
+    leave out, or name otherwise, lose their settings in inherited profiles and sweeps. Raises ConfigError that names
+    the file and the key.
     """
     raw, extended = _read_with_extended(name, folder)
     where = f"{place(folder / 'grid' / f'{name}.yaml')}: "
@@ -318,7 +318,7 @@ def _of_methods(profile: Mapping[str, Any], kept: Collection[str]) -> dict[str, 
 
 
 def _kept_items(listed: Sequence[Mapping[str, Any]], kept: Collection[str]) -> list[Mapping[str, Any]]:
-    """Leave methods other than ``kept`` out of items, and items that are of such methods alone; no ``methods``: of all."""
+    """Leave methods other than ``kept`` out of items. Items that were of such methods alone are left out."""
     items = [
         {**item, "methods": [name for name in item["methods"] if name in kept]} if item.get("methods") else item
         for item in listed

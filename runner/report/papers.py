@@ -45,9 +45,10 @@ class Claim:
     """A claim compares a column of a table, for each method and data set, with a number or with another method.
 
     One of ``at_least``, ``at_most`` (numbers), ``above`` and ``below`` (methods, whose number ``times`` multiplies) is
-    set. With one seed a difference smaller than ``one_seed``, a share of the bound, decides nothing. ``table`` is made from runs or measured by the bench; where it was not measured, the column of the same name in
-    ``or_table`` is judged. ``unit`` follows the numbers, such as " %". ``headline`` makes it one of those whose numbers
-    stand above the paper's claims.
+    set. With one seed a difference smaller than ``one_seed``, a share of the bound, decides nothing. ``table`` is made
+    from runs or measured by the bench; where it was not measured, the column of the same name in ``or_table`` is
+    judged. ``unit`` follows the numbers, such as " %". ``headline`` makes it one of those whose numbers stand above the
+    paper's claims.
     """
 
     says: str
