@@ -131,7 +131,7 @@ def _descend(
     way the probabilities of the classes are written, by the same arithmetic.
     """
     num_queries = queries_BF.shape[0]
-    panel = min(_PANEL, -(-num_queries // CHUNKS))
+    panel = max(1, min(_PANEL, -(-num_queries // CHUNKS)))
     widest = 0
     for query in range(num_queries):
         widest = max(widest, indptr_B1[query + 1] - indptr_B1[query])
@@ -141,7 +141,7 @@ def _descend(
         reals = np.empty((2, widest, 3), dtype=np.float64)
         weights = np.empty(block_size, dtype=np.int64)
         last = (part + 1) * num_queries // CHUNKS
-        for first_query in range(part * num_queries // CHUNKS, last, max(1, panel)):
+        for first_query in range(part * num_queries // CHUNKS, last, panel):
             now, size = 0, 0
             for query in range(first_query, min(first_query + panel, last)):
                 if indptr_B1[query] < indptr_B1[query + 1]:
