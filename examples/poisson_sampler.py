@@ -9,7 +9,7 @@ import numpy as np
 
 from runner import rng
 from runner.contracts import Proposal, Query, TrainingFacts
-from runner.heads.output_layer import OutputLayer
+from runner.output.layer import Layer
 from runner.registry import register_sampler
 from runner.samplers import Sampler, SamplerConfig
 
@@ -20,7 +20,7 @@ class PoissonConfig(SamplerConfig):
 
     size: int = 1000
 
-    def build(self, *, layer: OutputLayer, training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         frequency_N = np.maximum(training.label_counts_N, 1)
         return Poisson(np.minimum(1, self.size * frequency_N / frequency_N.sum()), seed)
 

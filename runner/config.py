@@ -41,9 +41,9 @@ def _registries() -> dict[str, tuple[str, Mapping[str, type]]]:
     """Return, for each group, the key that selects its class and the config dataclasses by name."""
     from runner.batch_samplers import BATCH_SAMPLERS
     from runner.data import KINDS
-    from runner.losses import LOSSES
     from runner.models import MODELS
     from runner.optimizers import OPTIMIZERS
+    from runner.output.losses import LOSSES
     from runner.samplers import SAMPLERS
 
     return {

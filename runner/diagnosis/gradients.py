@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from runner.contracts import CandidateScores, Proposal
+from runner.contracts import Proposal
 from runner.diagnosis.truth import Truth
 from runner.heads.classes import estimate
-from runner.losses import LossConfig
 from runner.machine.clock import StageClock
+from runner.output.layer import CandidateScores
+from runner.output.losses import LossConfig
 from runner.samplers import Sampler
 
 BELOW_NOISE = "below noise"  # statuses, used when there is no true number

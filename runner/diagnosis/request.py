@@ -11,7 +11,7 @@ from runner.config import explain
 from runner.errors import ConfigError, require
 
 if TYPE_CHECKING:
-    from runner.losses import LossConfig
+    from runner.output.losses import LossConfig
     from runner.samplers import SamplerConfig
     from runner.settings import RunConfig
 
@@ -147,7 +147,7 @@ def choose(config: "RunConfig", names: Sequence[str], changes: Mapping[str, Mapp
 def _loss(usual: "LossConfig", changes: Mapping[str, Any]) -> "LossConfig":
     """Return the usual loss, changed by ``loss=NAME`` and ``loss.KEY=VALUE``."""
     from runner.conversion import convert, did_you_mean
-    from runner.losses import LOSSES
+    from runner.output.losses import LOSSES
 
     if not changes:
         return usual

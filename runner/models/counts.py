@@ -17,7 +17,8 @@ import numpy as np
 
 from runner.errors import require
 from runner.models.base import FixedEncoder, ModelConfig
-from runner.optimizers import OptimizerConfig, RowTable
+from runner.optimizers import OptimizerConfig
+from runner.output.layer import Rows
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -46,7 +47,7 @@ class CountsConfig(ModelConfig):
     def similarity(self, windows: "SequenceWindows", num_items: int) -> "csr_array":
         """Return how much an item of the window (a row) speaks for each item (a column), (N, N) float64."""
 
-    def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> "NoEncoder":
+    def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> "NoEncoder":
         return NoEncoder()
 
 
@@ -78,7 +79,7 @@ class MostFrequentConfig(ModelConfig):
         """Return 0: there are no hidden states."""
         return 0
 
-    def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> "NoEncoder":
+    def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> "NoEncoder":
         return NoEncoder()
 
 

@@ -18,7 +18,8 @@ from typing import ClassVar
 from runner.errors import NotInstalled, require
 from runner.models.base import ModelConfig
 from runner.models.counts import NoEncoder
-from runner.optimizers import OptimizerConfig, RowTable
+from runner.optimizers import OptimizerConfig
+from runner.output.layer import Rows
 
 LIBRARY, EXTRA = "omikuji", "baselines"
 
@@ -65,5 +66,5 @@ class OmikujiConfig(ModelConfig):
             message = f"model={self.name} needs the library {LIBRARY}: pip install '.[{EXTRA}]'"
             raise NotInstalled(LIBRARY, EXTRA, message)
 
-    def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> NoEncoder:
+    def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> NoEncoder:
         return NoEncoder()

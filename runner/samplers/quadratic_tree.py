@@ -13,18 +13,16 @@ Legend: B rows, D hidden size, M ids that a caller asks for, U distinct classes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import Diverged, require
+from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
 from runner.samplers.followed import FollowingSampler
 from runner.structures.outer_tree import OuterTree
-
-if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +47,14 @@ class QuadraticTreeConfig(SamplerConfig):
         require(1e-12 <= self.alpha <= 1e12, "sampler.alpha must lie in [1e-12, 1e12]")
         require(self.refresh_every_steps >= 1, "sampler.refresh_every_steps must be at least 1 step")
 
-    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         return QuadraticTree(self, layer, seed)
 
 
 class QuadraticTree(FollowingSampler):
     """Draw by a tree of sums of outer products. Raise Diverged if a mass is not finite."""
 
-    def __init__(self, config: QuadraticTreeConfig, layer: "OutputLayer", seed: int) -> None:
+    def __init__(self, config: QuadraticTreeConfig, layer: Layer, seed: int) -> None:
         super().__init__(layer, config.refresh_every_steps)
         self.config = config
         self.seed = seed

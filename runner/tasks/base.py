@@ -14,7 +14,7 @@ import numpy as np
 from runner.batch_samplers import ExampleSampler, View
 from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts
 from runner.heads.classes import ClassesHead
-from runner.losses import LogisticLoss
+from runner.output.losses import LogisticLoss
 from runner.settings import RunConfig
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from runner.conversion import convert, did_you_mean
 from runner.data import KINDS, CardConfig
 from runner.data.card import load_card
 from runner.errors import ConfigError, DataError
-from runner.losses import LOSSES
 from runner.models import MODELS
 from runner.optimizers import OPTIMIZERS
+from runner.output.losses import LOSSES
 from runner.samplers import SAMPLERS
 from runner.settings import PLACE_ONLY, RunConfig
 

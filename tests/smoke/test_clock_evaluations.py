@@ -11,7 +11,8 @@ import pytest
 from runner import settings
 from runner.config import compose
 from runner.errors import ConfigError
-from runner.optimizers import AdamConfig, RowTable
+from runner.optimizers import AdamConfig
+from runner.output.numba.row_table import RowTable
 from runner.settings import EvaluationConfig, RunConfig
 from runner.training import loop
 from runner.training.run import run

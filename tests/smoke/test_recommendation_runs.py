@@ -17,9 +17,9 @@ from test_runs import OPTIONS, numbers, observations, start, summary_of, wait_fo
 
 from runner.config import CONF, compose, forget_failures
 from runner.errors import ConfigError, Diverged, RunnerError
-from runner.losses import LOSSES
 from runner.machine import compilation
 from runner.models import MODELS
+from runner.output.losses import LOSSES
 from runner.samplers import SAMPLERS
 from runner.settings import RunConfig
 from runner.tasks import Recommendation, task_of
