@@ -17,11 +17,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runner.commands.screen import fitted
 from runner.conversion import as_path, convert, did_you_mean, number_in, shown
 from runner.errors import ConfigError, RunnerError, require
 from runner.home import CONF
 from runner.machine.disk import explained
+from runner.machine.terminal import fitted
 from runner.registry import FROM_OUTSIDE, load_plugins
 from runner.settings import EVERY_EXAMPLE_ONCE, HardwareConfig, RunConfig
 

@@ -17,7 +17,6 @@ import yaml
 from runner import REPOSITORY, registry
 from runner.config import CONF, compose, explain, to_run_config
 from runner.errors import ConfigError, RunnerError
-from runner.machine import compilation
 from runner.models import MODELS, LinearConfig
 from runner.optimizers import OPTIMIZERS
 from runner.output.losses import LOSSES, SampledSoftmaxLoss
@@ -26,7 +25,7 @@ from runner.samplers import SAMPLERS, SamplerConfig
 from runner.samplers.static import UniformConfig
 from runner.settings import RunConfig
 from runner.tasks import TASKS, Classification
-from runner.training import run_folder
+from runner.training import compilation, run_folder
 from runner.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("registrations_stay_here")
