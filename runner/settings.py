@@ -143,7 +143,7 @@ class OutputConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnosticsConfig:
-    """Say how often to measure how far the sampler is from the softmax (see ``runner.diagnosis.divergence``).
+    """Say how often to measure how far the sampler is from the softmax (see ``runner.measures.divergence``).
 
     ``every_epochs``: number of epochs between two measurements, with a last one at the end; None: never.
     ``rows``: number of test rows to measure on.

@@ -10,13 +10,13 @@ from tqdm import tqdm
 
 from runner.contracts import Query
 from runner.conversion import convert
-from runner.diagnosis.divergence import Tick, fresh_samplers, measure_divergence
 from runner.diagnosis.folder import write
 from runner.diagnosis.record import Diagnosis, Entry
 from runner.diagnosis.request import Choice, Request, choose, leave_out, parse
-from runner.diagnosis.truth import Truth, query_of
 from runner.errors import RunnerError
 from runner.machine.threads import set_threads
+from runner.measures.divergence import Tick, fresh_samplers, measure_divergence
+from runner.measures.truth import Truth, query_of
 from runner.network import ClassNetwork
 from runner.settings import HardwareConfig, RunConfig
 from runner.tasks.base import PROGRESS_BAR

@@ -11,10 +11,10 @@ import pytest
 
 from runner import rng
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
-from runner.diagnosis.by_rank import proposal_against_truth
-from runner.diagnosis.divergence import Divergence, fresh_samplers, measure_divergence
-from runner.diagnosis.gradients import BELOW_NOISE, INFINITE
-from runner.diagnosis.truth import Truth
+from runner.measures.by_rank import proposal_against_truth
+from runner.measures.divergence import Divergence, fresh_samplers, measure_divergence
+from runner.measures.gradients import BELOW_NOISE, INFINITE
+from runner.measures.truth import Truth
 from runner.output.losses import LOSSES
 from runner.output.numba.layer import NumbaLayer
 from runner.samplers import SAMPLERS, Sampler

@@ -40,7 +40,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.contracts import Batch, TrainingFacts
-from runner.diagnosis.gradients import (
+from runner.errors import require
+from runner.measures.gradients import (
     Draw,
     GradientError,
     draw_with_gradients,
@@ -48,8 +49,7 @@ from runner.diagnosis.gradients import (
     gradient_errors,
     mean_over_rows,
 )
-from runner.diagnosis.truth import Truth, query_of
-from runner.errors import require
+from runner.measures.truth import Truth, query_of
 from runner.output.layer import Layer
 from runner.output.losses import LossConfig
 from runner.samplers import Sampler, SamplerConfig

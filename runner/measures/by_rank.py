@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.contracts import Batch, Query
-from runner.diagnosis.truth import logits_of, query_of
+from runner.measures.truth import logits_of, query_of
 from runner.output.layer import Layer
 from runner.samplers import Sampler
 
