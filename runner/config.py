@@ -39,11 +39,11 @@ _TABLE_HINT = "a table is many runs: render one by `make reproduce TABLE=NAME` i
 
 def _registries() -> dict[str, tuple[str, Mapping[str, type]]]:
     """Return, for each group, the key that selects its class and the config dataclasses by name."""
-    from runner.batch_samplers import BATCH_SAMPLERS
     from runner.data import KINDS
-    from runner.models import MODELS
+    from runner.lgd import BATCH_SAMPLERS
     from runner.optimizers import OPTIMIZERS
     from runner.output.losses import LOSSES
+    from runner.parts import MODELS
     from runner.samplers import SAMPLERS
 
     return {
@@ -101,7 +101,7 @@ def to_run_config(cfg: Any) -> RunConfig:
 
 def _sections_of_other_tasks(config: RunConfig) -> frozenset[str]:
     """Return the names of the sections that only other tasks than this run's use."""
-    from runner.tasks import TASKS, task_class
+    from runner.parts import TASKS, task_class
 
     return frozenset().union(*(task.sections for task in TASKS.values())) - task_class(config).sections
 
@@ -113,8 +113,7 @@ def check_model_reads_dataset(config: RunConfig) -> None:
     section is set that only another task uses; the sampler of examples needs to see them and the task does not show
     them; a setting needs a validation set and the data set has none; or the task refuses a setting.
     """
-    from runner.models import MODELS
-    from runner.tasks import task_class
+    from runner.parts import MODELS, task_class
 
     family, reads = config.dataset.family, config.model.reads
     fitting = ", ".join(name for name, model in MODELS.items() if model.reads == family)

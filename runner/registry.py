@@ -27,7 +27,7 @@ from runner.home import CONF
 from runner.settings import module_name
 
 if TYPE_CHECKING:
-    from runner.batch_samplers import ExampleSamplerConfig
+    from runner.lgd import ExampleSamplerConfig
     from runner.models import ModelConfig
     from runner.output.losses import LossConfig
     from runner.samplers import SamplerConfig
@@ -51,7 +51,7 @@ def register_sampler(name: str, config_class: "type[SamplerConfig]") -> None:
 
 def register_batch_sampler(name: str, config_class: "type[ExampleSamplerConfig]") -> None:
     """Make ``batch_sampler=NAME`` valid: a sampler of training examples."""
-    from runner.batch_samplers import BATCH_SAMPLERS, ExampleSamplerConfig
+    from runner.lgd import BATCH_SAMPLERS, ExampleSamplerConfig
 
     _register("batch_sampler", BATCH_SAMPLERS, name, config_class, ExampleSamplerConfig)
 
@@ -77,7 +77,8 @@ def register_model(name: str, config_class: "type[ModelConfig]") -> None:
 
     Raises ConfigError if the name is taken or the class is not a complete config.
     """
-    from runner.models import MODELS, ModelConfig
+    from runner.models import ModelConfig
+    from runner.parts import MODELS
 
     _register("model", MODELS, name, config_class, ModelConfig)
 
@@ -98,7 +99,8 @@ def register_dataset_kind(kind: str, config_class: type) -> None:
 
 def register_task(family: str, task_class: "type[Task]") -> None:
     """Say how data sets of a new family are trained on and measured. Raises ConfigError if the family has a task."""
-    from runner.tasks import TASKS, Task
+    from runner.parts import TASKS
+    from runner.tasks import Task
 
     _require_free("task of family", TASKS, family)
     require(

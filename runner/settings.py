@@ -103,7 +103,7 @@ class OutputConfig:
     ``normalize``: the logit is cos(h, w) / ``temperature`` ** 2, without a bias, as in RF-softmax.
     ``temperature``: the RF-softmax paper's T = 1 / sqrt(tau); that paper finds 0.3 best for full softmax.
     ``kind``: ``classes`` is a matrix of class vectors, trained with a sampler and a loss. ``adaptive`` is PyTorch's
-    adaptive softmax for texts (``runner.heads.adaptive``), which has neither; ``bias`` is then that of its head.
+    adaptive softmax for texts (``runner.baselines.adaptive``), which has neither; ``bias`` is then that of its head.
     ``cutoffs``: how many of the most frequent classes the bands of ``adaptive`` end after, ascending; None: a tenth and
     a half of all classes.
     ``div_value``: each band's vectors are so many times shorter than those of the band before it.

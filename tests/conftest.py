@@ -201,13 +201,12 @@ def registrations_stay_here() -> Iterator[None]:
     """Leave no registration of a test behind."""
     from hydra.core.config_store import ConfigStore
 
-    from runner.batch_samplers import BATCH_SAMPLERS
     from runner.data import KINDS
-    from runner.models import MODELS
+    from runner.lgd import BATCH_SAMPLERS
     from runner.output.losses import LOSSES
+    from runner.parts import MODELS, TASKS
     from runner.registry import FROM_OUTSIDE
     from runner.samplers import SAMPLERS
-    from runner.tasks import TASKS
 
     tables: tuple[dict[Any, Any], ...] = (
         SAMPLERS,

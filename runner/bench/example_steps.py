@@ -14,18 +14,18 @@ import numpy as np
 from numba import njit, prange
 
 from runner import rng
-from runner.batch_samplers import BATCH_SAMPLERS, ExampleSampler
-from runner.batch_samplers.lgd import Lgd
 from runner.bench.arithmetic import Spread
 from runner.bench.machine import shortage
 from runner.bench.measure import say
 from runner.bench.output_layer import limits_before_and_after
 from runner.contracts import Examples
 from runner.data.dense_batches import Scale, Split, StoredExamples
-from runner.heads.scalar import ScalarHead
 from runner.kernels.groups import CHUNKS
+from runner.lgd import BATCH_SAMPLERS, ExampleSampler
+from runner.lgd.hashed import Lgd
+from runner.lgd.head import ScalarHead
+from runner.lgd.task import CompiledSteps, RegressionView
 from runner.optimizers import SgdConfig
-from runner.tasks.regression import CompiledSteps, RegressionView
 
 NUM_FEATURES = 90  # as YearPredictionMSD has
 DEFAULT_SIZES = (100_000, 1_000_000, 10_000_000)

@@ -1,6 +1,6 @@
 """Measure samplers of training examples on the weights of a regression run, finished or at its last checkpoint.
 
-``runner.diagnosis.example_draws`` defines the measures. Every sampler is built anew on these weights, with the run's
+``runner.lgd.estimates`` defines the measures. Every sampler is built anew on these weights, with the run's
 seed: hash tables, cells with the exact mean squares of their gradients, and the norms of all gradients.
 
 Legend: X examples, R repeats, M draws of a repeat.
@@ -15,20 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from runner.batch_samplers import BATCH_SAMPLERS, ExampleSampler, ExampleSamplerConfig
-from runner.batch_samplers.lgd import Lgd
 from runner.config import compose
 from runner.contracts import Examples
 from runner.conversion import convert, did_you_mean
-from runner.diagnosis import example_draws
 from runner.diagnosis.example_folder import write
 from runner.diagnosis.record import ExampleDiagnosis, ExampleEntry
 from runner.diagnosis.request import Request, parse
 from runner.errors import ConfigError, require
-from runner.heads.scalar_steps import LOGISTIC, SQUARED, loss_and_slope
+from runner.lgd import BATCH_SAMPLERS, ExampleSampler, ExampleSamplerConfig, estimates
+from runner.lgd.hashed import Lgd
+from runner.lgd.steps import LOGISTIC, SQUARED, loss_and_slope
+from runner.lgd.task import RegressionView
 from runner.machine.threads import set_threads
 from runner.settings import HardwareConfig
-from runner.tasks.regression import RegressionView
 from runner.training.run import load_trained
 from runner.training.run_folder import config_of, provenance, run_with_weights
 
@@ -72,9 +71,9 @@ def diagnose(run_folder: Path, request: Request, command: str) -> tuple[ExampleD
         )
 
         @functools.cache  # LGD's variants often have the same bits and sides, and the double sum takes long
-        def lemma_of(bits: int, sides: int) -> example_draws.Lemma:
+        def lemma_of(bits: int, sides: int) -> estimates.Lemma:
             vectors_XD, query_D = view.examples.rows(), view.query_D
-            return example_draws.lemma(vectors_XD, query_D, gradients.norm_X, bits=bits, sides=sides, seed=config.seed)
+            return estimates.lemma(vectors_XD, query_D, gradients.norm_X, bits=bits, sides=sides, seed=config.seed)
 
         entries = tuple(
             _entry(
@@ -127,23 +126,23 @@ def _choose(names: Sequence[str], changes: Mapping[str, Any]) -> dict[str, Examp
     }
 
 
-def _gradients(view: RegressionView) -> example_draws.Gradients:
+def _gradients(view: RegressionView) -> estimates.Gradients:
     """Return all gradients by the free coordinates of the query, which have the norms of those by the weights."""
     loss = SQUARED if view.by_magnitude else LOGISTIC
     vectors_XD, query_D = view.examples.rows(), view.query_D
     z_X = np.einsum("xd,d->x", vectors_XD, query_D)
     slope_X = np.array([loss_and_slope(loss, z)[1] for z in z_X])
     free = vectors_XD.shape[1] - 1 if view.by_magnitude else vectors_XD.shape[1]
-    return example_draws.Gradients.of(slope_X, vectors_XD[:, :free])
+    return estimates.Gradients.of(slope_X, vectors_XD[:, :free])
 
 
 def _entry(
     name: str,
     config: ExampleSamplerConfig,
     view: RegressionView,
-    gradients: example_draws.Gradients,
+    gradients: estimates.Gradients,
     *,
-    lemma_of: Callable[[int, int], example_draws.Lemma],
+    lemma_of: Callable[[int, int], estimates.Lemma],
     seed: int,
     first_step: int,
     repeats: int,
@@ -156,11 +155,11 @@ def _entry(
     sampler = config.build(examples=Examples(count=count), batch_size=1, seed=seed)
     sampler.refresh(0, view)
     outcomes = _outcomes(sampler, view)
-    uniform = example_draws.moments(example_draws.outcomes_of_chances(np.full(count, 1 / count)), gradients)
-    found = example_draws.moments(outcomes, gradients)
+    uniform = estimates.moments(estimates.outcomes_of_chances(np.full(count, 1 / count)), gradients)
+    found = estimates.moments(outcomes, gradients)
     draws = sampler.draws(first_step, repeats * _MOST_SAMPLES, view)
     assert draws.count_M is not None
-    followed = example_draws.course(
+    followed = estimates.course(
         draws.rows_M.reshape(repeats, -1), 1 / (count * draws.count_M.reshape(repeats, -1)), gradients, _SAMPLES
     )
     measures: dict[str, Any] = {
@@ -183,12 +182,12 @@ def _entry(
     )
 
 
-def _outcomes(sampler: ExampleSampler, view: RegressionView) -> example_draws.Outcomes:
+def _outcomes(sampler: ExampleSampler, view: RegressionView) -> estimates.Outcomes:
     if isinstance(sampler, Lgd):
-        return example_draws.outcomes_of_buckets(sampler.buckets, view.examples.rows(), sampler.query_D)
+        return estimates.outcomes_of_buckets(sampler.buckets, view.examples.rows(), sampler.query_D)
     chance_X = sampler.chances()
     assert chance_X is not None, "every sampler of this module tells its chances"
-    return example_draws.outcomes_of_chances(chance_X)
+    return estimates.outcomes_of_chances(chance_X)
 
 
 def _ratio(value: float, to: float) -> float | None:

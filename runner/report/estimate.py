@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from runner.baselines.trees import OmikujiConfig
 from runner.data import CardConfig, SyntheticXcConfig
 from runner.data.card import Expected, ExpectedSequences, ExpectedText, RowsCard, SequencesCard, TextCard, load_card
 from runner.data.python_topics import PythonTopicsConfig
@@ -13,7 +14,6 @@ from runner.data.synthetic_log import SyntheticLogConfig
 from runner.data.synthetic_xc import Shape
 from runner.models.language import LstmConfig, TransformerConfig
 from runner.models.sequences import Gru4recConfig, SasrecConfig
-from runner.models.trees import OmikujiConfig
 from runner.report.grids import PlannedRun
 from runner.report.records import RunRecord
 from runner.report.reference_seconds import reference_seconds

@@ -7,8 +7,8 @@ from typing import Any, Self
 from runner.contracts import Measure
 from runner.conversion import did_you_mean
 from runner.errors import ConfigError
+from runner.parts import task_class
 from runner.settings import RunConfig
-from runner.tasks import task_class
 
 _SPLITS = {"test": "test", "test_subset": "test subset", "valid": "validation", "train": "training"}
 

@@ -12,8 +12,9 @@ from runner.machine.device import settled
 from runner.machine.terminal import fitted
 from runner.machine.threads import set_threads
 from runner.network import ClassNetwork, Network
+from runner.parts import task_of
 from runner.settings import RunConfig
-from runner.tasks import Task, task_of
+from runner.tasks import Task
 from runner.training import compilation
 from runner.training.loop import Training
 from runner.training.needs import check_memory

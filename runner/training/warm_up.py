@@ -10,8 +10,8 @@ from runner.machine.clock import StageClock
 from runner.measures.by_rank import proposal_of
 from runner.measures.divergence import divergence_of
 from runner.network import Network
+from runner.parts import rehearsal_of
 from runner.settings import RunConfig
-from runner.tasks import rehearsal_of
 
 
 def warm_up(config: RunConfig) -> None:

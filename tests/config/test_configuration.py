@@ -14,15 +14,15 @@ import pytest
 import yaml
 
 from runner import settings
-from runner.batch_samplers import BATCH_SAMPLERS
 from runner.config import CONF, GROUPS, compose, explain, to_run_config
 from runner.conversion import convert, did_you_mean
 from runner.data import KINDS, CardConfig
 from runner.data.card import load_card
 from runner.errors import ConfigError, DataError
-from runner.models import MODELS
+from runner.lgd import BATCH_SAMPLERS
 from runner.optimizers import OPTIMIZERS
 from runner.output.losses import LOSSES
+from runner.parts import MODELS
 from runner.samplers import SAMPLERS
 from runner.settings import PLACE_ONLY, RunConfig
 

@@ -17,14 +17,15 @@ import yaml
 from runner import REPOSITORY, registry
 from runner.config import CONF, compose, explain, to_run_config
 from runner.errors import ConfigError, RunnerError
-from runner.models import MODELS, LinearConfig
+from runner.models import LinearConfig
 from runner.optimizers import OPTIMIZERS
 from runner.output.losses import LOSSES, SampledSoftmaxLoss
+from runner.parts import MODELS, TASKS
 from runner.registry import FROM_OUTSIDE, check_trusted, register_loss, register_model, register_sampler, register_task
 from runner.samplers import SAMPLERS, SamplerConfig
 from runner.samplers.static import UniformConfig
 from runner.settings import RunConfig
-from runner.tasks import TASKS, Classification
+from runner.tasks import Classification
 from runner.training import compilation, run_folder
 from runner.training.run_folder import RunFolder
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from runner.batch_samplers import BATCH_SAMPLERS, ExampleSampler
 from runner.contracts import Examples
-from runner.tasks.regression import FixedVectors
+from runner.lgd import BATCH_SAMPLERS, ExampleSampler
+from runner.lgd.task import FixedVectors
 
 COUNT, DIM, BATCH = 37, 5, 8
 NAMES = sorted(BATCH_SAMPLERS)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from example_cases import BATCH, COUNT, DIM, VARIANTS, ToyView, build, toy_view, walk
 
-from runner.batch_samplers import ExampleSampler
+from runner.lgd import ExampleSampler
 
 
 def odd(name: str) -> ToyView:

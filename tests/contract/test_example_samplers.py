@@ -17,10 +17,10 @@ import yaml
 from example_cases import BATCH, COUNT, EXACT, NAMES, VARIANTS, ToyView, build, toy_view, turn, walk
 from scipy.stats import chisquare
 
-from runner.batch_samplers import BATCH_SAMPLERS, ExampleSampler, ExampleSamplerConfig
 from runner.config import CONF, compose, prepare_plugins
 from runner.contracts import ExampleDraw, Examples
 from runner.errors import ConfigError
+from runner.lgd import BATCH_SAMPLERS, ExampleSampler, ExampleSamplerConfig
 from runner.network import Network
 from runner.registry import register_batch_sampler
 from runner.training import loop

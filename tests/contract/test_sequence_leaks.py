@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from runner.baselines.tasks import CountedRecommendation
 from runner.config import compose
 from runner.data.sequence_batches import Grid, SequenceBatch, SequenceWindows, windows_before
 from runner.data.sequences import SequencesDataset, Split, split_events
@@ -24,7 +25,7 @@ from runner.models import sequence_encoder
 from runner.models.sequence_encoder import Gru, Module, SelfAttention, SequenceEncoder
 from runner.network import Network
 from runner.settings import RunConfig
-from runner.tasks import CountedRecommendation, Recommendation, recommendation
+from runner.tasks import Recommendation, recommendation
 
 LENGTH = 5
 

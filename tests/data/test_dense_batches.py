@@ -18,8 +18,8 @@ from runner.data.dense import DenseRows, RegressionDataset
 from runner.data.dense_batches import StoredExamples, store
 from runner.data.splits import hold_out
 from runner.errors import ConfigError, DataError
+from runner.lgd.task import LinearRegression, LogisticRegression
 from runner.network import Network
-from runner.tasks.regression import LinearRegression, LogisticRegression
 
 LATITUDE = 4_864_900.0  # metres, with a range of 270 m
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.batch_samplers.epoch import EpochConfig
 from runner.contracts import steps_per_epoch
 from runner.data.text_batches import Cut, TextBatch, Windows, evaluation_batches
 from runner.errors import ConfigError
+from runner.lgd.epoch import EpochConfig
 
 CUTS: tuple[Cut, ...] = ("contiguous", "chunked")
 shapes = st.tuples(st.integers(2, 300), st.integers(1, 9), st.integers(1, 11))

@@ -17,7 +17,7 @@ from runner.check.cases import small_options
 from runner.config import compose
 from runner.machine.clock import StageClock
 from runner.network import Network
-from runner.tasks import task_of
+from runner.parts import task_of
 from runner.training.run import run
 
 CURVES = Path(__file__).with_name("loss_curves.json")

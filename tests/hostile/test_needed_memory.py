@@ -56,7 +56,7 @@ def refused(words: list[str], says: str, place: Path) -> None:
 def test_more_rows_to_evaluate_than_there_are(toy_folder: Path, own_data_dir: Path, tmp_path: Path) -> None:
     """They are all of them: nothing is allocated for the number."""
     words = ["dataset=xmc", f"dataset.path={toy_folder}", f"results_dir={tmp_path}", f"evaluation.rows={10**30}"]
-    from runner.tasks import task_of
+    from runner.parts import task_of
 
     config = compose(words)
     assert len(task_of(config, config.dataset.build()).subset) == 60  # type: ignore[attr-defined]

@@ -13,15 +13,16 @@ import pytest
 import torch
 from torch import nn
 
+from runner.baselines.adaptive import AdaptiveHead, usual_cutoffs
 from runner.config import check_model_reads_dataset, compose
 from runner.data.text_batches import TextBatch
 from runner.errors import ConfigError
 from runner.generate import main as generate_main
-from runner.heads.adaptive import AdaptiveHead, usual_cutoffs
 from runner.machine.clock import StageClock
+from runner.parts import task_class
 from runner.report.records import RunRecord
 from runner.settings import OutputConfig, RunConfig
-from runner.tasks import LanguageModelling, task_class
+from runner.tasks import LanguageModelling
 from runner.training import loop
 from runner.training.run import run
 

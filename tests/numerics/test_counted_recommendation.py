@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from sklearn.metrics.pairwise import cosine_similarity
 
+from runner.baselines import counts as models
+from runner.baselines.counted import CountsHead
+from runner.baselines.counts import nearest_items
+from runner.baselines.tasks import CountedRecommendation
 from runner.config import compose
 from runner.data.sequence_batches import windows_before
 from runner.data.sequences import SequencesDataset, split_events
-from runner.heads.counts import CountsHead
-from runner.models import counts as models
-from runner.models.counts import nearest_items
 from runner.network import Network
-from runner.tasks import CountedRecommendation
 
 N = 30
 

@@ -9,7 +9,7 @@ from runner.machine import threads
 from runner.machine.clock import StageClock
 from runner.machine.threads import EncoderThreads, set_threads
 from runner.network import Network
-from runner.tasks import task_of
+from runner.parts import task_of
 
 ENCODERS = {
     "lstm": ["dataset=python_topics", "model=lstm", "sampler=uniform", "batch_size=16"],

@@ -19,7 +19,8 @@ from runner.errors import Diverged
 from runner.kernels.ranks import hide_seen, target_ranks
 from runner.metrics import ITEM_RANKS, target_metrics
 from runner.network import Network
-from runner.tasks import Recommendation, recommendation, task_of
+from runner.parts import task_of
+from runner.tasks import Recommendation, recommendation
 
 # ---------------------------------------------------------------- ranks
 

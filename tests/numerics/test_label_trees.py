@@ -14,18 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from runner.baselines.forest import NOTHING, ForestHead, write_rows
+from runner.baselines.trees import LIBRARY, OmikujiConfig
+from runner.baselines.trees_task import LabelTrees
 from runner.config import check_model_reads_dataset, compose
 from runner.data import LabelledRows
 from runner.data.batches import take
 from runner.errors import ConfigError, NotInstalled
-from runner.heads.forest import NOTHING, ForestHead, write_rows
-from runner.models.trees import LIBRARY, OmikujiConfig
 from runner.network import Network
+from runner.parts import task_of
 from runner.predict import main as predict_main
 from runner.report.grids import PlannedRun
 from runner.report.records import status_of
 from runner.settings import RunConfig
-from runner.tasks import LabelTrees, task_of
 from runner.training.run import load_trained, run
 from runner.training.run_folder import RunFolder
 

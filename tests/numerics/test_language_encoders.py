@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from runner.batch_samplers.epoch import EpochConfig
 from runner.config import compose
 from runner.contracts import TrainingFacts, steps_per_epoch
 from runner.data.text_batches import Cut, TextBatch, Windows
 from runner.errors import ConfigError
 from runner.heads.classes import ClassesHead
+from runner.lgd.epoch import EpochConfig
 from runner.machine.clock import StageClock
 from runner.machine.device import device_of, settled
 from runner.models.recurrent import TextEncoder, positions

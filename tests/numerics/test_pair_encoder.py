@@ -19,17 +19,17 @@ from runner.data import Pairs
 from runner.data.pair_batches import PairBatch
 from runner.errors import ConfigError
 from runner.heads.classes import ClassesHead
+from runner.lgd.pairs import bert as bert_config
+from runner.lgd.pairs import encoder as pair_encoder
+from runner.lgd.pairs.bert import BertConfig
+from runner.lgd.pairs.encoder import PairEncoder
+from runner.lgd.pairs.task import SentencePairs
+from runner.lgd.pairs.view import PairsView
 from runner.machine.clock import StageClock
-from runner.models import bert as bert_config
-from runner.models import pair_encoder
-from runner.models.bert import BertConfig
-from runner.models.pair_encoder import PairEncoder
 from runner.network import ClassNetwork, Network
 from runner.optimizers import AdamConfig, SgdConfig
 from runner.output.numba.row_table import RowTable
 from runner.settings import RunConfig
-from runner.tasks import SentencePairs
-from runner.tasks.pair_view import PairsView
 
 B, D = 9, 16
 SENTENCES = [

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from runner.data.batches import RowBatch
-from runner.heads.scalar import ScalarHead, ScalarLoss, logistic_loss
+from runner.lgd.head import ScalarHead, ScalarLoss, logistic_loss
 from runner.machine.clock import StageClock
 from runner.models import MlpConfig
 from runner.network import Network

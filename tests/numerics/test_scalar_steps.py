@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runner.batch_samplers import BATCH_SAMPLERS
 from runner.config import compose
 from runner.data.dense import DenseRows, RegressionDataset
-from runner.heads import scalar_steps as kernel
+from runner.lgd import BATCH_SAMPLERS
+from runner.lgd import steps as kernel
+from runner.lgd.task import CompiledSteps, LinearRegression, LogisticRegression, RegressionView
 from runner.machine.clock import StageClock
-from runner.models import MODELS
 from runner.network import Network
 from runner.optimizers import OPTIMIZERS as CONFIGS
+from runner.parts import MODELS
 from runner.settings import RunConfig
-from runner.tasks.regression import CompiledSteps, LinearRegression, LogisticRegression, RegressionView
 
 ROWS, STEPS = 152, 40  # 137 rows are trained on
 LOSSES = {"squared": kernel.SQUARED, "logistic": kernel.LOGISTIC}

@@ -15,7 +15,6 @@ from numba import njit
 from scipy.linalg import hadamard
 
 from runner import rng
-from runner.batch_samplers.epoch import EpochConfig
 from runner.contracts import Examples, steps_per_epoch
 from runner.data import LabelledRows
 from runner.data.batches import take
@@ -24,6 +23,7 @@ from runner.kernels.groups import group_by_id
 from runner.kernels.hadamard import LANES
 from runner.kernels.hadamard import hadamard as walsh_hadamard
 from runner.kernels.math import fast_exp
+from runner.lgd.epoch import EpochConfig
 from runner.optimizers import AdamConfig
 from runner.output.numba import layer as output_layer
 from runner.output.numba.layer import NumbaLayer

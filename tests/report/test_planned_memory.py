@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from runner.config import compose
-from runner.models import bert
+from runner.lgd.pairs import bert
 from runner.report.grids import PlannedRun
 from runner.report.plan import plan_table, steps_of
 from runner.report.planned_memory import _PROCESS_BYTES, expected_memory

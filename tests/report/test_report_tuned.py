@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from runner.errors import ConfigError
+from runner.lgd.task import LinearRegression
 from runner.report import layout, plots, tuning
 from runner.report.cells import cells
 from runner.report.curves import running_median
@@ -20,7 +21,6 @@ from runner.report.plan import TO_RUN, plan
 from runner.report.render import render
 from runner.report.tables import load_table
 from runner.report.tuning import tune
-from runner.tasks import LinearRegression
 
 AT_EDGE = tuning.AT_EDGE.format(key="lr")
 GRID = """

@@ -15,7 +15,7 @@ from test_runs import FEW, OPTIONS, numbers, observations, summary_of
 from runner import diagnose, generate
 from runner.config import compose
 from runner.errors import ConfigError, DataError, Diverged, RunnerError
-from runner.models import MODELS
+from runner.parts import MODELS
 from runner.settings import RunConfig
 from runner.tasks import LanguageModelling
 from runner.training import loop

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from test_runs import numbers, observations, summary_of
 
-from runner.batch_samplers import BATCH_SAMPLERS
 from runner.config import compose
 from runner.errors import ConfigError, Diverged
-from runner.models import pair_encoder
+from runner.lgd import BATCH_SAMPLERS
+from runner.lgd.pairs import encoder as pair_encoder
+from runner.lgd.pairs import task as task_module
 from runner.settings import RunConfig
-from runner.tasks import pairs as task_module
 from runner.training import loop
 from runner.training.run import load_trained, run
 from runner.training.run_folder import RunFolder

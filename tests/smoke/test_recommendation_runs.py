@@ -17,11 +17,11 @@ from test_runs import OPTIONS, numbers, observations, start, summary_of, wait_fo
 
 from runner.config import CONF, compose, forget_failures
 from runner.errors import ConfigError, Diverged, RunnerError
-from runner.models import MODELS
 from runner.output.losses import LOSSES
+from runner.parts import MODELS, task_of
 from runner.samplers import SAMPLERS
 from runner.settings import RunConfig
-from runner.tasks import Recommendation, task_of
+from runner.tasks import Recommendation
 from runner.training import compilation, loop
 from runner.training.run import load_trained, run
 from runner.training.run_folder import RunFolder

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runner.batch_samplers import BATCH_SAMPLERS
 from runner.config import compose
 from runner.errors import ConfigError, Diverged
+from runner.lgd import BATCH_SAMPLERS
+from runner.lgd.task import CompiledSteps
 from runner.optimizers import OPTIMIZERS
 from runner.settings import RunConfig
-from runner.tasks.regression import CompiledSteps
 from runner.training import loop
 from runner.training.run import run
 

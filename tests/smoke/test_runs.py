@@ -19,8 +19,8 @@ from runner.check.cases import small_options
 from runner.config import CONF, compose
 from runner.errors import ConfigError, DataNotPrepared, RunLocked, RunnerError
 from runner.machine.clock import BUILD, STAGES, StageClock
-from runner.models import MODELS
 from runner.network import Network
+from runner.parts import MODELS
 from runner.samplers import SAMPLERS, static
 from runner.settings import RunConfig
 from runner.training import loop

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runner.batch_samplers.lgd import Lgd, LgdConfig
-from runner.batch_samplers.lgd_strata import LgdStrataConfig
-from runner.batch_samplers.norm_oracle import NormOracleConfig
-from runner.batch_samplers.uniform import UniformExamplesConfig
 from runner.contracts import Examples
-from runner.diagnosis import example_draws
-from runner.diagnosis.example_draws import Gradients, Outcomes, course, lemma, moments
-from runner.structures.example_draws import BOTH_SIGNS, ONE_SIDED, SQUARED
+from runner.lgd import estimates
+from runner.lgd.buckets import BOTH_SIGNS, ONE_SIDED, SQUARED
+from runner.lgd.estimates import Gradients, Outcomes, course, lemma, moments
+from runner.lgd.hashed import Lgd, LgdConfig
+from runner.lgd.norm_oracle import NormOracleConfig
+from runner.lgd.strata import LgdStrataConfig
+from runner.lgd.uniform import UniformExamplesConfig
 
 
 class Still:
@@ -47,8 +47,8 @@ def built(config: Any, view: Still, seed: int = 0) -> Any:
 
 def outcomes_of(sampler: Any, view: Still) -> Outcomes:
     if isinstance(sampler, Lgd):
-        return example_draws.outcomes_of_buckets(sampler.buckets, view.matrix, sampler.query_D)
-    return example_draws.outcomes_of_chances(sampler.chances())
+        return estimates.outcomes_of_buckets(sampler.buckets, view.matrix, sampler.query_D)
+    return estimates.outcomes_of_chances(sampler.chances())
 
 
 # ---------------------------------------------------------------- chances that are known
@@ -87,7 +87,7 @@ def test_strata_have_the_variance_of_their_cells() -> None:
 
 def test_an_example_that_is_never_drawn_makes_a_bias() -> None:
     gradients = Gradients.of(np.array([1.0, 1.0]), np.array([[3.0, 4.0], [1.0, 0.0]]))
-    found = moments(example_draws.outcomes_of_chances(np.array([1.0, 0.0])), gradients)
+    found = moments(estimates.outcomes_of_chances(np.array([1.0, 0.0])), gradients)
     assert found.gradient_norm == 5
     assert found.bias == pytest.approx(0.5), "half of the second gradient is missing"
     assert found.variance == pytest.approx(0)
@@ -200,7 +200,7 @@ def test_lemma_1_of_a_large_set_takes_a_sample_by_squared_norms(monkeypatch: pyt
     view = Still(300, 4, seed=5)
     norms = view.gradients.norm_X
     exact = lemma(view.matrix, view.query_D, norms, bits=3, sides=BOTH_SIGNS)
-    monkeypatch.setattr(example_draws, "_MOST_PAIRS", 300 * 200)
+    monkeypatch.setattr(estimates, "_MOST_PAIRS", 300 * 200)
     sampled = lemma(view.matrix, view.query_D, norms, bits=3, sides=BOTH_SIGNS)
     assert (exact.examples, sampled.examples) == (300, 200)
     assert sampled.left == pytest.approx(exact.left, rel=0.1)

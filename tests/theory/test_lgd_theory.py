@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from runner import rng
-from runner.batch_samplers import BATCH_SAMPLERS
 from runner.contracts import Examples
-from runner.tasks.regression import FixedVectors
+from runner.lgd import BATCH_SAMPLERS
+from runner.lgd.task import FixedVectors
 
 
 class PlainView:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runner.structures.example_draws import BOTH_SIGNS, ONE_SIDED, SQUARED, arccos, chance_of_bucket
-from runner.structures.projections import SignProjections, codes_in_all
+from runner.lgd.buckets import BOTH_SIGNS, ONE_SIDED, SQUARED, arccos, chance_of_bucket
+from runner.lgd.projections import SignProjections, codes_in_all
 
 ANGLES = np.linspace(0.05, 0.95, 10) * np.pi
 

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numba import njit, prange
 
-from runner.batch_samplers.lgd import Lgd
 from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts, steps_per_epoch
 from runner.data.dense import DenseRows, RegressionDataset
 from runner.data.dense_batches import DenseBatch, Split, StoredExamples, store
-from runner.heads import scalar_steps as kernel
-from runner.heads.scalar import LOSSES, ScalarHead, ScalarLoss
 from runner.kernels.groups import CHUNKS, PRANGE
+from runner.lgd import steps as kernel
+from runner.lgd.hashed import Lgd
+from runner.lgd.head import LOSSES, ScalarHead, ScalarLoss
+from runner.lgd.projections import dot
+from runner.lgd.vectors import InMemory
 from runner.optimizers import AdaGradConfig, AdamConfig
 from runner.settings import RunConfig
-from runner.structures.in_memory import InMemory
-from runner.structures.projections import dot
 from runner.tasks.base import Task
 
 if TYPE_CHECKING:
-    from runner.batch_samplers import ExampleSampler
+    from runner.lgd import ExampleSampler
     from runner.network import Network
 
 _KERNEL_LOSS = {"squared": kernel.SQUARED, "logistic": kernel.LOGISTIC}

@@ -1,11 +1,11 @@
 """List samplers of training examples by name. A new one needs a module, a YAML in conf/batch_sampler, a line here."""
 
-from runner.batch_samplers.base import ExampleSampler, ExampleSamplerConfig, View
-from runner.batch_samplers.epoch import EpochConfig
-from runner.batch_samplers.lgd import LgdConfig
-from runner.batch_samplers.lgd_strata import LgdStrataConfig
-from runner.batch_samplers.norm_oracle import NormOracleConfig
-from runner.batch_samplers.uniform import UniformExamplesConfig
+from runner.lgd.base import ExampleSampler, ExampleSamplerConfig, View
+from runner.lgd.epoch import EpochConfig
+from runner.lgd.hashed import LgdConfig
+from runner.lgd.norm_oracle import NormOracleConfig
+from runner.lgd.strata import LgdStrataConfig
+from runner.lgd.uniform import UniformExamplesConfig
 
 BATCH_SAMPLERS: dict[str, type[ExampleSamplerConfig]] = {
     "epoch": EpochConfig,

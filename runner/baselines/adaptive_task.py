@@ -10,7 +10,7 @@ from runner.settings import RunConfig
 from runner.tasks.language import LanguageModelling
 
 if TYPE_CHECKING:
-    from runner.heads.adaptive import AdaptiveHead
+    from runner.baselines.adaptive import AdaptiveHead
     from runner.network import Network
 
 _PROBABILITIES_AT_ONCE = 2**24
@@ -36,7 +36,7 @@ class AdaptiveLanguageModelling(LanguageModelling):
 
     def build_head(self) -> "AdaptiveHead":
         """Return the untrained head, whose bands follow the frequencies of the training text."""
-        from runner.heads.adaptive import AdaptiveHead  # torch, which a wrong command line need not wait for
+        from runner.baselines.adaptive import AdaptiveHead  # torch, which a wrong command line need not wait for
 
         return AdaptiveHead(self.config, self.training.label_counts_N)
 

@@ -9,8 +9,8 @@ import numpy as np
 from numba import njit
 
 from runner import rng
-from runner.batch_samplers.base import BulkSampler, Draws, ExampleSamplerConfig
 from runner.contracts import Examples
+from runner.lgd.base import BulkSampler, Draws, ExampleSamplerConfig
 
 
 @njit(cache=True)

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from runner import rng
-from runner.batch_samplers.base import Draws, ExampleSampler, ExampleSamplerConfig
 from runner.contracts import ExampleDraw, Examples, steps_per_epoch
+from runner.lgd.base import Draws, ExampleSampler, ExampleSamplerConfig
 
 
 @dataclass(frozen=True, kw_only=True)

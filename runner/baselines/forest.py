@@ -24,9 +24,9 @@ from runner.output.layer import Rows
 from runner.output.numba.row_table import RowTable
 
 if TYPE_CHECKING:
+    from runner.baselines.trees import OmikujiConfig
     from runner.data import LabelledRows
     from runner.data.batches import RowBatch
-    from runner.models import OmikujiConfig
 
 _PREFIX = "forest."
 _FILE = re.compile(r"[a-z]+[0-9]*\.[a-z]+")  # settings.json, tree0.cbor

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
-from runner.batch_samplers import ExampleSampler
+from runner.baselines.forest import ForestHead, write_rows
+from runner.baselines.tasks import check_one_pass
 from runner.data.batches import take
 from runner.data.rows import XmcDataset
-from runner.heads.forest import ForestHead, write_rows
+from runner.lgd import ExampleSampler
 from runner.metrics import RANKS, ranking_metrics
 from runner.settings import RunConfig
 from runner.tasks.base import PROGRESS_BAR
 from runner.tasks.classification import Classification
-from runner.tasks.counted import check_one_pass
 
 if TYPE_CHECKING:
     from runner.network import Network

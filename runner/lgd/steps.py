@@ -12,8 +12,8 @@ M examples of all these steps.
 import numpy as np
 from numba import njit
 
-from runner.structures.example_draws import draw_examples
-from runner.structures.projections import dot
+from runner.lgd.buckets import draw_examples
+from runner.lgd.projections import dot
 
 SQUARED, LOGISTIC = range(2)  # losses
 SGD, ADAGRAD, ADAM = range(3)  # optimizers

@@ -19,12 +19,12 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from runner import rng
-from runner.batch_samplers.base import BulkSampler, Draws, ExampleSamplerConfig, View
 from runner.contracts import Examples, Vectors
 from runner.errors import require
 from runner.kernels.norms import row_norms
-from runner.structures import example_draws as kernel
-from runner.structures.projections import MOST_BITS, Kind, SignProjections
+from runner.lgd import buckets as kernel
+from runner.lgd.base import BulkSampler, Draws, ExampleSamplerConfig, View
+from runner.lgd.projections import MOST_BITS, Kind, SignProjections
 from runner.structures.tables import BucketTables
 
 _LARGEST_WEIGHT = 1e30
@@ -34,7 +34,7 @@ _LARGEST_WEIGHT = 1e30
 class LgdConfig(ExampleSamplerConfig):
     """Configure the hash tables that examples are drawn from.
 
-    ``K``, ``L``: bits of a table, and tables. ``projections``, ``density``: see ``structures.projections``.
+    ``K``, ``L``: bits of a table, and tables. ``projections``, ``density``: see ``lgd.projections``.
     ``absolute``: how tables are asked for large magnitudes, where magnitudes matter: by joining the buckets of q and
     -q, or by hashing products of pairs.
     ``when_empty``: if the query's bucket is empty, ``skip`` the draw, which then weighs nothing, or ``redraw`` with the

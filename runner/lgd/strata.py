@@ -19,12 +19,12 @@ import numpy as np
 from numba import njit
 
 from runner import rng
-from runner.batch_samplers.base import BulkSampler, Draws, ExampleSamplerConfig, View
 from runner.contracts import Examples
 from runner.errors import require
 from runner.kernels.norms import row_norms
+from runner.lgd.base import BulkSampler, Draws, ExampleSamplerConfig, View
+from runner.lgd.projections import MOST_BITS, SignProjections
 from runner.structures.alias_table import alias_table
-from runner.structures.projections import MOST_BITS, SignProjections
 
 _DRAWS_ALIKE = 16_384  # draws between two updates of the chances, unless the configuration says how many steps
 _NORMS_RANKED = 10_000  # at least so many norms, if there are more, are ranked for the classes of norms

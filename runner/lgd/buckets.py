@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from runner.lgd.projections import HADAMARD, Projections, code_in, codes_in_all, dot
 from runner.rng import below, mix, word
-from runner.structures.projections import HADAMARD, Projections, code_in, codes_in_all, dot
 
 ONE_SIDED, BOTH_SIGNS, SQUARED = range(3)  # what the tables are asked: q, q and -q, or T(q)
 _FAST = {"reassoc", "contract", "arcp", "nsz"}

@@ -19,7 +19,7 @@ import numpy as np
 
 from runner.data.pair_batches import PairBatch
 from runner.errors import require
-from runner.structures.in_memory import InMemory
+from runner.lgd.vectors import InMemory
 
 if TYPE_CHECKING:
     from runner.network import ClassNetwork
@@ -65,7 +65,7 @@ class StoredPairs(InMemory):
 
 
 class PairsView:
-    """Show a network and the stored vectors of its training pairs. Implements ``batch_samplers.View``."""
+    """Show a network and the stored vectors of its training pairs. Implements ``lgd.base.View``."""
 
     by_magnitude = False  # the sign of a product tells how wrong a prediction is
 

@@ -18,11 +18,11 @@ from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts, step
 from runner.data import Pairs, PairsDataset
 from runner.data.pair_batches import PairBatch
 from runner.errors import DataError, Diverged
-from runner.models.bert import BertConfig
+from runner.lgd.pairs.bert import BertConfig
+from runner.lgd.pairs.view import PairsView
 from runner.settings import RunConfig
 from runner.tasks.base import Task, label_frequency
 from runner.tasks.classification import probe_rows
-from runner.tasks.pair_view import PairsView
 
 if TYPE_CHECKING:
     from runner.network import ClassNetwork, Network

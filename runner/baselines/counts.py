@@ -1,7 +1,7 @@
 """Rank without a network: by popularity, by the last item's successors, or by items that the same users took.
 
 These are the baselines that show what a model is worth. For sequences each says by a sparse matrix how much an item of
-the user's window speaks for each item; ``runner.heads.counts`` adds this up. For rows there is popularity alone.
+the user's window speaks for each item; ``runner.baselines.counted`` adds this up. For rows there is popularity alone.
 
 @inproceedings{sarwar2001item, title={Item-Based Collaborative Filtering Recommendation Algorithms}, author={Sarwar,
 Badrul and Karypis, George and Konstan, Joseph and Riedl, John}, booktitle={WWW}, year={2001}}

@@ -23,8 +23,8 @@ from numba import njit, prange
 
 from runner import rng
 from runner.kernels.groups import CHUNKS
-from runner.structures.example_draws import BOTH_SIGNS, MOST_TRIES, SQUARED, Buckets, arccos, chance_of_bucket
-from runner.structures.projections import codes_in_all, dot
+from runner.lgd.buckets import BOTH_SIGNS, MOST_TRIES, SQUARED, Buckets, arccos, chance_of_bucket
+from runner.lgd.projections import codes_in_all, dot
 
 _MOST_PRODUCTS = 2e10  # multiplications that Lemma 1's double sum may take; beyond, examples of the outer sum are drawn
 _MOST_PAIRS = 4e8

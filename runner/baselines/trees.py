@@ -15,9 +15,9 @@ import importlib.util
 from dataclasses import dataclass
 from typing import ClassVar
 
+from runner.baselines.counts import NoEncoder
 from runner.errors import NotInstalled, require
 from runner.models.base import ModelConfig
-from runner.models.counts import NoEncoder
 from runner.optimizers import OptimizerConfig
 from runner.output.layer import Rows
 

@@ -16,9 +16,9 @@ import numpy as np
 from numba import njit
 
 from runner import rng
-from runner.batch_samplers.base import BulkSampler, Draws, ExampleSamplerConfig, View
 from runner.contracts import Examples
 from runner.errors import require
+from runner.lgd.base import BulkSampler, Draws, ExampleSamplerConfig, View
 from runner.structures.alias_table import alias_table
 
 

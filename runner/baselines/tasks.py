@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.batch_samplers import ExampleSampler
+from runner.baselines.counted import CountsHead
 from runner.contracts import TrainingFacts
 from runner.data.batches import take
 from runner.data.rows import XmcDataset
 from runner.data.sequence_batches import SequenceBatch
 from runner.data.sequences import SequencesDataset
 from runner.errors import require
-from runner.heads.counts import CountsHead
+from runner.lgd import ExampleSampler
 from runner.metrics import RANKS, ranking_metrics
 from runner.settings import EVERY_EXAMPLE_ONCE, RunConfig, TrainingConfig
 from runner.tasks.classification import Classification

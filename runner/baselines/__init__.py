@@ -1,0 +1,1 @@
+"""Rank by models that are fitted once, and by PyTorch's adaptive softmax: what other methods are compared with."""
