@@ -275,3 +275,27 @@ class Vectors(Protocol):
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore what ``state_dict`` returned."""
+
+
+class View(Protocol):
+    """Show a sampler of examples what it may look at: stored vectors of the examples, and the model's query.
+
+    The norm of an example's gradient grows with query . vector, or, ``by_magnitude``, with its magnitude. (The vectors
+    may differ in norm; a sampler that hashes them ignores that part, as angles do.)
+    """
+
+    by_magnitude: bool
+
+    @property
+    def examples(self) -> Vectors:
+        """Return the vectors, one row for each training example, as the model sees them."""
+
+    @property
+    def query_D(self) -> np.ndarray:
+        """Return the model's weights as a direction in the examples' space, (D,) float32."""
+
+    def gradient_norms(self, rows_M: np.ndarray | None = None) -> np.ndarray:
+        """Return the norms of these examples' gradients by the weights that the query holds, (M,) float64.
+
+        ``rows_M``: int64 examples; None: all of them, in O(X D).
+        """

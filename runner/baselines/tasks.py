@@ -12,7 +12,6 @@ from runner.data.rows import XmcDataset
 from runner.data.sequence_batches import SequenceBatch
 from runner.data.sequences import SequencesDataset
 from runner.errors import require
-from runner.lgd import ExampleSampler
 from runner.metrics import RANKS, ranking_metrics
 from runner.settings import EVERY_EXAMPLE_ONCE, RunConfig, TrainingConfig
 from runner.tasks.classification import Classification
@@ -55,7 +54,7 @@ class CountedRecommendation(Recommendation):
         """Return the head, before anything is counted."""
         return CountsHead(self.data.num_classes, self.config.optimizer)
 
-    def compiled_steps(self, network: "Network[Any]", sampler: ExampleSampler) -> "Counting":
+    def compiled_steps(self, network: "Network[Any]", sampler: Any) -> "Counting":
         """Return what counts everything as one step."""
         return Counting(self, network.head)
 
@@ -97,7 +96,7 @@ class CountedClassification(Classification):
         """Return the head, before anything is counted."""
         return CountsHead(self.data.num_classes, self.config.optimizer)
 
-    def compiled_steps(self, network: "Network[Any]", sampler: ExampleSampler) -> "CountingClasses":
+    def compiled_steps(self, network: "Network[Any]", sampler: Any) -> "CountingClasses":
         """Return what counts everything as one step."""
         return CountingClasses(self, network.head)
 

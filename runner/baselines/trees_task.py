@@ -14,7 +14,6 @@ from runner.baselines.forest import ForestHead, write_rows
 from runner.baselines.tasks import check_one_pass
 from runner.data.batches import take
 from runner.data.rows import XmcDataset
-from runner.lgd import ExampleSampler
 from runner.metrics import RANKS, ranking_metrics
 from runner.settings import RunConfig
 from runner.tasks.base import PROGRESS_BAR
@@ -50,7 +49,7 @@ class LabelTrees(Classification):
 
         return ForestHead(self.config.model, self.config.optimizer, torch.get_num_threads())
 
-    def compiled_steps(self, network: "Network[Any]", sampler: ExampleSampler) -> "Growing":
+    def compiled_steps(self, network: "Network[Any]", sampler: Any) -> "Growing":
         """Return what grows all trees as one step. It writes the training rows first, which is no part of training."""
         return Growing(self, network.head)
 

@@ -1,6 +1,10 @@
-"""List samplers of training examples by name. A new one needs a module, a YAML in conf/batch_sampler, a line here."""
+"""Draw the training examples of each step: all in turn, uniformly, or by LGD; hold the tasks that LGD is made for.
 
-from runner.lgd.base import ExampleSampler, ExampleSamplerConfig, View
+Samplers are listed by name. A new one needs a module, a YAML in conf/batch_sampler, and a line here.
+"""
+
+from runner.contracts import View
+from runner.lgd.base import ExampleSampler, ExampleSamplerConfig
 from runner.lgd.epoch import EpochConfig
 from runner.lgd.hashed import LgdConfig
 from runner.lgd.norm_oracle import NormOracleConfig

@@ -19,11 +19,11 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from runner import rng
-from runner.contracts import Examples, Vectors
+from runner.contracts import Examples, Vectors, View
 from runner.errors import require
 from runner.kernels.norms import row_norms
 from runner.lgd import buckets as kernel
-from runner.lgd.base import BulkSampler, Draws, ExampleSamplerConfig, View
+from runner.lgd.base import BulkSampler, Draws, ExampleSamplerConfig
 from runner.lgd.projections import MOST_BITS, Kind, SignProjections
 from runner.structures.tables import BucketTables
 

@@ -19,10 +19,10 @@ import numpy as np
 from numba import njit
 
 from runner import rng
-from runner.contracts import Examples
+from runner.contracts import Examples, View
 from runner.errors import require
 from runner.kernels.norms import row_norms
-from runner.lgd.base import BulkSampler, Draws, ExampleSamplerConfig, View
+from runner.lgd.base import BulkSampler, Draws, ExampleSamplerConfig
 from runner.lgd.projections import MOST_BITS, SignProjections
 from runner.structures.alias_table import alias_table
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
-from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts
+from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts, View
 from runner.heads.classes import ClassesHead
-from runner.lgd import ExampleSampler, View
 from runner.output.losses import LogisticLoss
 from runner.settings import RunConfig
 
@@ -86,8 +85,11 @@ class Task(ABC):
         """Return what a sampler of examples may look at, or None if the task offers nothing."""
         return None
 
-    def compiled_steps(self, network: "Network[Any]", sampler: ExampleSampler) -> "CompiledSteps | None":
-        """Return what takes many steps at a time, or None if each step is taken by ``network.train_step``."""
+    def compiled_steps(self, network: "Network[Any]", sampler: Any) -> "CompiledSteps | None":
+        """Return what takes many steps at a time, or None if each step is taken by ``network.train_step``.
+
+        ``sampler``: the sampler of examples (``runner.lgd``), which these steps draw from.
+        """
         return None
 
     def build_head(self) -> Any:

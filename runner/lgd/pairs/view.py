@@ -65,7 +65,7 @@ class StoredPairs(InMemory):
 
 
 class PairsView:
-    """Show a network and the stored vectors of its training pairs. Implements ``lgd.base.View``."""
+    """Show a network and the stored vectors of its training pairs. Implements ``contracts.View``."""
 
     by_magnitude = False  # the sign of a product tells how wrong a prediction is
 
