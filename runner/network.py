@@ -91,15 +91,31 @@ class Network(Generic[AnyHead]):
                 gradient.apply(step, factor)
         return of_head.rows_U
 
-    @property
-    def lr(self) -> float:
-        """Learning rate of the steps that are being taken."""
-        return self.head.tables[0].lr
-
     def set_lr(self, lr: float) -> None:
         """Set the learning rate of the steps to come. All rows must be current."""
         for table in self.tables:
             table.set_lr(lr)
+
+    # ------------------------------------------------------------ what a run tells of it
+
+    @property
+    def has_classes(self) -> bool:
+        """Tell whether the head is a class matrix with a sampler, whose proposal can be compared with the softmax."""
+        return isinstance(self.head, ClassesHead)
+
+    @property
+    def build_seconds(self) -> float:
+        """Return how long the head took to make tables (``Head.build_seconds``)."""
+        return self.head.build_seconds
+
+    @property
+    def chosen(self) -> Mapping[str, str]:
+        """Return what settings that read ``auto`` became (``Head.chosen``)."""
+        return self.head.chosen
+
+    def about(self) -> dict[str, Any]:
+        """Return what a run's summary tells of the head (``Head.about``)."""
+        return self.head.about()
 
     # ------------------------------------------------------------ the weights as they stand
 

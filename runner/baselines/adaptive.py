@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from runner import rng
 from runner.contracts import LARGEST_OUTPUT, Batch
 from runner.errors import require
+from runner.heads.base import Head
 from runner.machine.clock import StageClock
 from runner.models.parameters import Parameters, draws_of, load_states, states_of
 from runner.output.layer import RowGradient, Rows
@@ -72,14 +73,12 @@ class AdaptiveScores:
         return grad_hidden_BD
 
 
-class AdaptiveHead:
+class AdaptiveHead(Head):
     """Keep the adaptive softmax, whose weights are views into a table of rows (``runner.models.parameters``).
 
     ``label_counts_N``: how often each class is a target in training. Of equally frequent classes the lower id has the
     lower rank. Raises ConfigError if a cutoff is not below the number of classes.
     """
-
-    build_seconds = 0.0
 
     def __init__(self, config: "RunConfig", label_counts_N: np.ndarray) -> None:
         num_classes, output = len(label_counts_N), config.output
@@ -134,9 +133,6 @@ class AdaptiveHead:
         band_B = np.searchsorted(self._ends, rank_B.numpy(), side="right")
         return AdaptiveScores(self, hidden, loss, float(self._candidates[band_B].mean()), step)
 
-    def refresh(self, scores: Any, touched_U: np.ndarray, step: int, clock: StageClock) -> None:
-        """Do nothing: there are no tables that follow weights."""
-
     # ------------------------------------------------------------ predicting
 
     def cross_entropy(self, hidden_BD: np.ndarray, target_B: np.ndarray) -> np.ndarray:
@@ -155,11 +151,6 @@ class AdaptiveHead:
         return bool((self.log_probabilities(hidden_BD) > -LARGEST_OUTPUT).all())
 
     # ------------------------------------------------------------ what a run tells of it
-
-    @property
-    def chosen(self) -> Mapping[str, str]:
-        """Return nothing: no setting reads ``auto``."""
-        return {}
 
     def about(self) -> dict[str, Any]:
         """Return where bands end."""

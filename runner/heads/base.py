@@ -13,7 +13,13 @@ from runner.output.layer import RowGradient, Rows
 
 
 class Head(Protocol):
-    """Turn an encoder's hidden states into losses, and losses into gradients."""
+    """Turn an encoder's hidden states into losses, and losses into gradients.
+
+    A subclass without tables that follow weights, and without settings that read ``auto``, inherits what says so.
+    ``build_seconds``: how long the head took to make tables from the untrained weights.
+    """
+
+    build_seconds: float = 0.0
 
     @property
     def tables(self) -> Sequence[Rows]:
@@ -27,20 +33,19 @@ class Head(Protocol):
 
         ``touched_U``: the rows of its table that moved, ascending int32, the encoder's gradient among the reasons.
         """
+        return
 
     def is_sound(self, hidden_BD: np.ndarray) -> bool:
         """Tell whether all outputs for these hidden states are below ``LARGEST_OUTPUT``. Rows must be current."""
 
     @property
-    def build_seconds(self) -> float:
-        """Return how long the head took to make tables from the untrained weights, in seconds."""
-
-    @property
     def chosen(self) -> Mapping[str, str]:
         """Return what settings that read ``auto`` became, by key."""
+        return {}
 
     def about(self) -> dict[str, Any]:
         """Return what a run's summary tells of the head."""
+        return {}
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return weights, optimizer state and tables, by name."""

@@ -6,11 +6,12 @@ Legend: B rows of a batch, D hidden size, U distinct rows of weights (here 1).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
 from runner.contracts import LARGEST_OUTPUT
+from runner.heads.base import Head
 from runner.machine.clock import StageClock
 from runner.optimizers import OptimizerConfig
 from runner.output.layer import RowGradient, Rows
@@ -92,10 +93,8 @@ class ScalarScores:
         return grad_hidden_BD
 
 
-class ScalarHead:
+class ScalarHead(Head):
     """Predict one number from the hidden states; the prediction starts at 0. ``bias``: false means b = 0."""
-
-    build_seconds = 0.0
 
     def __init__(self, *, dim: int, loss: ScalarLoss, optimizer: OptimizerConfig, bias: bool = True) -> None:
         self.loss = loss
@@ -116,18 +115,6 @@ class ScalarHead:
         self.table.before_step(step)
         with clock.stage("loss"):
             return ScalarScores(self, hidden_BD, batch, step)
-
-    def refresh(self, scores: Any, touched_U: np.ndarray, step: int, clock: StageClock) -> None:
-        """Do nothing: there are no tables that follow the weights."""
-
-    @property
-    def chosen(self) -> Mapping[str, str]:
-        """Return nothing: no setting of this head reads ``auto``."""
-        return {}
-
-    def about(self) -> dict[str, Any]:
-        """Return nothing: there is no sampler to tell of."""
-        return {}
 
     def is_sound(self, hidden_BD: np.ndarray) -> bool:
         """Tell whether all outputs for these hidden states are below ``LARGEST_OUTPUT``."""

@@ -13,11 +13,12 @@ import numpy as np
 
 from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts, View
 from runner.heads.classes import ClassesHead
+from runner.network import Network
 from runner.output.losses import LogisticLoss
 from runner.settings import RunConfig
 
 if TYPE_CHECKING:
-    from runner.network import ClassNetwork, Network
+    from runner.network import ClassNetwork
 
 PROGRESS_BAR: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.1 if sys.stderr.isatty() else 10}
 
@@ -81,11 +82,11 @@ class Task(ABC):
     def batch(self, draw: ExampleDraw) -> Any:
         """Return the batch of the drawn training examples."""
 
-    def view(self, network: "Network[Any]") -> View | None:
+    def view(self, network: Network[Any]) -> View | None:
         """Return what a sampler of examples may look at, or None if the task offers nothing."""
         return None
 
-    def compiled_steps(self, network: "Network[Any]", sampler: Any) -> "CompiledSteps | None":
+    def compiled_steps(self, network: Network[Any], sampler: Any) -> "CompiledSteps | None":
         """Return what takes many steps at a time, or None if each step is taken by ``network.train_step``.
 
         ``sampler``: the sampler of examples (``runner.lgd``), which these steps draw from.
@@ -95,6 +96,10 @@ class Task(ABC):
     def build_head(self) -> Any:
         """Return the head of the network: by default the class matrix with the sampler and the loss."""
         return ClassesHead.of(self.config, self.training)
+
+    def build_network(self) -> Any:
+        """Return what is trained: an untrained network, or a model that is fitted once (``baselines.base.Fitted``)."""
+        return Network.of(self.config, self.build_head(), num_features=self.num_features)
 
     def notices(self) -> list[str]:
         """Return what is to be announced before training starts; ConfigError where there is too little memory."""

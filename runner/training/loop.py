@@ -20,7 +20,6 @@ import numpy as np
 from tqdm import tqdm
 
 from runner.errors import DamagedRun, Diverged
-from runner.heads.classes import ClassesHead
 from runner.machine import memory
 from runner.machine.clock import BUILD, StageClock
 from runner.machine.disk import writing
@@ -97,8 +96,8 @@ class Training:
         self.warm_up_seconds = time.perf_counter() - begin
 
         self.per_epoch = task.training.steps_per_epoch
-        self.network: Network[Any] = Network.of(config, task.build_head(), num_features=task.num_features)
-        for key, value in self.network.head.chosen.items():
+        self.network: Network[Any] = task.build_network()
+        for key, value in self.network.chosen.items():
             print(f"{key}=auto: {value}", file=sys.stderr)
         self.view = task.view(self.network)
         if self.view is not None:
@@ -112,6 +111,7 @@ class Training:
         self.probe = task.glance()
         self.diagnosed = task.probe(config.diagnostics.rows)
         self.progress = Progress(best_lr=config.optimizer.lr)
+        self.lr = config.optimizer.lr  # of the steps that are being taken
         self.steps_at_once = 256
         self.peak_mb = 0.0  # largest memory before the last diagnostics, whose own memory must not count
 
@@ -145,7 +145,7 @@ class Training:
                 if in_epoch == self.per_epoch:
                     self.schedule.end_epoch(progress)
                     # The evaluation just before made all rows current, so steps that a row misses have one rate.
-                    self.network.set_lr(self.schedule.rate(progress))
+                    self._set_lr()
                 if self._diagnostics_are_due():
                     self._diagnose()
                 if stopping:
@@ -166,7 +166,7 @@ class Training:
         """Let the sampler of examples build its tables; the making of all samplers' tables is training time."""
         begin = time.perf_counter()
         self.examples.refresh(0, self.view)
-        seconds = self.network.head.build_seconds
+        seconds = self.network.build_seconds
         if self.config.batch_sampler.needs_view:
             seconds += time.perf_counter() - begin
         self.progress.train_seconds += seconds
@@ -234,6 +234,10 @@ class Training:
             shown += f", {headline.label} {headline.text(progress.headline)}"
         bar.set_postfix_str(shown, refresh=False)
 
+    def _set_lr(self) -> None:
+        self.lr = self.schedule.rate(self.progress)
+        self.network.set_lr(self.lr)
+
     def _is_over(self) -> bool:
         return self.progress.step >= self.last_step or self.schedule.is_out_of_patience(self.progress)
 
@@ -248,7 +252,7 @@ class Training:
         progress.latest_loss = progress.mean_loss
         score = self.task.validation_score(metrics)
         if score is not None:
-            metrics = {**metrics, "lr": self.network.lr}
+            metrics = {**metrics, "lr": self.lr}
             if progress.best_step == 0 or self.task.headline().improves(score, progress.best_score):
                 progress.best_score, progress.best_step, progress.best_lr = score, progress.step, metrics["lr"]
                 self.folder.save_best(progress.step, self.network.final_weights())
@@ -269,7 +273,7 @@ class Training:
             if self.network.is_sound(self.probe):
                 metrics = self.task.evaluate_subset(self.network)
                 of_validation = self.task.validates(self.config)
-                self._observe({**metrics, **({"lr": self.network.lr} if of_validation else {})})
+                self._observe({**metrics, **({"lr": self.lr} if of_validation else {})})
         memory.reset_peak()
 
     def _observe(self, metrics: dict[str, Any]) -> None:
@@ -295,7 +299,7 @@ class Training:
 
     def _probe(self) -> None:
         """Record how the sampler's proposal compares with the softmax, for the plots of distributions."""
-        if not isinstance(self.network.head, ClassesHead):
+        if not self.network.has_classes:
             return
         step = self.progress.step
         self.network.read_all(step + 1)
@@ -304,7 +308,7 @@ class Training:
 
     def _diagnostics_are_due(self) -> bool:
         every = self.config.diagnostics.every_epochs
-        if every is None or not isinstance(self.network.head, ClassesHead):
+        if every is None or not self.network.has_classes:
             return False
         return self.progress.step % (every * self.per_epoch) == 0 or self._is_over()
 
@@ -345,7 +349,7 @@ class Training:
                 "warm_up_seconds": self.warm_up_seconds,
                 "candidates_per_row": progress.candidates / max(1, step),
                 "peak_rss_mb": max(self.peak_mb, memory.peak_mb()),
-                **self.network.head.about(),
+                **self.network.about(),
                 **self._latest_diagnostics(),
                 **self._selection(),
                 **self.task.about_measures(self.config),
@@ -410,6 +414,6 @@ class Training:
             self.network.load_state_dict(of_network)
             self.examples.load_state_dict(of_examples)
         self.progress = progress
-        self.network.set_lr(self.schedule.rate(self.progress))
+        self._set_lr()
         print(f"resuming at step {self.progress.step:,} of {self.last_step:,}", file=sys.stderr)
         return True

@@ -11,7 +11,7 @@ from runner.machine import memory
 from runner.machine.device import settled
 from runner.machine.terminal import fitted
 from runner.machine.threads import set_threads
-from runner.network import ClassNetwork, Network
+from runner.network import ClassNetwork
 from runner.parts import task_of
 from runner.settings import RunConfig
 from runner.tasks import Task
@@ -138,7 +138,7 @@ def load_trained(config: RunConfig, folder: RunFolder) -> tuple[ClassNetwork, Ta
         )
     config = settled(config)
     task = task_of(config, data)
-    network: ClassNetwork = Network.of(config, task.build_head(), num_features=task.num_features)
+    network: ClassNetwork = task.build_network()
     with fitting(folder.path):
         network.load_final_weights(kept.arrays)
     if kept.progress is not None:

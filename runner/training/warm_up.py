@@ -5,11 +5,9 @@ from contextlib import suppress
 import numpy as np
 
 from runner.errors import Diverged
-from runner.heads.classes import ClassesHead
 from runner.machine.clock import StageClock
 from runner.measures.by_rank import proposal_of
 from runner.measures.divergence import divergence_of
-from runner.network import Network
 from runner.parts import rehearsal_of
 from runner.settings import RunConfig
 
@@ -17,7 +15,7 @@ from runner.settings import RunConfig
 def warm_up(config: RunConfig) -> None:
     """Train, evaluate and diagnose on throw-away data, so that all kernels are compiled or loaded."""
     task = rehearsal_of(config)
-    network = Network.of(task.config, task.build_head(), num_features=task.num_features)
+    network = task.build_network()
     sampler = config.batch_sampler.build(examples=task.examples, batch_size=task.config.batch_size, seed=config.seed)
     view = task.view(network)
     sampler.refresh(0, view)
@@ -41,7 +39,7 @@ def warm_up(config: RunConfig) -> None:
     network.read_all(after)
     with suppress(Diverged):  # divergence on throw-away data says nothing about the run
         task.evaluate_subset(network)
-    if not isinstance(network.head, ClassesHead):
+    if not network.has_classes:
         return
     probe = task.probe(8)
     proposal_of(network, probe, after)
