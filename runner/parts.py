@@ -4,15 +4,14 @@ from typing import Any
 
 from runner.baselines.adaptive_task import AdaptiveLanguageModelling
 from runner.baselines.counts import ItemKnnConfig, MarkovConfig, MostFrequentConfig, PopularityConfig
-from runner.baselines.tasks import CountedClassification, CountedRecommendation
+from runner.baselines.tasks import FittedClassification, FittedRecommendation
 from runner.baselines.trees import OmikujiConfig
-from runner.baselines.trees_task import LabelTrees
 from runner.errors import require
 from runner.lgd.models import LogisticConfig, RegressionConfig
 from runner.lgd.pairs.bert import BertConfig
 from runner.lgd.pairs.task import SentencePairs
 from runner.lgd.task import LinearRegression, LogisticRegression
-from runner.models.base import ModelConfig
+from runner.models.base import ModelChoice
 from runner.models.language import LstmConfig, TransformerConfig
 from runner.models.mlp import LinearConfig, MlpConfig
 from runner.models.sequences import Gru4recConfig, SasrecConfig
@@ -22,7 +21,7 @@ from runner.tasks.classification import Classification
 from runner.tasks.language import LanguageModelling
 from runner.tasks.recommendation import Recommendation
 
-MODELS: dict[str, type[ModelConfig]] = {
+MODELS: dict[str, type[ModelChoice]] = {
     "mlp": MlpConfig,
     "linear": LinearConfig,
     "lstm": LstmConfig,
@@ -46,9 +45,8 @@ TASKS: dict[str, type[Task]] = {
     "logistic": LogisticRegression,
     "pairs": SentencePairs,
     "sequences": Recommendation,
-    "counts": CountedRecommendation,
-    "class_counts": CountedClassification,
-    "label_trees": LabelTrees,
+    "fitted_rows": FittedClassification,
+    "fitted_sequences": FittedRecommendation,
     "adaptive_text": AdaptiveLanguageModelling,
 }
 

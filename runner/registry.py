@@ -28,7 +28,7 @@ from runner.settings import module_name
 
 if TYPE_CHECKING:
     from runner.lgd import ExampleSamplerConfig
-    from runner.models import ModelConfig
+    from runner.models.base import ModelChoice
     from runner.output.losses import LossConfig
     from runner.samplers import SamplerConfig
     from runner.tasks import Task
@@ -72,15 +72,15 @@ def register_loss(name: str, config_class: "type[LossConfig]") -> None:
     _register("loss", LOSSES, name, config_class, LossConfig)
 
 
-def register_model(name: str, config_class: "type[ModelConfig]") -> None:
+def register_model(name: str, config_class: "type[ModelChoice]") -> None:
     """Make ``model=NAME`` valid for data sets of the family ``config_class.reads``.
 
     Raises ConfigError if the name is taken or the class is not a complete config.
     """
-    from runner.models import ModelConfig
+    from runner.models.base import ModelChoice
     from runner.parts import MODELS
 
-    _register("model", MODELS, name, config_class, ModelConfig)
+    _register("model", MODELS, name, config_class, ModelChoice)
 
 
 def register_dataset_kind(kind: str, config_class: type) -> None:

@@ -1,4 +1,4 @@
-"""Score items by counts of a log, or classes by counts of rows, without learning by steps.
+"""Score items by counts of a log, or classes by counts of rows.
 
 The score of item j is the sum of ``similarity[i, j]`` over the items i of the user's window. Between equal sums, the
 item that was taken more often in training is better.
@@ -6,18 +6,16 @@ item that was taken more often in training is better.
 Legend: B rows, N items.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
-from runner.machine.clock import StageClock
-from runner.optimizers import OptimizerConfig
-from runner.output.layer import Rows
-from runner.output.numba.row_table import RowTable
+from runner.baselines.base import Fitted
 
 if TYPE_CHECKING:
+    from runner.data.batches import RowBatch
     from runner.data.sequence_batches import SequenceBatch
 
 # A count times this is far below one transition, and below nearly every difference between two sums of similarities,
@@ -26,67 +24,54 @@ _TIE = 1e-12
 _PARTS = ("data", "indices", "indptr")  # of a sparse matrix
 
 
-class CountsHead:
-    """Keep how often each item was taken in training, and a sparse matrix of similarities (N, N)."""
+def no_similarity(num_items: int) -> csr_array:
+    """Return that no item speaks for another, (N, N) float64."""
+    return csr_array((num_items, num_items), dtype=np.float64)
 
-    build_seconds = 0.0
 
-    def __init__(self, num_items: int, optimizer: OptimizerConfig) -> None:
-        self.counts = RowTable(optimizer, np.zeros((num_items, 1), dtype=np.float32), bias=False)
-        self.similarity = csr_array((num_items, num_items), dtype=np.float64)
+class Counts(Fitted):
+    """Keep how often each item was taken in training, (N,) float32, and a sparse matrix of similarities (N, N).
 
-    @property
-    def tables(self) -> Sequence[Rows]:
-        """Return the items' counts, as the only table."""
-        return (self.counts,)
+    ``count``: function of a task that returns both.
+    """
 
-    def set(self, counts_N: np.ndarray, similarity: csr_array) -> None:
-        """Take counts of the items and their similarities, both of training events."""
-        self.counts.write(None, vectors=counts_N[:, None])
-        self.similarity = similarity
+    def __init__(self, num_items: int, count: Callable[[Any], tuple[np.ndarray, csr_array]]) -> None:
+        self._count = count
+        self.counts_N = np.zeros(num_items, dtype=np.float32)
+        self.similarity = no_similarity(num_items)
+
+    def fit(self, task: Any) -> None:
+        """Count the training data of a task."""
+        self.counts_N[:], self.similarity = self._count(task)
 
     def scores(self, batch: "SequenceBatch") -> np.ndarray:
         """Return the score of every item for every window, (B, N) float64."""
-        windows, num_items = len(batch.length_S), self.counts.shape[0]
+        windows, num_items = len(batch.length_S), len(self.counts_N)
         window_X = np.repeat(np.arange(windows), batch.length_S)
         ones = np.ones(len(batch.items_X))
         window_BN = coo_array((ones, (window_X, batch.items_X)), shape=(windows, num_items)).tocsr()
-        return (window_BN @ self.similarity).toarray() + _TIE * self.counts.rows()[:, 0].astype(np.float64)
+        return (window_BN @ self.similarity).toarray() + _TIE * self.counts_N.astype(np.float64)
 
-    def most_counted(self, k: int) -> np.ndarray:
-        """Return the k most frequent ids, best first, (k,) int32; of equal counts the lower id is better."""
-        return np.argsort(-self.counts.rows()[:, 0], kind="stable")[:k].astype(np.int32)
+    def top(self, batch: "RowBatch", k: int) -> np.ndarray:
+        """Return the k most frequent ids for each row, (B, k) int32; of equal counts the lower id is better."""
+        top_K = np.argsort(-self.counts_N, kind="stable")[:k].astype(np.int32)
+        return np.broadcast_to(top_K, (batch.num_rows, len(top_K)))
 
-    # ------------------------------------------------------------ what every head has
-
-    def score(self, hidden_BD: np.ndarray, batch: Any, step: int, clock: StageClock) -> Any:
-        """Refuse: there are no steps."""
-        raise NotImplementedError("counts are made at once, not by steps")
-
-    def refresh(self, scores: Any, touched_U: np.ndarray, step: int, clock: StageClock) -> None:
-        """Do nothing: there are no tables that follow weights."""
-
-    def is_sound(self, hidden_BD: np.ndarray) -> bool:
+    def is_sound(self, batch: Any) -> bool:
         """Tell whether all similarities are finite."""
         return bool(np.isfinite(self.similarity.data).all())
-
-    @property
-    def chosen(self) -> Mapping[str, str]:
-        """Return nothing: no setting reads ``auto``."""
-        return {}
 
     def about(self) -> dict[str, Any]:
         """Return how many pairs of items are similar."""
         return {"similar_pairs": int(self.similarity.nnz)}
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Return the counts under ``counts.``, and the parts of the sparse matrix under ``similarity.``."""
-        counts = {f"counts.{name}": array for name, array in self.counts.state_dict().items()}
-        return {**counts, **{f"similarity.{name}": getattr(self.similarity, name) for name in _PARTS}}
+        """Return the counts, (N, 1), under ``counts.``, and the parts of the sparse matrix under ``similarity.``."""
+        parts = {f"similarity.{name}": getattr(self.similarity, name) for name in _PARTS}
+        return {"counts.weights": self.counts_N[:, None], **parts}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore what ``state_dict`` returned."""
-        prefix = "counts."
-        self.counts.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
+        self.counts_N[:, None] = state["counts.weights"]
         parts = tuple(state[f"similarity.{name}"] for name in _PARTS)
         self.similarity = csr_array(parts, shape=self.similarity.shape)

@@ -6,49 +6,45 @@ the user's window speaks for each item; ``runner.baselines.counted`` adds this u
 @inproceedings{sarwar2001item, title={Item-Based Collaborative Filtering Recommendation Algorithms}, author={Sarwar,
 Badrul and Karypis, George and Konstan, Joseph and Riedl, John}, booktitle={WWW}, year={2001}}
 
-Legend: B rows of a batch, N items, U users, I items of a block.
+Legend: N items, U users, I items of a block.
 """
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from scipy.sparse import coo_array, csr_array, vstack
 
+from runner.baselines.base import FittedConfig
+from runner.baselines.counted import Counts, no_similarity
 from runner.errors import require
-from runner.models.base import FixedEncoder, ModelConfig
-from runner.optimizers import OptimizerConfig
-from runner.output.layer import Rows
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-    from runner.data.batches import RowBatch
-    from runner.data.sequence_batches import SequenceBatch, SequenceWindows
+    from runner.data.sequence_batches import SequenceWindows
 
 _ITEMS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountsConfig(ModelConfig):
+class CountsConfig(FittedConfig):
     """Serve as the base of the baselines. ``length`` of each is the number of items that a prediction looks back on."""
 
     reads: ClassVar[str] = "sequences"
-    task: ClassVar[str | None] = "counts"
-
-    name: str
-
-    @property
-    def dim(self) -> int:
-        """Return 0: there are no hidden states."""
-        return 0
+    task: ClassVar[str | None] = "fitted_sequences"
 
     @abstractmethod
-    def similarity(self, windows: "SequenceWindows", num_items: int) -> "csr_array":
+    def similarity(self, windows: "SequenceWindows", num_items: int) -> csr_array:
         """Return how much an item of the window (a row) speaks for each item (a column), (N, N) float64."""
 
-    def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> "NoEncoder":
-        return NoEncoder()
+    def counted(self, task: Any) -> tuple[np.ndarray, csr_array]:
+        """Count the training events of each item, (N,), and of pairs what ``similarity`` does."""
+        windows, num_items = task.windows, task.data.num_classes
+        counts_N = np.bincount(windows.items_E[windows.event_places], minlength=num_items)
+        return counts_N, self.similarity(windows, num_items)
+
+    def build(self, num_classes: int) -> Counts:
+        return Counts(num_classes, self.counted)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,28 +55,25 @@ class PopularityConfig(CountsConfig):
 
     name: str = "popularity"
 
-    def similarity(self, windows: "SequenceWindows", num_items: int) -> "csr_array":
-        from scipy.sparse import csr_array
-
-        return csr_array((num_items, num_items), dtype=np.float64)
+    def similarity(self, windows: "SequenceWindows", num_items: int) -> csr_array:
+        return no_similarity(num_items)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MostFrequentConfig(ModelConfig):
+class MostFrequentConfig(FittedConfig):
     """Name the classes that most training rows have, for every row: popularity for extreme classification."""
 
     reads: ClassVar[str] = "rows"
-    task: ClassVar[str | None] = "class_counts"
+    task: ClassVar[str | None] = "fitted_rows"
 
     name: str = "most_frequent"
 
-    @property
-    def dim(self) -> int:
-        """Return 0: there are no hidden states."""
-        return 0
+    def counted(self, task: Any) -> tuple[np.ndarray, csr_array]:
+        """Count the training rows of each class, (N,)."""
+        return task.training.label_counts_N, no_similarity(task.data.num_classes)
 
-    def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> "NoEncoder":
-        return NoEncoder()
+    def build(self, num_classes: int) -> Counts:
+        return Counts(num_classes, self.counted)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +84,7 @@ class MarkovConfig(CountsConfig):
 
     name: str = "markov"
 
-    def similarity(self, windows: "SequenceWindows", num_items: int) -> "csr_array":
-        from scipy.sparse import coo_array
-
+    def similarity(self, windows: "SequenceWindows", num_items: int) -> csr_array:
         before, after = windows.items_E[windows.target_places - 1], windows.items_E[windows.target_places]
         return coo_array((np.ones(len(after)), (before, after)), shape=(num_items, num_items)).tocsr()
 
@@ -116,19 +107,17 @@ class ItemKnnConfig(CountsConfig):
         require(1 <= self.neighbours <= 100_000, "model.neighbours must lie in [1, 100000]")
         require(0 <= self.shrink <= 1e6, "model.shrink must lie in [0, 1e6]")
 
-    def similarity(self, windows: "SequenceWindows", num_items: int) -> "csr_array":
+    def similarity(self, windows: "SequenceWindows", num_items: int) -> csr_array:
         return nearest_items(windows.users_items(num_items), self.neighbours, self.shrink)
 
 
-def nearest_items(taken_UN: "csr_array", neighbours: int, shrink: float) -> "csr_array":
+def nearest_items(taken_UN: csr_array, neighbours: int, shrink: float) -> csr_array:
     """Return the similarities of each item to its ``neighbours`` nearest ones, (N, N): row i holds those of item i.
 
     ``taken_UN``: 1 where a user took an item. The similarity of two items is the number of users who took both, divided
     by the geometric mean of the two items' numbers of users plus ``shrink``: the cosine if ``shrink`` is 0. Of equally
     near items the lower ids stay. An item is not its own neighbour.
     """
-    from scipy.sparse import csr_array, vstack
-
     num_items = taken_UN.shape[1]
     users_N = np.asarray(taken_UN.sum(axis=0), dtype=np.float64).reshape(-1)
     of_item = taken_UN.T.tocsr()
@@ -144,11 +133,3 @@ def nearest_items(taken_UN: "csr_array", neighbours: int, shrink: float) -> "csr
         kept = np.arange(len(row)) - np.searchsorted(row, row) < neighbours
         blocks.append(csr_array((value[kept], (row[kept], item[kept])), shape=(both_IN.shape[0], num_items)))
     return vstack(blocks, format="csr")
-
-
-class NoEncoder(FixedEncoder):
-    """Stand where networks have an encoder; there is nothing to encode."""
-
-    def encode(self, batch: "SequenceBatch | RowBatch") -> np.ndarray:
-        """Return hidden states of size 0, (B, 0)."""
-        return np.zeros((batch.num_rows, 0), dtype=np.float32)

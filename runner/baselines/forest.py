@@ -6,75 +6,87 @@ of these files. The library draws from generators of its own, which take no seed
 Legend: R rows, K ranks, X bytes of a file.
 """
 
+import importlib.util
 import os
 import re
+import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.errors import RunnerError
-from runner.machine.clock import StageClock
-from runner.optimizers import OptimizerConfig
-from runner.output.layer import Rows
-from runner.output.numba.row_table import RowTable
+from runner.baselines.base import Fitted
+from runner.errors import NotInstalled, RunnerError
 
 if TYPE_CHECKING:
-    from runner.baselines.trees import OmikujiConfig
     from runner.data import LabelledRows
     from runner.data.batches import RowBatch
 
+LIBRARY, EXTRA = "omikuji", "baselines"
 _PREFIX = "forest."
 _FILE = re.compile(r"[a-z]+[0-9]*\.[a-z]+")  # settings.json, tree0.cbor
 _LARGEST_SPARSE = 0.05  # classifiers with a larger share of weights are made dense, as omikuji's readme does
 NOTHING = -1  # in place of a class, where the beam met fewer classes than were asked for
 
 
-class ForestHead:
-    """Keep a forest, which is empty until ``grow``. ``threads``: those of growing and of predicting."""
+def check_installed() -> None:
+    """Raise NotInstalled if the library is not installed."""
+    if importlib.util.find_spec(LIBRARY) is None:
+        message = f"model={LIBRARY} needs the library {LIBRARY}: pip install '.[{EXTRA}]'"
+        raise NotInstalled(LIBRARY, EXTRA, message)
 
-    build_seconds = 0.0
 
-    def __init__(self, config: "OmikujiConfig", optimizer: OptimizerConfig, threads: int) -> None:
-        self.config, self.threads = config, threads
+class Forest(Fitted):
+    """Keep a forest, which is empty until it is fitted.
+
+    ``settings``: the library's, by its names. ``beam_size``: number of nodes of a layer that a prediction follows.
+    ``threads``: those of growing and of predicting.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], *, beam_size: int, threads: int) -> None:
+        self.settings, self.beam_size, self.threads = settings, beam_size, threads
         self._files: dict[str, np.ndarray] = {}
         self._model: Any = None
         self._is_ready = False
-        # A network asks its head's first table for the learning rate, which changes nothing here.
-        self._table = RowTable(optimizer, np.zeros((1, 1), dtype=np.float32), bias=False)
 
-    @property
-    def tables(self) -> Sequence[Rows]:
-        """Return a table of one number, as there is no class matrix."""
-        return (self._table,)
+    def prepare(self, task: Any) -> None:
+        """Write the training rows to a file, which is no part of training."""
+        folder = tempfile.mkdtemp(prefix="runner-omikuji-")
+        self._clean = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._path = Path(folder) / "train.txt"
+        data = task.data
+        rows_R = np.arange(data.train.num_rows) if task.train_R is None else task.train_R
+        write_rows(self._path, data.train, rows_R, num_features=data.num_features, num_classes=data.num_classes)
 
-    def grow(self, path: Path) -> None:
-        """Grow the trees from a text file of rows (``write_rows``)."""
-        library = self._library()
+    def fit(self, task: Any) -> None:
+        """Grow the trees. The seconds are the library's own, its reading of the file included."""
+        library = _library()
         settings = library.Model.default_hyper_param()
-        for name in ("n_trees", "cluster_k", "cluster_balanced", "max_depth"):
-            setattr(settings, name, getattr(self.config, name))
+        for name, value in self.settings.items():
+            setattr(settings, name, value)
         with _quiet():
-            self._model = library.Model.train_on_data(str(path), settings, self.threads)
+            self._model = library.Model.train_on_data(str(self._path), settings, self.threads)
         self._files, self._is_ready = {}, False
+        self._clean()
 
-    def rank(self, batch: "RowBatch", k: int) -> np.ndarray:
+    def top(self, batch: "RowBatch", k: int) -> np.ndarray:
         """Return the k best classes of each row, (R, k) int32, best first; ``NOTHING`` where the beam met fewer."""
         if self._model is None:
             raise RunnerError("the label trees are not grown yet")
-        self._prepare()
+        self._make_dense()
         top_RK = np.full((batch.num_rows, k), NOTHING, dtype=np.int32)
         for row, (begin, end) in enumerate(zip(batch.indptr[:-1], batch.indptr[1:], strict=True)):
             features = _features(batch.indices[begin:end], batch.values[begin:end])
-            found = self._model.predict(features.items(), self.config.beam_size, k)
+            found = self._model.predict(features.items(), self.beam_size, k)
             top_RK[row, : len(found)] = [label for label, _ in found]
         return top_RK
 
-    def _prepare(self) -> None:
+    def _make_dense(self) -> None:
         """Make classifiers with many weights dense, once: predicting is faster then, and scores are the same."""
         if self._is_ready:
             return
@@ -84,33 +96,9 @@ class ForestHead:
             self._model.init_prediction_thread_pool(self.threads)
             self._model.densify_weights(_LARGEST_SPARSE, self.threads)
 
-    def _library(self) -> Any:
-        self.config.check_installed()
-        import omikuji
-
-        return omikuji
-
-    # ------------------------------------------------------------ what every head has
-
-    def score(self, hidden_BD: np.ndarray, batch: Any, step: int, clock: StageClock) -> Any:
-        """Refuse: there are no steps."""
-        raise NotImplementedError("trees are grown at once, not by steps")
-
-    def refresh(self, scores: Any, touched_U: np.ndarray, step: int, clock: StageClock) -> None:
-        """Do nothing: there are no tables that follow weights."""
-
-    def is_sound(self, hidden_BD: np.ndarray) -> bool:
-        """Tell that nothing can diverge."""
-        return True
-
-    @property
-    def chosen(self) -> Mapping[str, str]:
-        """Return nothing: no setting reads ``auto``."""
-        return {}
-
     def about(self) -> dict[str, Any]:
         """Return the library's version."""
-        return {"library": f"omikuji {self._library().__version__}"}
+        return {"library": f"omikuji {_library().__version__}"}
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return the bytes of the forest's files, (X,) uint8 each, under ``forest.``; nothing before it is grown."""
@@ -125,7 +113,7 @@ class ForestHead:
         files = {name.removeprefix(_PREFIX): content_X for name, content_X in state.items()}
         if not files:
             return
-        library = self._library()
+        library = _library()
         with tempfile.TemporaryDirectory() as folder:
             for name, content_X in files.items():
                 if not _FILE.fullmatch(name):
@@ -134,6 +122,13 @@ class ForestHead:
             with _quiet():
                 self._model = library.Model.load(folder)
         self._files, self._is_ready = files, False
+
+
+def _library() -> Any:
+    check_installed()
+    import omikuji
+
+    return omikuji
 
 
 def write_rows(path: Path, data: "LabelledRows", rows_R: np.ndarray, *, num_features: int, num_classes: int) -> None:

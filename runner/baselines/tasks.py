@@ -1,119 +1,88 @@
-"""Define recommendation and classification by counts: one pass over the training data, measured as networks are."""
+"""Fit baselines to rows or sequences in one pass over the training data, and measure them as networks are."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from runner.baselines.counted import CountsHead
-from runner.contracts import TrainingFacts
-from runner.data.batches import take
-from runner.data.rows import XmcDataset
+from runner.baselines.base import Fitted
+from runner.data.batches import RowBatch
 from runner.data.sequence_batches import SequenceBatch
-from runner.data.sequences import SequencesDataset
 from runner.errors import require
-from runner.metrics import RANKS, ranking_metrics
 from runner.settings import EVERY_EXAMPLE_ONCE, RunConfig, TrainingConfig
+from runner.tasks.base import Task
 from runner.tasks.classification import Classification
 from runner.tasks.recommendation import Recommendation
 
-if TYPE_CHECKING:
-    from runner.network import Network
 
+class FitsOnce(Task):
+    """Fit a model to all training data in one step; there are no classes to sample and no loss.
 
-def check_one_pass(config: RunConfig, what: str, *, does: str = "counts") -> None:
-    """Raise ConfigError for settings of training by steps, for a model that takes all its data at once."""
-    name = config.model.name
-    require(config.epochs == 1, f"model={name} {does} the {what} once; leave epochs at 1")
-    require(
-        config.batch_sampler.name == EVERY_EXAMPLE_ONCE["name"],
-        f"model={name} {does} all {what}; batch_sampler={config.batch_sampler.name} has no effect on it",
-    )
-    require(
-        config.training == TrainingConfig(),
-        f"model={name} learns nothing by steps; leave training at its defaults",
-    )
+    ``fits_to``: what the training data are, in errors.
+    """
 
-
-class CountedRecommendation(Recommendation):
-    """Count the training events once; there are no steps, no classes to sample and no loss."""
-
-    sections = frozenset({"ranking"})
+    fits_to: ClassVar[str]
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
-        """Raise ConfigError for settings of training by steps, which have no effect on counting."""
-        check_one_pass(config, "training events")
+        """Raise ConfigError for settings of training by steps, which have no effect here."""
+        name, does = config.model.name, config.model.does
+        require(config.epochs == 1, f"model={name} {does} the {cls.fits_to} once; leave epochs at 1")
+        require(
+            config.batch_sampler.name == EVERY_EXAMPLE_ONCE["name"],
+            f"model={name} {does} all {cls.fits_to}; batch_sampler={config.batch_sampler.name} has no effect on it",
+        )
+        require(
+            config.training == TrainingConfig(),
+            f"model={name} learns nothing by steps; leave training at its defaults",
+        )
 
-    def __init__(self, config: RunConfig, data: SequencesDataset) -> None:
-        super().__init__(config, data)
-        self.training = TrainingFacts.one_label_a_row(self.training.label_counts_N)
-        self.rows_per_step = self.rows_per_epoch
-
-    def build_head(self) -> CountsHead:
-        """Return the head, before anything is counted."""
-        return CountsHead(self.data.num_classes, self.config.optimizer)
-
-    def compiled_steps(self, network: "Network[Any]", sampler: Any) -> "Counting":
-        """Return what counts everything as one step."""
-        return Counting(self, network.head)
-
-    def logits(self, network: "Network[Any]", batch: SequenceBatch) -> np.ndarray:
-        """Return the score of every item in every row, (B, N) float64."""
-        head: CountsHead = network.head
-        return head.scores(batch)
-
-
-class Counting:
-    """Count the training events; the loss is 0, because nothing is minimised."""
-
-    def __init__(self, task: CountedRecommendation, head: CountsHead) -> None:
-        self.task, self.head = task, head
-
-    def take(self, first_step: int, steps: int, loss_sum: float = 0.0) -> tuple[float, int, int]:
-        windows, num_items = self.task.windows, self.task.data.num_classes
-        counts_N = np.bincount(windows.items_E[windows.event_places], minlength=num_items)
-        self.head.set(counts_N, self.task.config.model.similarity(windows, num_items))
-        return loss_sum, 1, self.task.rows_per_epoch
-
-
-class CountedClassification(Classification):
-    """Count the training rows of each class once; there are no steps, no classes to sample and no loss."""
-
-    sections = frozenset()
-
-    @classmethod
-    def check_config(cls, config: RunConfig) -> None:
-        """Raise ConfigError for settings of training by steps, which have no effect on counting."""
-        check_one_pass(config, "training rows")
-
-    def __init__(self, config: RunConfig, data: XmcDataset) -> None:
+    def __init__(self, config: RunConfig, data: Any) -> None:
         super().__init__(config, data)
         self.training = replace(self.training, steps_per_epoch=1)
         self.rows_per_step = self.rows_per_epoch
 
-    def build_head(self) -> CountsHead:
-        """Return the head, before anything is counted."""
-        return CountsHead(self.data.num_classes, self.config.optimizer)
+    def build_network(self) -> Fitted:
+        """Return the model, which is not fitted yet."""
+        model: Fitted = self.config.model.build(self.data.num_classes)
+        return model
 
-    def compiled_steps(self, network: "Network[Any]", sampler: Any) -> "CountingClasses":
-        """Return what counts everything as one step."""
-        return CountingClasses(self, network.head)
-
-    def _metrics(self, network: "Network[Any]", rows: np.ndarray, split: str, label: str) -> dict[str, float]:
-        batch = take(self.data.train if split == "valid" else self.data.test, rows)
-        top_K = network.head.most_counted(min(max(RANKS), self.data.num_classes))
-        top_RK = np.broadcast_to(top_K, (len(rows), len(top_K)))
-        metrics = ranking_metrics(top_RK, batch.target_indptr, batch.targets, self.inverse_propensity_N)
-        return {f"{split}/{name}": value for name, value in metrics.items()}
+    def compiled_steps(self, network: Any, sampler: Any) -> "Fitting":
+        """Return what fits the model as one step."""
+        return Fitting(network, self)
 
 
-class CountingClasses:
-    """Count the rows of each class; the loss is 0, because nothing is minimised."""
+class Fitting:
+    """Fit a model as the only step; the loss is 0, because nothing is minimised by steps."""
 
-    def __init__(self, task: CountedClassification, head: CountsHead) -> None:
-        self.task, self.head = task, head
+    def __init__(self, model: Fitted, task: FitsOnce) -> None:
+        self.model, self.task = model, task
+        model.prepare(task)
 
     def take(self, first_step: int, steps: int, loss_sum: float = 0.0) -> tuple[float, int, int]:
-        self.head.set(self.task.training.label_counts_N, self.head.similarity)
+        self.model.fit(self.task)
         return loss_sum, 1, self.task.rows_per_epoch
+
+
+class FittedRecommendation(FitsOnce, Recommendation):
+    """Rank items by a model that is fitted to a log of events."""
+
+    fits_to = "training events"
+    sections = frozenset({"ranking"})
+
+    def logits(self, network: Any, batch: SequenceBatch) -> np.ndarray:
+        """Return the score of every item in every row, (B, N) float64."""
+        scores_BN: np.ndarray = network.scores(batch)
+        return scores_BN
+
+
+class FittedClassification(FitsOnce, Classification):
+    """Rank classes by a model that is fitted to rows with labels."""
+
+    fits_to = "training rows"
+    sections = frozenset()
+
+    def top(self, network: Any, batch: RowBatch, k: int) -> np.ndarray:
+        """Return the k best classes of each row, (B, k) int32, best first."""
+        top_BK: np.ndarray = network.top(batch, k)
+        return top_BK

@@ -11,21 +11,16 @@ Varma, Manik}, booktitle={WWW}, year={2018}}
 author={Khandagale, Sujay and Xiao, Han and Babbar, Rohit}, journal={Machine Learning}, year={2020}}
 """
 
-import importlib.util
 from dataclasses import dataclass
 from typing import ClassVar
 
-from runner.baselines.counts import NoEncoder
-from runner.errors import NotInstalled, require
-from runner.models.base import ModelConfig
-from runner.optimizers import OptimizerConfig
-from runner.output.layer import Rows
-
-LIBRARY, EXTRA = "omikuji", "baselines"
+from runner.baselines.base import FittedConfig
+from runner.baselines.forest import Forest, check_installed
+from runner.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)
-class OmikujiConfig(ModelConfig):
+class OmikujiConfig(FittedConfig):
     """Configure a forest of label trees. Names and defaults are omikuji's, and its other settings keep their defaults.
 
     ``n_trees``: number of trees, whose scores are averaged.
@@ -36,7 +31,8 @@ class OmikujiConfig(ModelConfig):
     """
 
     reads: ClassVar[str] = "rows"
-    task: ClassVar[str | None] = "label_trees"
+    task: ClassVar[str | None] = "fitted_rows"
+    does: ClassVar[str] = "reads"
 
     name: str = "omikuji"
     n_trees: int = 3
@@ -56,15 +52,12 @@ class OmikujiConfig(ModelConfig):
             " again; take one, or model.cluster_balanced=false",
         )
 
-    @property
-    def dim(self) -> int:
-        """Return 0: there are no hidden states."""
-        return 0
-
     def check_installed(self) -> None:
-        if importlib.util.find_spec(LIBRARY) is None:
-            message = f"model={self.name} needs the library {LIBRARY}: pip install '.[{EXTRA}]'"
-            raise NotInstalled(LIBRARY, EXTRA, message)
+        check_installed()
 
-    def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> NoEncoder:
-        return NoEncoder()
+    def build(self, num_classes: int) -> Forest:
+        """Make the forest, without a tree. It computes with as many threads as torch has been given."""
+        import torch  # late, because a wrong command line need not wait for it
+
+        settings = {name: getattr(self, name) for name in ("n_trees", "cluster_k", "cluster_balanced", "max_depth")}
+        return Forest(settings, beam_size=self.beam_size, threads=torch.get_num_threads())

@@ -50,11 +50,11 @@ class Encoder(Protocol):
         """Restore what ``state_dict`` returned."""
 
 
-class ModelConfig(ABC):
-    """Configure a model; this is the base class of all model configs.
+class ModelChoice(ABC):
+    """Serve as the base of all that ``model=NAME`` chooses: networks, and baselines that are fitted once.
 
     ``reads``: the family of data that the model reads, as a data set's configuration names it. ``task``: the name of
-    the task that trains it, if that is not the family's (see ``runner.tasks``).
+    the task that trains it, if that is not the family's (see ``runner.parts``).
     ``runs_on_gpu``: True if the encoder has a part that ``hardware=gpu`` moves to the GPU.
     """
 
@@ -63,6 +63,22 @@ class ModelConfig(ABC):
     runs_on_gpu: ClassVar[bool] = False
     tied: bool = False
     """True if the class vectors are the input embedding too."""
+
+    def rehearsal(self) -> "ModelChoice":
+        """Return the model to compile kernels with: this one, or a small one of its kind if this takes long to load."""
+        return self
+
+    def check_installed(self) -> None:
+        """Raise NotInstalled if the model needs a library of an optional extra, and this is not installed."""
+        return
+
+    @abstractmethod
+    def build(self, *given: Any, **named: Any) -> Any:
+        """Make the encoder of a network, or a model that can be fitted."""
+
+
+class ModelConfig(ModelChoice):
+    """Configure a network's encoder; this is the base class of the configs of networks."""
 
     @property
     @abstractmethod
@@ -77,14 +93,6 @@ class ModelConfig(ABC):
     def class_vectors(self, lo: int, hi: int, seed: int) -> np.ndarray:
         """Draw the vectors that the classes lo to hi - 1 start from, (hi - lo, D) float32."""
         return self.initial_classes.rows(lo, hi, self.dim, seed=seed, purpose=rng.CLASS_INIT)
-
-    def rehearsal(self) -> "ModelConfig":
-        """Return the model to compile kernels with: this one, or a small one of its kind if this takes long to load."""
-        return self
-
-    def check_installed(self) -> None:
-        """Raise NotInstalled if the model needs a library of an optional extra, and this is not installed."""
-        return
 
     @abstractmethod
     def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> Encoder:

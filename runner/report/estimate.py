@@ -73,10 +73,11 @@ def estimate(run: PlannedRun, similar: Sequence[RunRecord], speed: Speed) -> tup
     epochs = float(config.epochs)
     if config.max_steps is not None:
         epochs = min(epochs, config.max_steps / max(1, work.trained // work.step))
-    ranked_row = 2.0 * work.classes * config.model.dim / (_RANKING_RATE * speed.products)
-    evaluated_row = ranked_row + work.window * work.encode_seconds / 3
     if isinstance(config.model, OmikujiConfig):
-        evaluated_row = _PREDICTS * speed.encoded_row
+        ranked_row, evaluated_row = 0.0, _PREDICTS * speed.encoded_row
+    else:
+        ranked_row = 2.0 * work.classes * config.model.dim / (_RANKING_RATE * speed.products)
+        evaluated_row = ranked_row + work.window * work.encode_seconds / 3
     if per_epoch:
         trained = epochs * statistics.median(per_epoch)
     else:
@@ -93,9 +94,9 @@ def is_short(config: RunConfig) -> bool:
 
 def _layer_seconds(run: PlannedRun, num_classes: int, ranked_row: float, speed: Speed) -> float:
     """Estimate the output layer's training seconds for one row from the number of classes that the sampler touches."""
-    sampler, dim, output = run.config.sampler, run.config.model.dim, run.config.output
     if isinstance(run.config.model, OmikujiConfig):
         return run.config.model.n_trees * _GROWS * speed.encoded_row
+    sampler, dim, output = run.config.sampler, run.config.model.dim, run.config.output
     if output.kind == "adaptive":  # most rows need the head alone, and later bands have short vectors
         return _HEAD_SHARE * 8.0 * num_classes * dim / (_FULL_RATE * speed.products)
     if isinstance(sampler, FullConfig):

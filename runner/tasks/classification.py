@@ -3,6 +3,8 @@
 Legend: B rows of a batch, N classes.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -126,9 +128,13 @@ class Classification(Task):
             metrics |= self._metrics(network, self.valid_R, "valid", "validation rows")
         return metrics
 
+    def top(self, network: "ClassNetwork", batch: RowBatch, k: int) -> np.ndarray:
+        """Return the k best classes of each row, (B, k) int32, best first."""
+        return network.head.top(network.encoder.encode(batch), k)
+
     def _metrics(self, network: "ClassNetwork", rows: np.ndarray, split: str, label: str) -> dict[str, float]:
         data = self.data.train if split == "valid" else self.data.test
-        metrics = evaluate(network, data, rows, self.inverse_propensity_N, label=label)
+        metrics = evaluate(partial(self.top, network), data, rows, self.inverse_propensity_N, label=label)
         return {f"{split}/{name}": value for name, value in metrics.items()}
 
     @property
@@ -164,18 +170,24 @@ def probe_rows(num_rows: int, rows: int) -> np.ndarray:
 
 
 def evaluate(
-    network: "ClassNetwork", data: LabelledRows, rows: np.ndarray, inverse_propensity_N: np.ndarray, *, label: str
+    top: Callable[[RowBatch, int], np.ndarray],
+    data: LabelledRows,
+    rows: np.ndarray,
+    inverse_propensity_N: np.ndarray,
+    *,
+    label: str,
 ) -> dict[str, float]:
-    """Return the ranking metrics of the given rows over all classes, computed in blocks of rows and classes.
+    """Return the ranking metrics of the given rows over all classes, computed in blocks of rows.
 
-    ``inverse_propensity_N``: weights of the classes for PSP@k. ``label``: text of the progress bar.
+    ``top``: function that returns the best classes of a batch (``Classification.top``). ``inverse_propensity_N``:
+    weights of the classes for PSP@k. ``label``: text of the progress bar.
     """
-    k = min(max(RANKS), network.head.layer.num_classes)
+    k = min(max(RANKS), len(inverse_propensity_N))
     tops, indptrs, labels = [], [np.zeros(1, dtype=np.int64)], []
     chunks = range(0, len(rows), _EVALUATION_ROWS)
     for begin in tqdm(chunks, desc=label, leave=False, disable=len(chunks) < 8, **PROGRESS_BAR):
         batch = take(data, rows[begin : begin + _EVALUATION_ROWS])
-        tops.append(network.head.top(network.encoder.encode(batch), k))
+        tops.append(top(batch, k))
         indptrs.append(batch.target_indptr[1:] + indptrs[-1][-1])
         labels.append(batch.targets)
     return ranking_metrics(np.concatenate(tops), np.concatenate(indptrs), np.concatenate(labels), inverse_propensity_N)

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from runner.baselines.tasks import CountedRecommendation
+from runner.baselines.tasks import FittedRecommendation
 from runner.config import compose
 from runner.data.sequence_batches import Grid, SequenceBatch, SequenceWindows, windows_before
 from runner.data.sequences import SequencesDataset, Split, split_events
@@ -330,7 +330,7 @@ class CountsEverything(Recommendation):
         self.training = replace(self.training, label_counts_N=counts_N)
 
 
-class BaselineOfEverything(CountedRecommendation):
+class BaselineOfEverything(FittedRecommendation):
     """Count all events."""
 
     def __init__(self, config: RunConfig, data: SequencesDataset) -> None:
@@ -351,7 +351,7 @@ def two_logs() -> tuple[SequencesDataset, SequencesDataset]:
 def state_after(task: Recommendation, steps: int) -> dict[str, np.ndarray]:
     """Return what a few training steps leave: weights, moments and the sampler's tables; and the facts before them."""
     config = task.config
-    network = Network.of(config, task.build_head(), num_features=task.num_features)
+    network = task.build_network()
     sampler = config.batch_sampler.build(examples=task.examples, batch_size=config.batch_size, seed=0)
     compiled = task.compiled_steps(network, sampler)
     if compiled is not None:
@@ -361,7 +361,8 @@ def state_after(task: Recommendation, steps: int) -> dict[str, np.ndarray]:
             network.train_step(task.batch(sampler.draw(step)), step, StageClock())
     facts = task.training
     sizes = np.array([facts.num_rows, facts.steps_per_epoch, task.examples.count, task.rows_per_step])
-    drawn_from = getattr(getattr(network.head, "sampler", None), "log_count_N", np.zeros(0))
+    head = getattr(network, "head", None)
+    drawn_from = getattr(getattr(head, "sampler", None), "log_count_N", np.zeros(0))
     return {**network.state_dict(), "counts": facts.label_counts_N, "sizes": sizes, "drawn from": drawn_from}
 
 
@@ -382,7 +383,7 @@ def changed_by_held_out_items(task: type[Recommendation], words: list[str]) -> s
 
 
 @pytest.mark.parametrize(("task", "words"), [
-    (Recommendation, UNIGRAM), (Recommendation, MIDX), *((CountedRecommendation, words) for words in BASELINE.values()),
+    (Recommendation, UNIGRAM), (Recommendation, MIDX), *((FittedRecommendation, words) for words in BASELINE.values()),
 ])  # fmt: skip
 def test_nothing_held_out_is_counted(task: type[Recommendation], words: list[str]) -> None:
     """Other held-out items change neither a statistic of the training set nor a bit of what is trained with it."""
@@ -409,7 +410,7 @@ def test_what_is_compared_depends_on_training_events() -> None:
     assert np.ptp(state_after(Recommendation(config_of(*UNIGRAM), log), 1)["drawn from"]) > 0
     first, later = (state_after(Recommendation(config_of(*MIDX), log), steps) for steps in (1, 2))
     assert not np.array_equal(first["sampler.codebooks"], later["sampler.codebooks"]), "the index follows training"
-    counted = state_after(CountedRecommendation(compose(BASELINE["item_knn"]), log), 1)
+    counted = state_after(FittedRecommendation(compose(BASELINE["item_knn"]), log), 1)
     assert counted["similarity.data"].size > 100
     assert counted["counts.weights"].sum() == is_training_event(log).sum()
 
@@ -417,7 +418,7 @@ def test_what_is_compared_depends_on_training_events() -> None:
 # ---------------------------------------------------------------- which weights are kept
 
 
-class ValidatesOnTest(CountedRecommendation):
+class ValidatesOnTest(FittedRecommendation):
     """Decide by the test events when training stops."""
 
     def evaluate_subset(self, network: Any) -> dict[str, Any]:
@@ -425,9 +426,9 @@ class ValidatesOnTest(CountedRecommendation):
 
 
 @pytest.mark.parametrize(
-    ("task", "outcome"), [(CountedRecommendation, nullcontext), (ValidatesOnTest, leaks("test events"))]
+    ("task", "outcome"), [(FittedRecommendation, nullcontext), (ValidatesOnTest, leaks("test events"))]
 )
-def test_test_events_do_not_decide_when_training_stops(task: type[CountedRecommendation], outcome: Outcome) -> None:
+def test_test_events_do_not_decide_when_training_stops(task: type[FittedRecommendation], outcome: Outcome) -> None:
     log, _ = two_logs()
     user_E = np.repeat(np.arange(log.num_users), np.diff(log.indptr_U1))
     is_test_E = np.arange(len(user_E)) >= log.valid_end_U[user_E]
@@ -435,8 +436,8 @@ def test_test_events_do_not_decide_when_training_stops(task: type[CountedRecomme
     scores = []
     for data in (log, replace(log, items_E=changed)):
         made = task(compose(BASELINE["markov"]), data)
-        network = Network.of(made.config, made.build_head(), num_features=made.num_features)
-        made.compiled_steps(network, None).take(1, 1)  # type: ignore[arg-type]
+        network = made.build_network()
+        made.compiled_steps(network, None).take(1, 1)
         scores.append(made.validation_score(made.evaluate_subset(network)))
     with outcome():
         assert scores[0] == scores[1], "the score depends on test events"

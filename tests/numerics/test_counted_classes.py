@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.baselines.tasks import CountedClassification
+from runner.baselines.tasks import FittedClassification
 from runner.config import check_model_reads_dataset, compose
 from runner.data import LabelledRows
 from runner.errors import ConfigError
@@ -38,7 +38,7 @@ def labels_of(data: LabelledRows, rows: Any) -> list[set[int]]:
 def test_the_most_frequent_classes_of_the_training_rows(share: float, tmp_path: Path) -> None:
     config = config_of(tmp_path, f"dataset.valid_share={share}")
     task = task_of(config, config.dataset.build())
-    assert isinstance(task, CountedClassification)
+    assert isinstance(task, FittedClassification)
     data = task.data
     trained = labels_of(data.train, range(ROWS) if task.train_R is None else task.train_R)
     count = Counter(label for labels in trained for label in labels)

@@ -15,13 +15,12 @@ from scipy.sparse import csr_array
 from sklearn.metrics.pairwise import cosine_similarity
 
 from runner.baselines import counts as models
-from runner.baselines.counted import CountsHead
+from runner.baselines.counted import Counts
 from runner.baselines.counts import nearest_items
-from runner.baselines.tasks import CountedRecommendation
+from runner.baselines.tasks import FittedRecommendation
 from runner.config import compose
 from runner.data.sequence_batches import windows_before
 from runner.data.sequences import SequencesDataset, split_events
-from runner.network import Network
 
 N = 30
 
@@ -42,11 +41,11 @@ def training_of(data: SequencesDataset) -> list[list[int]]:
     return [data.items_E[a:b].tolist() for a, b in zip(data.indptr_U1[:-1], data.train_end_U, strict=True)]
 
 
-def counted(*words: str) -> tuple[CountedRecommendation, Network[CountsHead]]:
-    """Return the task and the network after its only step."""
-    task = CountedRecommendation(compose([*words]), log_of())
-    network = Network.of(task.config, task.build_head(), num_features=N)
-    taken = task.compiled_steps(network, None).take(1, 1)  # type: ignore[arg-type]
+def counted(*words: str) -> tuple[FittedRecommendation, Any]:
+    """Return the task and the model after its only step."""
+    task = FittedRecommendation(compose([*words]), log_of())
+    network = task.build_network()
+    taken = task.compiled_steps(network, None).take(1, 1)
     assert taken == (0.0, 1, task.rows_per_epoch), "the loss, a step, and its rows"
     return task, network
 
@@ -56,7 +55,7 @@ def ranking_of(scores_N: Any, hidden: set[int]) -> list[int]:
     return sorted((item for item in range(N) if item not in hidden), key=lambda item: (-scores_N[item], item))
 
 
-def check_ranks(task: CountedRecommendation, network: Network[CountsHead], scores_of: Any) -> None:
+def check_ranks(task: FittedRecommendation, network: Any, scores_of: Any) -> None:
     """Compare the ranks of all test events with those by ``scores_of``, a function of the items before the event."""
     data = task.data
     expected = []
@@ -65,15 +64,15 @@ def check_ranks(task: CountedRecommendation, network: Network[CountsHead], score
             before, target = data.items_E[begin:place].tolist(), int(data.items_E[place])
             ranking = ranking_of(scores_of(before), set(before))
             expected.append(ranking.index(target) + 1 if target in ranking else 0)
-    assert task.ranks(network, "test", label="").tolist() == expected  # type: ignore[arg-type]
+    assert task.ranks(network, "test", label="").tolist() == expected
     assert len(set(expected)) > 10
 
 
 def test_popularity_counts_training_events() -> None:
     task, network = counted("model=popularity")
     count = Counter(item for items in training_of(task.data) for item in items)
-    assert network.head.counts.weights[:, 0].tolist() == [count[item] for item in range(N)]
-    assert network.head.similarity.nnz == 0
+    assert network.counts_N.tolist() == [count[item] for item in range(N)]
+    assert network.similarity.nnz == 0
     check_ranks(task, network, lambda before: [count[item] for item in range(N)])
 
 
@@ -82,7 +81,7 @@ def test_markov_counts_what_came_next() -> None:
     task, network = counted("model=markov")
     count = Counter(item for items in training_of(task.data) for item in items)
     follows = Counter(pair for items in training_of(task.data) for pair in pairwise(items))
-    found = network.head.similarity.toarray()
+    found = network.similarity.toarray()
     assert found.tolist() == [[follows[before, after] for after in range(N)] for before in range(N)]
     assert found.max() > 1
     check_ranks(task, network, lambda before: [follows[before[-1], i] + 1e-6 * count[i] for i in range(N)])
@@ -112,7 +111,7 @@ def test_item_knn_adds_up_similarities(length: int, neighbours: int, shrink: flo
     training = training_of(task.data)
     taken_UN = np.array([[float(item in items) for item in range(N)] for items in training])
     near = similarities(taken_UN, neighbours, shrink)
-    np.testing.assert_allclose(network.head.similarity.toarray(), near, rtol=1e-12)
+    np.testing.assert_allclose(network.similarity.toarray(), near, rtol=1e-12)
     count = Counter(item for items in training for item in items)
     popular_N = 1e-9 * np.array([count[item] for item in range(N)])
     check_ranks(task, network, lambda before: near[before[-length:]].sum(axis=0) + popular_N)
@@ -147,23 +146,24 @@ def test_nearest_items_are_those_of_the_cosine() -> None:
 
 def test_scores_are_those_of_the_windows() -> None:
     """Rows come longest window first; an item that occurs twice in a window counts twice."""
-    head = CountsHead(4, compose(["model=markov"]).optimizer)
-    head.set(np.array([5, 0, 2, 1]), csr_array(np.array([[0, 1, 0, 2], [0] * 4, [0, 0.5, 0, 0], [0] * 4], dtype=float)))
+    similarity = csr_array(np.array([[0, 1, 0, 2], [0] * 4, [0, 0.5, 0, 0], [0] * 4], dtype=float))
+    model = Counts(4, lambda task: (np.array([5, 0, 2, 1]), similarity))
+    model.fit(None)
     items_E = np.array([0, 2, 0, 1, 2, 3], dtype=np.int32)
     batch = windows_before(items_E, np.array([4, 0]), np.array([5, 3]), 3)
     assert batch.length_S.tolist() == [3, 1]
-    np.testing.assert_allclose(head.scores(batch), [[0, 2.5, 0, 4], [0, 0.5, 0, 0]], atol=1e-7)
-    assert (head.scores(batch)[:, [0, 2]] > 0).all(), "popularity decides between equal sums"
+    np.testing.assert_allclose(model.scores(batch), [[0, 2.5, 0, 4], [0, 0.5, 0, 0]], atol=1e-7)
+    assert (model.scores(batch)[:, [0, 2]] > 0).all(), "popularity decides between equal sums"
 
 
 def test_state_round_trip() -> None:
     task, network = counted("model=item_knn")
-    fresh = Network.of(task.config, task.build_head(), num_features=N)
+    fresh = task.build_network()
     fresh.load_state_dict({name: array.copy() for name, array in network.state_dict().items()})
-    assert task.evaluate_final(fresh) == task.evaluate_final(network)  # type: ignore[arg-type]
-    kept = Network.of(task.config, task.build_head(), num_features=N)
+    assert task.evaluate_final(fresh) == task.evaluate_final(network)
+    kept = task.build_network()
     kept.load_final_weights(network.final_weights())
-    assert task.evaluate_final(kept) == task.evaluate_final(network)  # type: ignore[arg-type]
-    assert fresh.head.is_sound(np.zeros((1, 0), dtype=np.float32))
-    network.head.similarity.data[0] = np.nan
-    assert not network.head.is_sound(np.zeros((1, 0), dtype=np.float32))
+    assert task.evaluate_final(kept) == task.evaluate_final(network)
+    assert fresh.is_sound(None)
+    network.similarity.data[0] = np.nan
+    assert not network.is_sound(None)

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runner.baselines.forest import NOTHING, ForestHead, write_rows
-from runner.baselines.trees import LIBRARY, OmikujiConfig
-from runner.baselines.trees_task import LabelTrees
+from runner.baselines.forest import LIBRARY, NOTHING, write_rows
+from runner.baselines.tasks import FittedClassification
+from runner.baselines.trees import OmikujiConfig
 from runner.config import check_model_reads_dataset, compose
 from runner.data import LabelledRows
 from runner.data.batches import take
 from runner.errors import ConfigError, NotInstalled
-from runner.network import Network
 from runner.parts import task_of
 from runner.predict import main as predict_main
 from runner.report.grids import PlannedRun
@@ -134,7 +133,7 @@ def rows_of(data: LabelledRows, rows: Any) -> list[tuple[set[int], dict[int, flo
 def test_precision_is_counted_on_the_rows_that_networks_have(share: float, tmp_path: Path) -> None:
     config = config_of(tmp_path / "results", f"dataset.valid_share={share}")
     task = task_of(config, config.dataset.build())
-    assert isinstance(task, LabelTrees)
+    assert isinstance(task, FittedClassification)
     data = task.data
     trained = rows_of(data.train, range(ROWS) if task.train_R is None else task.train_R)
     summary = summary_of(run(config))
@@ -171,13 +170,13 @@ def test_the_last_line_of_output_is_ours_alone(tmp_path: Path, capfd: pytest.Cap
 def test_rows_with_fewer_classes_than_ranks(tmp_path: Path) -> None:
     config = config_of(tmp_path / "results")
     task = task_of(config, config.dataset.build())
-    network: Network[Any] = Network.of(config, task.build_head(), num_features=200)
-    steps = task.compiled_steps(network, None)  # type: ignore[arg-type]
+    network = task.build_network()
+    steps = task.compiled_steps(network, None)
     assert steps is not None
     assert steps.take(1, 1) == (0.0, 1, ROWS)
     batch = take(task.data.test, np.arange(3))
     batch = replace(batch, values=np.zeros_like(batch.values))  # no row is like another
-    np.testing.assert_array_equal(network.head.rank(batch, 5), np.full((3, 5), NOTHING))
+    np.testing.assert_array_equal(network.top(batch, 5), np.full((3, 5), NOTHING))
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -187,9 +186,9 @@ def test_a_run_can_be_loaded_and_a_checkpoint_goes_on(tmp_path: Path) -> None:
     network, task, step = load_trained(config, folder)
     assert step == 1
     batch = take(task.data.test, np.arange(20))
-    again = ForestHead(OmikujiConfig(), config.optimizer, 1)
-    again.load_state_dict(network.head.state_dict())
-    np.testing.assert_array_equal(network.head.rank(batch, 5), again.rank(batch, 5))
+    again = OmikujiConfig().build(60)
+    again.load_state_dict(network.state_dict())
+    np.testing.assert_array_equal(network.top(batch, 5), again.top(batch, 5))
     assert task.evaluate_final(network) == summary_of(folder.path)["metrics"]
     with pytest.raises(ValueError, match="is no file of a forest"):
         again.load_state_dict({"forest...evil": np.zeros(1, dtype=np.uint8)})
