@@ -228,7 +228,7 @@ def installs(at: Workplace, words: list[str]) -> None:
     """Check that extras of this package exist, and that other packages are ones that an error message names."""
     assert words[0] == "install"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    source = (ROOT / "runner" / "models" / "bert.py").read_text()
+    source = (ROOT / "runner" / "lgd" / "pairs" / "bert.py").read_text()
     for word in words[1:]:
         if found := re.fullmatch(r"\.(?:\[(\w+)\])?", word):
             assert found[1] is None or found[1] in project["optional-dependencies"]

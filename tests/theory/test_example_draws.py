@@ -13,10 +13,11 @@ from runner.lgd.estimates import Gradients, Outcomes, course, lemma, moments
 from runner.lgd.hashed import Lgd, LgdConfig
 from runner.lgd.norm_oracle import NormOracleConfig
 from runner.lgd.strata import LgdStrataConfig
+from runner.lgd.task import FixedVectors
 from runner.lgd.uniform import UniformExamplesConfig
 
 
-class Still:
+class Still(FixedVectors):
     """Show stored vectors [x, y] and the query [theta, -1] of a linear model that does not move."""
 
     by_magnitude = True
@@ -27,9 +28,6 @@ class Still:
         self.matrix[: count // 4] *= 4  # a few large gradients
         self.query_D = np.append(generator.standard_normal(dim - 1), -1).astype(np.float32)
         self.examples: Any = self
-
-    def bring_up(self, rows: Any, step: int) -> None:
-        """Do nothing."""
 
     @property
     def gradients(self) -> Gradients:
