@@ -9,8 +9,9 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -18,11 +19,12 @@ from typing import Any, Literal
 from runner.conversion import as_path
 from runner.errors import require
 
-# These settings say where and how a run happens, never what it computes, so they are not part of its run_id.
-PLACE_ONLY = ("hardware", "results_dir", "force", "checkpoint_every_seconds", "keep_weights", "tracker")
+PLACE = {"place": True}
+"""The metadata of a field that says where and how a run happens, never what it computes: it is not part of its id."""
 _FIRST_SECONDS = 0.25  # the first moment of evaluation.seconds_factor
 ADAPTIVE = "adaptive_softmax"  # the method of runs with output.kind=adaptive
-EVERY_EXAMPLE_ONCE = {"name": "epoch"}  # the default sampler of examples; a run folder's config.yaml leaves it out
+CPU = "cpu"  # the device that is meant if none is named
+EVERY_EXAMPLE_ONCE = {"name": "epoch"}  # the default sampler of examples; older run folders leave it out
 
 
 def module_name(plugin: str) -> str:
@@ -30,12 +32,25 @@ def module_name(plugin: str) -> str:
     return Path(plugin).stem if plugin.endswith(".py") else plugin
 
 
-def digest_of(settings: Mapping[str, Any]) -> str:
-    """Return the end of the id of a run with these settings, which are those of ``RunConfig.as_dict``."""
-    what = {key: value for key, value in settings.items() if key not in PLACE_ONLY}
-    if what.get("plugins"):
-        what["plugins"] = [module_name(plugin) for plugin in what["plugins"]]
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:10]
+def digest_of(identity: Mapping[str, Any]) -> str:
+    """Return the end of the id of a run with this identity (see ``RunConfig.identity``)."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def default_of(option: dataclasses.Field[Any]) -> Any:
+    """Return the default of a field, MISSING if it has none."""
+    factory = option.default_factory
+    return option.default if factory is dataclasses.MISSING else factory()
+
+
+def _distinct(section: Any, selector: str) -> dict[str, Any]:
+    """Return the settings of a section that differ from their defaults, and the ``selector``, which always counts."""
+    found = {}
+    for option in dataclasses.fields(section):
+        value = getattr(section, option.name)
+        if option.name == selector or (value != default_of(option) and not option.metadata.get("place")):
+            found[option.name] = value
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +62,9 @@ class HardwareConfig:
     ``parallel_jobs``: runs that share the machine; a sweep's launcher sets it, and their seconds are marked.
     """
 
-    name: str
-    threads: int = 0
-    parallel_jobs: int = 1
+    name: str = CPU
+    threads: int = field(default=0, metadata=PLACE)
+    parallel_jobs: int = field(default=1, metadata=PLACE)
 
     def __post_init__(self) -> None:
         require(self.threads >= 0, "hardware.threads must be 0 (all cores) or more")
@@ -219,7 +234,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Hold all settings of a run: those that decide its numbers, and those that say where it happens (``PLACE_ONLY``).
+    """Hold all settings of a run: those that decide its numbers, and those that say where it happens (``PLACE``).
 
     ``seed``: of all random numbers of the run.
     ``epochs``: how often the training rows are gone through.
@@ -236,11 +251,11 @@ class RunConfig:
     model: Any
     optimizer: Any
     batch_sampler: Any
-    hardware: HardwareConfig
-    evaluation: EvaluationConfig
-    seed: int
-    epochs: int
-    batch_size: int
+    hardware: HardwareConfig = HardwareConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    seed: int = 0
+    epochs: int = 4
+    batch_size: int = 256
     sampler: Any = None
     loss: Any = None
     max_steps: int | None = None
@@ -250,12 +265,12 @@ class RunConfig:
     ranking: RankingConfig = RankingConfig()
     training: TrainingConfig = TrainingConfig()
     plugins: tuple[str, ...] = ()
-    unused: frozenset[str] = frozenset()
-    results_dir: str = "results"
-    force: bool = False
-    checkpoint_every_seconds: float = 60.0
-    keep_weights: bool | None = None
-    tracker: Literal["none", "tensorboard", "mlflow", "both"] = "none"
+    unused: frozenset[str] = field(default=frozenset(), metadata=PLACE)
+    results_dir: str = field(default="results", metadata=PLACE)
+    force: bool = field(default=False, metadata=PLACE)
+    checkpoint_every_seconds: float = field(default=60.0, metadata=PLACE)
+    keep_weights: bool | None = field(default=None, metadata=PLACE)
+    tracker: Literal["none", "tensorboard", "mlflow", "both"] = field(default="none", metadata=PLACE)
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**31, "seed must lie in [0, 2147483647]")
@@ -284,61 +299,43 @@ class RunConfig:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return a plain nested dict, as written to the run folder's config.yaml.
+        """Return all settings as a plain nested dict, as written to the run folder's config.yaml.
 
-        Settings that change nothing are left out, so that they do not make the ids of equal runs differ:
-
-        - ``diagnostics`` if none are made, ``plugins`` if there are none, ``training`` if all of it is null;
-        - ``output`` if logits are h . w + b; its ``kind``, ``cutoffs`` and ``div_value`` if ``kind`` is ``classes``;
-        - ``sampler.stored_logits`` if no logits are stored;
-        - ``sampler.rank`` and ``sampler.until_distinct`` of log-uniform draws if the rank is that by frequency, and if
-          draws end after their number;
-        - ``ranking`` if seen items are excluded;
-        - ``batch_sampler`` if every example comes once an epoch, ``tracker`` if there is none;
-        - ``hardware.parallel_jobs`` if the run has the machine to itself;
-        - ``evaluation.seconds_factor`` if the clock asks for no evaluations;
-        - ``dataset.valid_share`` if it is 0, ``dataset.threshold`` if it is null, ``dataset.split`` if it is ratio;
-        - sections of other tasks, such as ``windows`` if the data set holds no text.
+        Sections that only other tasks use are left out.
         """
         out = dataclasses.asdict(self)
-        out["plugins"] = list(self.plugins)
-        changes_nothing = {
-            "unused": True,
-            "plugins": not self.plugins,
-            "diagnostics": self.diagnostics.every_epochs is None,
-            "output": self.output == OutputConfig(),
-            "ranking": self.ranking == RankingConfig(),
-            "training": self.training == TrainingConfig(),
-            "batch_sampler": out["batch_sampler"] == EVERY_EXAMPLE_ONCE,
-            "tracker": self.tracker == "none",
-            **dict.fromkeys(self.unused, True),
-        }
-        for section, is_so in changes_nothing.items():
-            if is_so:
-                del out[section]
-        if "output" in out and self.output.kind == "classes":
-            out["output"] = {key: out["output"][key] for key in ("bias", "normalize", "temperature")}
-        if out.get("sampler", {}).get("stored_logits") == "none":
-            del out["sampler"]["stored_logits"]
-        if out.get("sampler", {}).get("name") == "log_uniform":
-            usual = {"rank": "frequency", "until_distinct": False}
-            out["sampler"] = {key: value for key, value in out["sampler"].items() if usual.get(key) != value}
-        if self.evaluation.seconds_factor is None:
-            del out["evaluation"]["seconds_factor"]
-        if self.hardware.parallel_jobs == 1:
-            del out["hardware"]["parallel_jobs"]
-        for key, nothing in (("valid_share", 0.0), ("threshold", None), ("split", "ratio")):
-            if out["dataset"].get(key, nothing) == nothing:
-                out["dataset"].pop(key, None)
-        return out
+        for section in ("unused", *self.unused):
+            del out[section]
+        return {**out, "plugins": list(self.plugins)}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Return what makes this run another than others: the settings that differ from their defaults.
+
+        So a new option with a default changes no identity. The chosen data set, model and so on always count, as does
+        whatever has no default. A plugin's file counts by its name alone.
+        """
+        found = {}
+        for part in dataclasses.fields(self):
+            value, usual = getattr(self, part.name), default_of(part)
+            if part.metadata.get("place") or part.name in self.unused:
+                continue
+            if dataclasses.is_dataclass(value):
+                selector = "kind" if part.name == "dataset" else "name"
+                usual = _distinct(usual, selector) if dataclasses.is_dataclass(usual) else usual
+                value = _distinct(value, selector)
+            if value != usual:
+                found[part.name] = value
+        if self.plugins:
+            found["plugins"] = [module_name(plugin) for plugin in self.plugins]
+        return found
 
     @cached_property
     def run_id(self) -> str:
-        """Return a readable name plus a hash of every setting that can change a number.
-
-        A plugin's file enters the hash by its name alone.
-        """
-        return f"{self.dataset.name}-{self.model.name}-{self.method_name}-{digest_of(self.as_dict())}"
+        """Return a readable name, the devices if they are not the usual ones, and a hash of ``identity``."""
+        device = () if self.hardware.name == CPU else (self.hardware.name,)
+        names = (self.dataset.name, self.model.name, self.method_name, *device)
+        return "-".join([*map(str, names), digest_of(self.identity)])
 
     @property
     def method(self) -> Any:
@@ -354,3 +351,27 @@ class RunConfig:
     def run_dir(self) -> Path:
         """Return the absolute path of the run folder."""
         return as_path(self.results_dir, "results_dir") / "runs" / self.run_id
+
+
+def _places(config_class: type, prefix: str = "") -> Iterator[str]:
+    hints = typing.get_type_hints(config_class)
+    for option in dataclasses.fields(config_class):
+        if option.metadata.get("place"):
+            yield f"{prefix}{option.name}"
+        elif dataclasses.is_dataclass(hints[option.name]):
+            yield from _places(hints[option.name], f"{prefix}{option.name}.")
+
+
+PLACE_ONLY = frozenset(_places(RunConfig))
+"""The keys of settings that say where and how a run happens, such as ``hardware.threads``."""
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten nested settings to ``{"sampler.K": 9, ...}``, without those that say where a run happens."""
+    out: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            out |= flat(value, f"{prefix}{key}.")
+        elif f"{prefix}{key}" not in PLACE_ONLY:
+            out[f"{prefix}{key}"] = value
+    return out

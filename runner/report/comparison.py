@@ -16,7 +16,8 @@ from runner.conversion import did_you_mean
 from runner.errors import ConfigError, RunnerError
 from runner.report.methods import known_methods
 from runner.report.records import FINISHED, RunRecord
-from runner.report.sweep import exact, finished_status, flat
+from runner.report.sweep import exact, finished_status
+from runner.settings import flat
 
 _OF_A_METHOD = ("sampler.", "loss.", "batch_sampler.")
 NO_RUNS_YET = "no runs yet; python -m runner makes one"

@@ -27,8 +27,9 @@ from runner.report.methods import label_of
 from runner.report.panels import Line, Panel, Scale, figure_of
 from runner.report.quantities import Quantity, headline, observed, quantity
 from runner.report.records import RunRecord
-from runner.report.sweep import differing_keys, exact, families, flat, setting_text, telling_keys
+from runner.report.sweep import differing_keys, exact, families, setting_text, telling_keys
 from runner.report.tables import Axis
+from runner.settings import flat
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

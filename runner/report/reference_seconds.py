@@ -25,7 +25,7 @@ _COLUMNS = ("digest", "epochs", "seconds", "dataset", "method", "settings")  # t
 
 def _digest(run: PlannedRun) -> str:
     """Return a digest of all settings that decide the seconds of an epoch."""
-    return digest_of({key: value for key, value in run.config.as_dict().items() if key not in ("epochs", "seed")})
+    return digest_of({key: value for key, value in run.config.identity.items() if key not in ("epochs", "seed")})
 
 
 @functools.cache

@@ -10,19 +10,9 @@ import pandas as pd
 from runner.conversion import did_you_mean
 from runner.errors import ConfigError
 from runner.report.records import FINISHED, MIXTURE, RunRecord
-from runner.settings import PLACE_ONLY
+from runner.settings import flat
 
 COSTS = ("seconds per epoch", "training seconds", "candidates per row", "peak memory (MB)")
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested settings to ``{"sampler.K": 9, ...}``, without those that only say where a run took place."""
-    out: dict[str, Any] = {}
-    for key, value in config.items():
-        if not prefix and key in PLACE_ONLY:
-            continue
-        out |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return out
 
 
 def families(records: Sequence[RunRecord]) -> dict[tuple[str, str], list[RunRecord]]:

@@ -8,7 +8,7 @@ from runner.config import Failure, check_model_reads_dataset, explain, prepare_p
 from runner.report.grids import PlannedRun
 from runner.report.plan import Step, duration, plan_total, steps_of
 from runner.report.records import all_records
-from runner.settings import RunConfig
+from runner.settings import CPU, RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +67,7 @@ def plan_jobs(combinations: Sequence[Sequence[str]], compose: Callable[[Sequence
             prepare_plugins(overrides)  # it names words that Hydra would describe by its own types
             config = compose(overrides)
             check_model_reads_dataset(config)
+            config = _settled(config)
         except Exception as error:  # whatever Hydra raises
             failures[number] = Failure(reason=explain(error), is_mistake=True)
         else:
@@ -92,6 +93,14 @@ def plan_jobs(combinations: Sequence[Sequence[str]], compose: Callable[[Sequence
             )
         )
     return jobs
+
+
+def _settled(config: RunConfig) -> RunConfig:
+    if config.hardware.name == CPU:
+        return config
+    from runner.machine.device import settled  # it imports torch
+
+    return settled(config)
 
 
 def _texts(combinations: Sequence[Sequence[str]]) -> list[str]:

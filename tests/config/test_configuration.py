@@ -201,7 +201,7 @@ BASE = ["sampler=lsh_label"]
 
 @pytest.mark.parametrize("change", [
     "hardware.threads=1", "results_dir=elsewhere", "force=true", "checkpoint_every_seconds=5", "keep_weights=true",
-    "hardware.parallel_jobs=2",
+    "hardware.parallel_jobs=2", "tracker=tensorboard",
 ])  # fmt: skip
 def test_run_id_does_not_depend_on_where_and_how(change: str) -> None:
     assert compose([*BASE, change]).run_id == compose(BASE).run_id
@@ -217,9 +217,12 @@ def test_run_id_changes_with_what_can_change_a_number(change: str) -> None:
     assert compose([*BASE, change]).run_id != compose(BASE).run_id
 
 
-def test_sections_that_change_nothing_are_left_out() -> None:
-    """If they were written, the ids of all existing runs would change."""
-    assert not {"diagnostics", "output"} & set(compose(BASE).as_dict())
+def test_config_file_has_every_setting_and_the_id_what_differs() -> None:
+    config = compose(BASE)
+    fields = {field.name for field in dataclasses.fields(RunConfig)}
+    assert set(config.as_dict()) == fields - {"unused"} - config.unused
+    assert config.unused == {"windows", "ranking"}
+    assert not {"diagnostics", "output", "training", "plugins", "hardware", "seed"} & set(config.identity)
     normalized = [*BASE, "output.normalize=true"]
     assert compose([*normalized, "output.temperature=0.5"]).run_id != compose(normalized).run_id
     assert to_run_config(compose(normalized).as_dict()) == compose(normalized)
@@ -228,9 +231,8 @@ def test_sections_that_change_nothing_are_left_out() -> None:
     assert to_run_config(measured.as_dict()) == measured
 
 
-def test_log_uniform_draws_have_their_old_ids_unless_they_are_drawn_anew() -> None:
+def test_log_uniform_draws_that_are_drawn_anew_have_ids_of_their_own() -> None:
     plain = [*BASE, "sampler=log_uniform"]
-    assert not {"rank", "until_distinct"} & set(compose(plain).as_dict()["sampler"])
     assert to_run_config(compose(plain).as_dict()) == compose(plain)
     words = ([], ["sampler.rank=label"], ["sampler.until_distinct=true"])
     assert len({compose([*plain, *more]).run_id for more in words}) == 3
@@ -239,16 +241,42 @@ def test_log_uniform_draws_have_their_old_ids_unless_they_are_drawn_anew() -> No
 
 
 def test_every_setting_is_in_the_run_id_unless_it_says_where() -> None:
-    fields = {field.name for field in dataclasses.fields(RunConfig)}
-    assert set(PLACE_ONLY) < fields
-    assert set(PLACE_ONLY) == {
-        "hardware",
+    assert {
+        "hardware.threads",
+        "hardware.parallel_jobs",
+        "unused",
         "results_dir",
         "force",
         "checkpoint_every_seconds",
         "keep_weights",
         "tracker",
-    }
+    } == PLACE_ONLY
+
+
+def test_a_gpu_is_in_the_id_and_in_the_name() -> None:
+    """A run on a GPU must never pass for one on the CPU."""
+    cpu, gpu = compose([*BASE, "hardware=cpu"]), compose([*BASE, "hardware=gpu"])
+    assert compose(BASE).run_id == cpu.run_id
+    name, _, digest = gpu.run_id.rpartition("-")
+    assert name == "wordnet_hypernym-mlp-lsh_label-gpu"
+    assert digest != cpu.run_id.rpartition("-")[2]
+    assert compose([*BASE, "hardware=gpu", "hardware.threads=1"]).run_id == gpu.run_id
+
+
+@pytest.mark.parametrize("words", [
+    ["seed=0"], ["epochs=4", "batch_size=256"], ["evaluation.rows=2000"], ["sampler=lsh_label"], ["training.clip=null"],
+    ["optimizer.lr=0.003"], ["batch_sampler=epoch"], ["output.kind=classes"], ["diagnostics.rows=64"], ["plugins=[]"],
+])  # fmt: skip
+def test_a_default_that_is_given_explicitly_changes_no_id(words: list[str]) -> None:
+    assert compose(words).run_id == compose([]).run_id
+
+
+def test_defaults_of_the_command_line_are_those_of_the_class() -> None:
+    config = compose([])
+    for field in dataclasses.fields(RunConfig):
+        default = settings.default_of(field)
+        if default not in (dataclasses.MISSING, None) and field.name != "unused":
+            assert getattr(config, field.name) == default, field.name
 
 
 def test_run_dir_is_absolute_and_named_by_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,8 +415,8 @@ def test_gbce_checks_its_range(t: str) -> None:
 
 
 def test_a_missing_required_key_says_how_to_set_it() -> None:
-    with pytest.raises(ConfigError, match=r"seed is required: set it on the command line, e\.g\. seed=VALUE"):
-        to_run_config({key: value for key, value in compose([]).as_dict().items() if key != "seed"})
+    with pytest.raises(ConfigError, match=r"dataset\.name is required: set it on the command line, e\.g\. dataset\.na"):
+        to_run_config({**compose([]).as_dict(), "dataset": {"kind": "card"}})
 
 
 def test_convert_refuses_unknown_keys_of_nested_sections() -> None:

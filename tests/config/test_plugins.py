@@ -114,6 +114,11 @@ def summary_of(folder: str) -> dict[str, Any]:
     return found
 
 
+def provenance_of(folder: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((Path(folder) / "provenance.json").read_text())
+    return found
+
+
 # ---------------------------------------------------------------- the documented example
 
 
@@ -273,7 +278,8 @@ def test_an_installed_package_is_loaded_without_being_named(tmp_path: Path) -> N
     path = os.pathsep.join([str(REPOSITORY), str(site)])
     code, out, err = run("sampler=poisson", *SMALL, "max_steps=2", cwd=tmp_path, PYTHONPATH=path)
     assert code == 0, err
-    assert "plugins" not in summary_of(out[-1])["config"]
+    assert summary_of(out[-1])["config"]["plugins"] == []
+    assert set(provenance_of(out[-1])["plugins"]) == {"plugin_installed"}
     entry.write_text("[runner.plugins]\npoisson = plugin_gone\n")
     code, out, err = run("sampler=uniform", cwd=tmp_path, PYTHONPATH=path)
     assert code == 2
@@ -284,8 +290,8 @@ def test_an_installed_package_is_loaded_without_being_named(tmp_path: Path) -> N
 # ---------------------------------------------------------------- run ids
 
 
-def test_without_plugins_nothing_is_written(tmp_path: Path) -> None:
-    assert "plugins" not in compose([]).as_dict()
+def test_without_plugins_none_is_written() -> None:
+    assert compose([]).as_dict()["plugins"] == []
     assert compose(["plugins=[]"]) == compose([])
 
 
@@ -359,7 +365,7 @@ def test_a_run_folder_runs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     plugin = tmp_path / "plugin_of_others.py"
     plugin.write_text("import sys\nsys.modules['it_ran'] = sys\n")
     monkeypatch.setattr(RunFolder, "run_id", "a-b-c")
-    monkeypatch.setattr(run_folder, "read_settings", lambda path, run_id: {"plugins": [str(plugin)]})
+    monkeypatch.setattr(run_folder, "read_settings", lambda path: {"plugins": [str(plugin)]})
     says = rf"config\.yaml names plugins, which are code .* TRUSTED_PLUGINS={plugin}$"
     with pytest.raises(RunnerError, match=says):
         run_folder.config_of(RunFolder(tmp_path))

@@ -164,7 +164,7 @@ def test_settings_of_other_families(name: str, keys: dict, says: str) -> None:
 def test_the_split_is_part_of_a_run_unless_it_is_the_usual_one() -> None:
     usual = compose(["dataset=ml100k", "model=sasrec"])
     other = compose(["dataset=ml100k", "model=sasrec", "dataset.split=last_item"])
-    assert "split" not in usual.as_dict()["dataset"]
+    assert usual.as_dict()["dataset"]["split"] == "ratio"
     assert other.as_dict()["dataset"]["split"] == "last_item"
     assert usual.run_id != other.run_id
     with pytest.raises(ConfigError, match=r"dataset\.split: expected one of ratio, last_item, got 'random'"):

@@ -14,6 +14,7 @@ from runner.machine.clock import BUILD, STAGES
 from runner.report.grids import Grid, PlannedRun, expand
 from runner.report.tables import TableSpec, load_table
 from runner.tasks import Classification
+from runner.training.run_folder import description
 
 # Amazon-670K has published numbers (full: epochs 2 and 6, P@1 37.5), the WordNet set is a stand-in.
 GRID = """
@@ -127,8 +128,7 @@ def write_run() -> Callable[..., Path]:
         epochs = len(curve)
         summary: dict[str, Any] = {
             "status": status,
-            "run_id": run.run_id,
-            "config": run.config.as_dict(),
+            **description(run.config),
             **more,
         }
         if status == "finished":

@@ -23,7 +23,7 @@ from runner.diagnosis.folder import read
 from runner.diagnosis.record import Entry
 from runner.errors import RunnerError
 from runner.samplers import SAMPLERS
-from runner.settings import RunConfig, digest_of
+from runner.settings import RunConfig
 from runner.tasks import Classification, classification
 from runner.training import loop
 from runner.training.run import load_trained, run
@@ -314,12 +314,12 @@ def test_folders_that_can_not_be_measured(folder: Path, tmp_path: Path, command:
         ({"dataset": {"kind": "card", "name": "wiki325k"}}, "prepare_dataset.py wiki325k"),
         ({"epoch": 3}, "config.yaml: unknown key 'epoch'"),
     ]
+    del summary["identity"]  # as if an older version had written it
     for change, says in changes:
         other = {**summary["config"], **change}
-        moved = shutil.copytree(folder, tmp_path / f"toy-{digest_of(other)}")
+        moved = shutil.copytree(folder, tmp_path / str(len(says)) / folder.name)
         (moved / "config.yaml").write_text(yaml.safe_dump(other))
-        (moved / "summary.json").write_text(json.dumps({**summary, "config": other, "run_id": moved.name}))
-        (moved / "provenance.json").write_text(json.dumps({**json_of(moved / "provenance.json"), "run_id": moved.name}))
+        (moved / "summary.json").write_text(json.dumps({**summary, "config": other}))
         assert says in line(moved)
 
     (folder / "summary.json").write_text(json.dumps({**summary, "status": "interrupted"}))

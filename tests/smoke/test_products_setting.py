@@ -75,7 +75,7 @@ def test_logits_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_runs_without_stored_logits_keep_their_names() -> None:
-    assert "stored_logits" not in compose(TINY).as_dict()["sampler"]
+    assert compose(TINY).as_dict()["sampler"]["stored_logits"] == "none"
     assert compose(TINY).run_id != compose([*TINY, "sampler.stored_logits=bf16"]).run_id
 
 

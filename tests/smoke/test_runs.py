@@ -25,7 +25,7 @@ from runner.samplers import SAMPLERS, static
 from runner.settings import RunConfig
 from runner.training import loop
 from runner.training.run import run
-from runner.training.run_folder import RunFolder
+from runner.training.run_folder import RunFolder, description
 
 ROOT = CONF.parent
 SMALL = [
@@ -285,7 +285,7 @@ def test_an_interrupted_run_stays_one_while_its_data_are_not_there(own_data_dir:
     config = compose(["dataset=wiki325k", f"results_dir={tmp_path}"])
     folder = RunFolder(config.run_dir)
     with folder.locked():
-        folder.write_summary({"status": "interrupted", "run_id": config.run_id, "config": config.as_dict()})
+        folder.write_summary({"status": "interrupted", **description(config)})
     before = (config.run_dir / "summary.json").read_text()
     with pytest.raises(DataNotPrepared):
         run(config)
