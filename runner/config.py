@@ -2,8 +2,8 @@
 import hydra and omegaconf.
 
 Hydra chooses files and applies command-line overrides; everything after that is typed. The dataclass of each group
-is defined beside the class that it configures. ``runner.conversion`` checks names and types; ``__post_init__`` of the
-dataclass checks ranges. Every error is a single line that lists the valid names.
+is defined beside the class that it configures. ``runner.options`` checks names, types and ranges. Every error is a
+single line that lists the valid names.
 """
 
 import copy
@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runner.commands.screen import fitted
-from runner.conversion import as_path, convert, did_you_mean, number_in, shown
 from runner.errors import ConfigError, RunnerError, require
 from runner.home import CONF
 from runner.machine.disk import explained
+from runner.options.conversion import as_path, convert, did_you_mean, number_in, shown
+from runner.options.settings import EVERY_EXAMPLE_ONCE, HardwareConfig, RunConfig
 from runner.registry import FROM_OUTSIDE, load_plugins
-from runner.settings import EVERY_EXAMPLE_ONCE, HardwareConfig, RunConfig
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -19,7 +19,7 @@ from runner.models.base import Encoder
 from runner.optimizers import STATE_OF_TRAINING, Gradient, RowGradient, RowTable, clipping_factor
 
 if TYPE_CHECKING:
-    from runner.settings import RunConfig
+    from runner.options.settings import RunConfig
 
 AnyHead = TypeVar("AnyHead", bound=Head)
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs 
 from runner import REPOSITORY
 from runner.commands.meanings import Entry, meaning, read, read_option, shown
 from runner.config import CONF, GROUPS, _registries
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 
 PAGE = REPOSITORY / "docs" / "options.md"
 HEAD = """# Options

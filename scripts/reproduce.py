@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs 
 
 from runner.commands.screen import fitted
 from runner.config import CONF, explain
-from runner.conversion import as_path
 from runner.errors import RunnerError
+from runner.options.conversion import as_path
 from runner.report.grids import PROFILES
 from runner.report.tables import (
     SMALL,

@@ -41,8 +41,8 @@ from runner.machine.clock import STAGES, StageClock
 from runner.machine.memory import available_bytes
 from runner.network import Network
 from runner.optimizers import AdamConfig
+from runner.options.settings import RunConfig
 from runner.samplers.lsh_topk import usual_sizes
-from runner.settings import RunConfig
 from runner.tasks import LanguageModelling
 
 NOTES = (

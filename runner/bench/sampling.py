@@ -24,8 +24,8 @@ from runner.contracts import Query, TrainingFacts
 from runner.heads.classes import estimate
 from runner.machine import memory
 from runner.machine.clock import StageClock
+from runner.options.settings import RunConfig
 from runner.samplers import Sampler
-from runner.settings import RunConfig
 
 NOTES = (
     "Draws: milliseconds to draw every row's candidates of a batch and state their expected counts. Loss: the same, "

@@ -14,7 +14,7 @@ from runner.heads.classes import ClassesHead
 from runner.heads.output_layer import OutputLayer
 from runner.losses import LossConfig
 from runner.optimizers import RowGradient, RowTable, SgdConfig
-from runner.settings import OutputConfig, RunConfig
+from runner.options.settings import OutputConfig, RunConfig
 
 
 class _StoredLogits:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from runner.conversion import as_path
 from runner.data.bundled import SklearnConfig
 from runner.data.dense import RegressionDataset
 from runner.data.events import Filters, Repeats
@@ -24,6 +23,7 @@ from runner.data.synthetic_regression import SyntheticRegressionConfig
 from runner.data.synthetic_xc import SyntheticXcConfig
 from runner.data.text import TextDataset
 from runner.errors import ConfigError, require
+from runner.options.conversion import as_path
 
 if TYPE_CHECKING:
     from runner.data.store import Dataset

@@ -19,7 +19,6 @@ from runner.batch_samplers import BATCH_SAMPLERS, ExampleSampler, ExampleSampler
 from runner.batch_samplers.lgd import Lgd
 from runner.config import compose
 from runner.contracts import Examples
-from runner.conversion import convert, did_you_mean
 from runner.diagnosis import example_draws
 from runner.diagnosis.example_folder import write
 from runner.diagnosis.record import ExampleDiagnosis, ExampleEntry
@@ -27,7 +26,8 @@ from runner.diagnosis.request import Request, parse
 from runner.errors import ConfigError, require
 from runner.heads.scalar_steps import LOGISTIC, SQUARED, loss_and_slope
 from runner.machine.threads import set_threads
-from runner.settings import HardwareConfig
+from runner.options.conversion import convert, did_you_mean
+from runner.options.settings import HardwareConfig
 from runner.tasks.regression import RegressionView
 from runner.training.run import load_trained
 from runner.training.run_folder import config_of, provenance, run_with_weights

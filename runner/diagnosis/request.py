@@ -12,8 +12,8 @@ from runner.errors import ConfigError, require
 
 if TYPE_CHECKING:
     from runner.losses import LossConfig
+    from runner.options.settings import RunConfig
     from runner.samplers import SamplerConfig
-    from runner.settings import RunConfig
 
 _PROBE_ROWS = 64
 _IS_THE_BATCH = "sampler {name}: its draw is the batch itself, and a diagnosis has one batch; name another by --sampler"
@@ -108,7 +108,7 @@ def choose(config: "RunConfig", names: Sequence[str], changes: Mapping[str, Mapp
     Raises ConfigError for an unknown sampler or key, and for a named sampler that cannot be measured.
     """
     from runner.config import compose
-    from runner.conversion import convert, did_you_mean
+    from runner.options.conversion import convert, did_you_mean
     from runner.samplers import SAMPLERS
 
     everyone = "all" in names
@@ -146,8 +146,8 @@ def choose(config: "RunConfig", names: Sequence[str], changes: Mapping[str, Mapp
 
 def _loss(usual: "LossConfig", changes: Mapping[str, Any]) -> "LossConfig":
     """Return the usual loss, changed by ``loss=NAME`` and ``loss.KEY=VALUE``."""
-    from runner.conversion import convert, did_you_mean
     from runner.losses import LOSSES
+    from runner.options.conversion import convert, did_you_mean
 
     if not changes:
         return usual

@@ -19,7 +19,7 @@ from runner.optimizers import RowGradient, RowTable
 from runner.samplers.base import Sampler, SamplerConfig
 
 if TYPE_CHECKING:
-    from runner.settings import RunConfig
+    from runner.options.settings import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)

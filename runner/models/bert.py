@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from runner import rng
-from runner.conversion import as_path
 from runner.errors import ConfigError, require
 from runner.models.base import ModelConfig
 from runner.optimizers import OptimizerConfig, RowTable
+from runner.options.conversion import as_path
 
 if TYPE_CHECKING:
     from runner.models.pair_encoder import PairEncoder

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 import pandas as pd
 
-from runner.conversion import did_you_mean
 from runner.errors import ConfigError, RunnerError
+from runner.options.conversion import did_you_mean
 from runner.report.axis_words import words_of
 from runner.report.comparison import GROUPS
 from runner.report.curves import COST_SCALES, OBSERVED, Alike, drawn, mean_curve, values_scale

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from runner.config import compose_one_of_many
-from runner.conversion import did_you_mean, number_in
 from runner.errors import ConfigError, require
+from runner.options.conversion import did_you_mean, number_in
+from runner.options.settings import RunConfig
 from runner.report.methods import Method, build_methods, load_catalogue
 from runner.report.yaml_files import build, build_all, items, mapping, place, read, require_known, require_unique
-from runner.settings import RunConfig
 
 Value = int | float | str
 Point = tuple[tuple[str, Value], ...]  # a run's swept settings as (key, value)

@@ -12,9 +12,9 @@ from runner.data.card import load_card
 from runner.data.places import PREPARE, prepared_dir
 from runner.data.store import read_manifest
 from runner.errors import DamagedRun, DataError, NotInstalled, ProcessorLacks
+from runner.options.settings import ADAPTIVE, EVERY_EXAMPLE_ONCE
 from runner.report.grids import PlannedRun
 from runner.report.yardstick import Yardstick
-from runner.settings import ADAPTIVE, EVERY_EXAMPLE_ONCE
 from runner.training.run_records import FINISHED, check_run, read_observations, read_provenance, read_summary
 
 DIVERGED = "diverged"

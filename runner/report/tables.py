@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from runner.conversion import did_you_mean
 from runner.errors import ConfigError, require
 from runner.home import FILES, REPOSITORY
+from runner.options.conversion import did_you_mean
 from runner.report.grids import PROFILES, Grid, grid_names, load_grid
 from runner.report.methods import CATALOGUE
 from runner.report.yaml_files import TABLES, build, build_all, place, read, require_unique

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.config import Failure, check_model_reads_dataset, explain, prepare_plugins
+from runner.options.settings import RunConfig
 from runner.report.grids import PlannedRun
 from runner.report.plan import Step, duration, plan_total, steps_of
 from runner.report.records import all_records
-from runner.settings import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from runner.batch_samplers import ExampleSampler, View
 from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts
 from runner.heads.classes import ClassesHead
 from runner.losses import LogisticLoss
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 
 if TYPE_CHECKING:
     from runner.network import ClassNetwork, Network

@@ -27,7 +27,7 @@ from runner.machine import memory
 from runner.machine.clock import BUILD, StageClock
 from runner.machine.disk import writing
 from runner.network import Network
-from runner.settings import EvaluationConfig, RunConfig
+from runner.options.settings import EvaluationConfig, RunConfig
 from runner.tasks import Task
 from runner.tasks.base import PROGRESS_BAR, CompiledSteps
 from runner.training.progress import Progress

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import ConfigError
-from runner.settings import PLACE_ONLY, RunConfig
+from runner.options.settings import PLACE_ONLY, RunConfig
 
 _LIBRARIES = {"tensorboard": ("tensorboard",), "mlflow": ("mlflow", "sqlalchemy")}
 _SHOWN = ("evaluation", "diagnostics")  # kinds of observations; a distribution is no number

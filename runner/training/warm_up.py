@@ -10,7 +10,7 @@ from runner.errors import Diverged
 from runner.heads.classes import ClassesHead
 from runner.machine.clock import StageClock
 from runner.network import Network
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks import rehearsal_of
 
 

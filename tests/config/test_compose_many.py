@@ -7,7 +7,7 @@ import pytest
 from runner import config as config_module
 from runner.config import compose, compose_one_of_many
 from runner.errors import ConfigError
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 
 
 @pytest.mark.parametrize("words", [

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 import yaml
 
-from runner import settings
 from runner.batch_samplers import BATCH_SAMPLERS
 from runner.config import CONF, GROUPS, compose, explain, to_run_config
-from runner.conversion import convert, did_you_mean
 from runner.data import KINDS, CardConfig
 from runner.data.card import load_card
 from runner.errors import ConfigError, DataError
 from runner.losses import LOSSES
 from runner.models import MODELS
 from runner.optimizers import OPTIMIZERS
+from runner.options import settings
+from runner.options.conversion import convert, did_you_mean
+from runner.options.settings import PLACE_ONLY, RunConfig
 from runner.samplers import SAMPLERS
-from runner.settings import PLACE_ONLY, RunConfig
 
 ROOT = CONF.parent
 CLASSES: dict[str, dict[str, type]] = {

@@ -11,7 +11,7 @@ import pytest
 from runner import REPOSITORY
 from runner.commands.help import OF_GROUPS
 from runner.config import CONF, GROUPS
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 
 _RUN = """
 import runpy, sys

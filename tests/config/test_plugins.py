@@ -21,10 +21,10 @@ from runner.losses import LOSSES, SampledSoftmaxLoss
 from runner.machine import compilation
 from runner.models import MODELS, LinearConfig
 from runner.optimizers import OPTIMIZERS
+from runner.options.settings import RunConfig
 from runner.registry import FROM_OUTSIDE, check_trusted, register_loss, register_model, register_sampler, register_task
 from runner.samplers import SAMPLERS, SamplerConfig
 from runner.samplers.static import UniformConfig
-from runner.settings import RunConfig
 from runner.tasks import TASKS, Classification
 from runner.training import run_folder
 from runner.training.run_folder import RunFolder

@@ -19,8 +19,8 @@ from runner.errors import ConfigError
 from runner.generate import main as generate_main
 from runner.heads.adaptive import AdaptiveHead, usual_cutoffs
 from runner.machine.clock import StageClock
+from runner.options.settings import OutputConfig, RunConfig
 from runner.report.records import RunRecord
-from runner.settings import OutputConfig, RunConfig
 from runner.tasks import LanguageModelling, task_class
 from runner.training import loop
 from runner.training.run import run

@@ -20,8 +20,8 @@ from runner.machine.clock import StageClock
 from runner.machine.device import device_of, settled
 from runner.models.recurrent import TextEncoder, positions
 from runner.network import ClassNetwork, Network
+from runner.options.settings import RunConfig
 from runner.samplers.hashed import Hashed
-from runner.settings import RunConfig
 
 N, B, T = 40, 4, 6
 SMALL = {

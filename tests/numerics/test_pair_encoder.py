@@ -26,7 +26,7 @@ from runner.models.bert import BertConfig
 from runner.models.pair_encoder import PairEncoder
 from runner.network import ClassNetwork, Network
 from runner.optimizers import AdamConfig, RowTable, SgdConfig
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks import SentencePairs
 from runner.tasks.pair_view import PairsView
 

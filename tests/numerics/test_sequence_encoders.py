@@ -24,7 +24,7 @@ from runner.models.parameters import draws_of
 from runner.models.sequence_encoder import Dropout, Gru, SelfAttention, SequenceEncoder, step_order
 from runner.network import ClassNetwork, Network
 from runner.optimizers import RowGradient
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 
 N, E, LENGTH = 30, 12, 7
 SMALL = {

@@ -22,8 +22,8 @@ from runner.diagnosis import figures
 from runner.diagnosis.folder import read
 from runner.diagnosis.record import Entry
 from runner.errors import RunnerError
+from runner.options.settings import RunConfig, digest_of
 from runner.samplers import SAMPLERS
-from runner.settings import RunConfig, digest_of
 from runner.tasks import Classification, classification
 from runner.training import loop
 from runner.training.run import load_trained, run

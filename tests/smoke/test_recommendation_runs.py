@@ -20,8 +20,8 @@ from runner.errors import ConfigError, Diverged, RunnerError
 from runner.losses import LOSSES
 from runner.machine import compilation
 from runner.models import MODELS
+from runner.options.settings import RunConfig
 from runner.samplers import SAMPLERS
-from runner.settings import RunConfig
 from runner.tasks import Recommendation, task_of
 from runner.training import loop
 from runner.training.run import load_trained, run

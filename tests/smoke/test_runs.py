@@ -21,8 +21,8 @@ from runner.errors import ConfigError, DataNotPrepared, RunLocked, RunnerError
 from runner.machine.clock import BUILD, STAGES, StageClock
 from runner.models import MODELS
 from runner.network import Network
+from runner.options.settings import RunConfig
 from runner.samplers import SAMPLERS, static
-from runner.settings import RunConfig
 from runner.training import loop
 from runner.training.run import run
 from runner.training.run_folder import RunFolder

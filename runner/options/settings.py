@@ -15,8 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from runner.conversion import as_path
 from runner.errors import require
+from runner.options.conversion import as_path
 
 # These settings say where and how a run happens, never what it computes, so they are not part of its run_id.
 PLACE_ONLY = ("hardware", "results_dir", "force", "checkpoint_every_seconds", "keep_weights", "tracker")
