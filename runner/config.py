@@ -22,14 +22,14 @@ from runner.errors import ConfigError, RunnerError, require
 from runner.home import CONF
 from runner.machine.disk import explained
 from runner.options.conversion import as_path, convert, did_you_mean, number_in, shown
-from runner.options.settings import EVERY_EXAMPLE_ONCE, HardwareConfig, RunConfig
+from runner.options.files import GROUPS, option_file
+from runner.options.settings import EVERY_EXAMPLE_ONCE, GpuConfig, HardwareConfig, RunConfig
 from runner.registry import FROM_OUTSIDE, load_plugins
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 OF_CLASSES = ("loss", "sampler")  # groups that networks without classes do not have
-GROUPS = ("dataset", "model", "loss", "optimizer", "batch_sampler", "sampler", "hardware")
 
 USUAL_MODELS = {"text": "lstm", "regression": "regression", "pairs": "bert", "sequences": "sasrec"}
 """The model of a family of data sets where none is named; for rows it is that of conf/config.yaml."""
@@ -37,7 +37,7 @@ USUAL_MODELS = {"text": "lstm", "regression": "regression", "pairs": "bert", "se
 _TABLE_HINT = "a table is many runs: render one by `make reproduce TABLE=NAME` in a checkout (names are in conf/table)"
 
 
-def _registries() -> dict[str, tuple[str, Mapping[str, type]]]:
+def registries() -> dict[str, tuple[str, Mapping[str, type]]]:
     """Return, for each group, the key that selects its class and the config dataclasses by name."""
     from runner.batch_samplers import BATCH_SAMPLERS
     from runner.data import KINDS
@@ -53,7 +53,7 @@ def _registries() -> dict[str, tuple[str, Mapping[str, type]]]:
         "optimizer": ("name", OPTIMIZERS),
         "batch_sampler": ("name", BATCH_SAMPLERS),
         "sampler": ("name", SAMPLERS),
-        "hardware": ("name", {"cpu": HardwareConfig, "gpu": HardwareConfig}),
+        "hardware": ("name", {"cpu": HardwareConfig, "gpu": GpuConfig}),
     }
 
 
@@ -76,7 +76,7 @@ def to_run_config(cfg: Any) -> RunConfig:
     values.setdefault("batch_sampler", EVERY_EXAMPLE_ONCE)
     values["plugins"] = _plugins(values.get("plugins") or [])
     load_plugins(values["plugins"])
-    for group, (selector, registry) in _registries().items():
+    for group, (selector, registry) in registries().items():
         section = values.get(group)
         if section is None and group in OF_CLASSES:
             continue
@@ -242,8 +242,8 @@ def defaults_of(choices: Mapping[str, str]) -> dict[str, Any]:
 def prepare_plugins(overrides: Iterable[str]) -> None:
     """Load the plugins that ``plugins=[...]`` names, and tell Hydra about every class that they register.
 
-    Call it before Hydra composes: otherwise Hydra does not know ``sampler=NAME``. Each new option has the defaults of
-    its config class, as a file of conf/ would write them. Raises ConfigError (one line).
+    Call it before Hydra composes: otherwise Hydra does not know ``sampler=NAME``. Hydra gets of each class what a file
+    of conf/ would say. Raises ConfigError (one line).
     """
     from hydra.core.config_store import ConfigStore
     from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -269,7 +269,8 @@ def prepare_plugins(overrides: Iterable[str]) -> None:
             raise ConfigError(f"cannot read {shown(word)}: write {group or 'GROUP'}=NAME{place}")
     load_plugins([])  # installed plugins are loaded even if none is named
     for (group, name), cls in FROM_OUTSIDE.items():
-        ConfigStore.instance().store(group=group, name=name, node=_as_option(group, name, cls))
+        file = option_file(group, name, cls)
+        ConfigStore.instance().store(group=group, name=name, node=file.node, package=file.package)
 
 
 def with_usual_model(overrides: Iterable[str]) -> list[str]:
@@ -320,25 +321,6 @@ def _plugins(value: Any) -> list[str]:
             "plugins must be a list of modules or files: write plugins=[my_module] or plugins=[./my_file.py]"
         )
     return [str(as_path(entry, "plugins")) if entry.endswith(".py") else entry for entry in value]
-
-
-def _as_option(group: str, name: str, cls: type) -> dict[str, Any]:
-    """Return what a file of conf/ would say for the class.
-
-    It holds the defaults of the fields, ??? for a field without one, and for a sampler its customary loss.
-    """
-    option: dict[str, Any] = {}
-    if group == "sampler":
-        option["defaults"] = [{"override /loss@_global_.loss": cls.losses[0]}]  # type: ignore[attr-defined]
-    for field in dataclasses.fields(cls):
-        default = field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
-        option[field.name] = "???" if default is dataclasses.MISSING else default
-    option["kind" if group == "dataset" else "name"] = name
-    if group == "dataset" and option["name"] == "???":
-        option["name"] = name
-    return option
 
 
 # ---------------------------------------------------------------- errors as one line

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from runner.errors import require
 from runner.options.conversion import as_path
+from runner.options.fields import Options, option
 
 # These settings say where and how a run happens, never what it computes, so they are not part of its run_id.
 PLACE_ONLY = ("hardware", "results_dir", "force", "checkpoint_every_seconds", "keep_weights", "tracker")
@@ -39,41 +40,49 @@ def digest_of(settings: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HardwareConfig:
-    """Say where a run executes.
+class HardwareConfig(Options):
+    """Run on the CPU."""
 
-    ``name``: cpu, or gpu for the parts that can run on one (see ``runner.machine.device``).
-    ``threads``: compute threads of Numba and torch; 0 means all cores of this process, shared by the parallel jobs.
-    ``parallel_jobs``: runs that share the machine; a sweep's launcher sets it, and their seconds are marked.
-    """
+    section: ClassVar[str] = "hardware"
 
     name: str
-    threads: int = 0
-    parallel_jobs: int = 1
-
-    def __post_init__(self) -> None:
-        require(self.threads >= 0, "hardware.threads must be 0 (all cores) or more")
-        require(self.parallel_jobs >= 1, "hardware.parallel_jobs must be at least 1")
+    threads: int = option(0, "compute threads; 0: all cores of this process, divided among the parallel jobs", low=0)
+    parallel_jobs: int = option(
+        1, "runs that share this machine, whose seconds are marked; launchers of sweeps set it", low=1
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationConfig:
-    """Say when, and on how many rows, metrics are measured during training.
+class GpuConfig(HardwareConfig):
+    """Run the encoders of language models, SASRec and GRU4Rec on the GPU; everything else always runs on the CPU.
 
-    The final evaluation always takes every row.
-
-    ``every_epochs``: fraction of an epoch between two evaluations, at most 1; every epoch ends with an evaluation.
-    ``seconds_factor``: None, or a number above 1: metrics are also measured each time the seconds of training have
-    grown by this factor, from a quarter of a second on, so that curves against seconds are as fine for fast methods as
-    for slow ones. What is measured then is shown and has no other effect: the weights to keep, annealing and patience
-    go by the evaluations of ``every_epochs`` alone. So these moments, which are the clock's, change nothing else.
-    ``rows``: for classification, how many of the rows held out for validation are measured during training or, if none
-    are held out, of the test rows; they are the same for every seed. Other tasks measure their validation set whole.
+    Without a GPU the whole run uses the CPU (``runner.machine.device``).
     """
 
-    every_epochs: float = 0.25
-    seconds_factor: float | None = None
-    rows: int = 2000
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig(Options):
+    """Say when, and on how many rows, metrics are measured during training.
+
+    Every epoch ends with an evaluation, and the final one always takes every row. The moments of ``seconds_factor``
+    begin at a quarter of a second, so that curves against seconds are as fine for fast methods as for slow ones. What
+    is measured then is shown and has no other effect: the weights to keep, annealing and patience go by the evaluations
+    of ``every_epochs`` alone. So these moments, which are the clock's, change nothing else. ``rows`` are the same for
+    every seed; other tasks than classification measure their validation set whole.
+    """
+
+    section: ClassVar[str] = "evaluation"
+
+    every_epochs: float = option(0.25, "fraction of an epoch between two evaluations", above=0, high=1)
+    seconds_factor: float | None = option(
+        None,
+        "measure also each time the seconds of training have grown by this factor",
+        null="no evaluations by the clock",
+        low=1.001,
+    )
+    rows: int = option(
+        2000, "rows of classification that are measured meanwhile, of those held out or else of the test rows", low=1
+    )
 
     @property
     def per_epoch(self) -> int:
@@ -86,38 +95,45 @@ class EvaluationConfig:
             return 0
         return 1 + int(math.log(train_seconds / _FIRST_SECONDS) / math.log(self.seconds_factor))
 
-    def __post_init__(self) -> None:
-        require(0 < self.every_epochs <= 1, "evaluation.every_epochs must lie in (0, 1]")
-        require(
-            self.seconds_factor is None or self.seconds_factor >= 1.001,
-            "evaluation.seconds_factor must be null (no evaluations by the clock) or at least 1.001",
-        )
-        require(self.rows >= 1, "evaluation.rows must be at least 1")
-
 
 @dataclass(frozen=True, kw_only=True)
-class OutputConfig:
+class OutputConfig(Options):
     """Say how the output layer scores a class: by h . w + b, by the cosine of h and w, or by frequency bands.
 
-    ``bias``: false means b = 0, as in the linear models of RF-softmax and MIDX, whose samplers do not see biases.
-    ``normalize``: the logit is cos(h, w) / ``temperature`` ** 2, without a bias, as in RF-softmax.
-    ``temperature``: the RF-softmax paper's T = 1 / sqrt(tau); that paper finds 0.3 best for full softmax.
-    ``kind``: ``classes`` is a matrix of class vectors, trained with a sampler and a loss. ``adaptive`` is PyTorch's
-    adaptive softmax for texts (``runner.heads.adaptive``), which has neither; ``bias`` is then that of its head.
-    ``cutoffs``: how many of the most frequent classes the bands of ``adaptive`` end after, ascending; None: a tenth and
-    a half of all classes.
-    ``div_value``: each band's vectors are so many times shorter than those of the band before it.
+    The linear models of RF-softmax and MIDX have no biases, which their samplers do not see. The RF-softmax paper's
+    temperature is T = 1 / sqrt(tau); it finds 0.3 best for full softmax. With ``kind=adaptive``, ``bias`` is that of
+    the head (``runner.heads.adaptive``).
     """
 
-    bias: bool = True
-    normalize: bool = False
-    temperature: float = 0.3
-    kind: Literal["classes", "adaptive"] = "classes"
-    cutoffs: tuple[int, ...] | None = None
-    div_value: float = 4.0
+    section: ClassVar[str] = "output"
+
+    bias: bool = option(True, "logits have a bias for each class")
+    normalize: bool = option(
+        False, "true: logits are cos(h, w) / temperature^2 without bias (RF-softmax) instead of h.w + b"
+    )
+    temperature: float = option(0.3, "of a normalised layer", low=1e-6, high=1e6)
+    kind: Literal["classes", "adaptive"] = option(
+        "classes",
+        "",
+        choices={
+            "classes": "a matrix of class vectors, trained with a sampler and a loss",
+            "adaptive": "PyTorch's adaptive softmax for texts, a baseline without either",
+        },
+    )
+    cutoffs: tuple[int, ...] | None = option(
+        None,
+        "numbers of the most frequent classes after which the bands of adaptive end",
+        null="a tenth and a half of all",
+    )
+    div_value: float = option(
+        4.0,
+        "factor by which the vectors of each band of adaptive are shorter than those of the band before",
+        low=1,
+        high=1000,
+    )
 
     def __post_init__(self) -> None:
-        require(1e-6 <= self.temperature <= 1e6, "output.temperature must lie in [1e-6, 1e6]")
+        super().__post_init__()
         require(
             self.normalize or self.temperature == OutputConfig.temperature,
             "output.temperature has no effect unless the layer is normalised: set output.normalize=true too",
@@ -133,7 +149,6 @@ class OutputConfig:
             "output.cutoffs must be null or ascending numbers of classes, such as [2000,10000]",
         )
         require(self.cutoffs is None or len(self.cutoffs) > 0, "output.cutoffs must be null or name at least one")
-        require(1 <= self.div_value <= 1000, "output.div_value must lie in [1, 1000]")
 
     @property
     def scale(self) -> float | None:
@@ -142,25 +157,19 @@ class OutputConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiagnosticsConfig:
-    """Say how often to measure how far the sampler is from the softmax (see ``runner.diagnosis.divergence``).
+class DiagnosticsConfig(Options):
+    """Say how often to measure how far the sampler is from the softmax (see ``runner.diagnosis.divergence``)."""
 
-    ``every_epochs``: number of epochs between two measurements, with a last one at the end; None: never.
-    ``rows``: number of test rows to measure on.
-    ``draws``: number of proposals that gradients are averaged over.
-    """
+    section: ClassVar[str] = "diagnostics"
 
-    every_epochs: int | None = None
-    rows: int = 64
-    draws: int = 16
+    every_epochs: int | None = option(
+        None, "number of epochs between two measurements, with a last one at the end", null="never", low=1
+    )
+    rows: int = option(64, "test rows to measure on", low=1)
+    draws: int = option(16, "proposals that gradients are averaged over; a single draw has no variance", low=2)
 
     def __post_init__(self) -> None:
-        require(
-            self.every_epochs is None or self.every_epochs >= 1,
-            "diagnostics.every_epochs must be null (never) or at least 1",
-        )
-        require(self.rows >= 1, "diagnostics.rows must be at least 1")
-        require(self.draws >= 2, "diagnostics.draws must be at least 2: a single draw has no variance")
+        super().__post_init__()
         changed = [name for name in ("rows", "draws") if getattr(self, name) != getattr(DiagnosticsConfig, name)]
         require(
             self.every_epochs is not None or not changed,
@@ -170,66 +179,66 @@ class DiagnosticsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowsConfig:
-    """Say how a text is cut into windows (see ``runner.data.text_batches``). Data sets of rows have no windows.
+class WindowsConfig(Options):
+    """Say how a text is cut into windows (see ``runner.data.text_batches``)."""
 
-    ``length``: tokens of a window.
-    ``cut``: contiguous (streams whose state is carried from batch to batch) or chunked (independent windows, shuffled).
-    """
+    section: ClassVar[str] = "windows"
 
-    length: int = 35
-    cut: Literal["contiguous", "chunked"] = "contiguous"
-
-    def __post_init__(self) -> None:
-        require(1 <= self.length <= 65536, "windows.length must lie in [1, 65536]")
+    length: int = option(35, "tokens of a window", low=1, high=65536)
+    cut: Literal["contiguous", "chunked"] = option(
+        "contiguous",
+        "",
+        choices={
+            "contiguous": "streams whose state goes on in the next batch",
+            "chunked": "independent windows, shuffled",
+        },
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankingConfig:
+class RankingConfig(Options):
     """Say which items are ranked when recommendations are measured.
 
-    ``exclude_seen``: the items that a user took before the event to predict are not ranked, as in RecStudio, which made
-    MIDX's numbers. A target that the user took before then counts as a miss.
+    RecStudio, which made MIDX's numbers, excludes seen items. A target that the user took before then counts as a miss.
     """
 
-    exclude_seen: bool = True
+    section: ClassVar[str] = "ranking"
+
+    exclude_seen: bool = option(True, "items that a user took before the event to predict are not ranked")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingConfig:
-    """Say how gradients are clipped, how the learning rate changes, and when training stops early.
+class TrainingConfig(Options):
+    """Say how gradients are clipped, how the learning rate changes, and when training stops early."""
 
-    ``clip``: largest norm of the gradient of all weights together; None: no limit.
-    ``anneal``: factor of the learning rate after every epoch in which validation did not improve; None: no change.
-    ``decay``: final rate as a fraction of the initial one, reached linearly over ``epochs``; None: no decay.
-    ``patience``: training stops after this many epochs in a row without improvement; None: it never stops early.
-    """
+    section: ClassVar[str] = "training"
 
-    clip: float | None = None
-    anneal: float | None = None
-    decay: float | None = None
-    patience: int | None = None
-
-    def __post_init__(self) -> None:
-        require(self.clip is None or self.clip > 0, "training.clip must be null or above 0")
-        require(self.anneal is None or 0 < self.anneal < 1, "training.anneal must be null or lie in (0, 1)")
-        require(self.decay is None or 0 < self.decay < 1, "training.decay must be null or lie in (0, 1)")
-        require(self.patience is None or self.patience >= 1, "training.patience must be null or at least 1 epoch")
+    clip: float | None = option(None, "largest norm of the gradient of all weights together", null="no limit", above=0)
+    anneal: float | None = option(
+        None,
+        "factor of the learning rate after every epoch in which validation did not improve",
+        null="no change",
+        above=0,
+        below=1,
+    )
+    decay: float | None = option(
+        None,
+        "final learning rate as a fraction of the initial one, reached linearly over the epochs",
+        null="no decay",
+        above=0,
+        below=1,
+    )
+    patience: int | None = option(
+        None, "stop after this many epochs in a row in which validation did not improve", null="never", low=1
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class RunConfig(Options):
     """Hold all settings of a run: those that decide its numbers, and those that say where it happens (``PLACE_ONLY``).
 
-    ``seed``: of all random numbers of the run.
-    ``epochs``: how often the training rows are gone through.
-    ``batch_size``: training rows of a step; of a text or a log, its windows.
-    ``sampler``, ``loss``: None where the network has no classes. ``plugins``: modules or Python files that register
-    what this package lacks (see ``runner.registry``).
+    ``sampler``, ``loss``: None where the network has no classes.
     ``unused``: names of the sections that only other tasks use; they are not part of the run's identity.
-    ``results_dir``: folder in which the folder ``runs`` holds a folder for each run.
-    ``checkpoint_every_seconds``: seconds between two checkpoints, from which an interrupted run continues.
-    ``tracker``: where observations are shown beside metrics.jsonl, which always has them.
     """
 
     dataset: Any
@@ -237,36 +246,42 @@ class RunConfig:
     optimizer: Any
     batch_sampler: Any
     hardware: HardwareConfig
-    evaluation: EvaluationConfig
-    seed: int
-    epochs: int
-    batch_size: int
     sampler: Any = None
     loss: Any = None
-    max_steps: int | None = None
-    output: OutputConfig = OutputConfig()
-    diagnostics: DiagnosticsConfig = DiagnosticsConfig()
-    windows: WindowsConfig = WindowsConfig()
-    ranking: RankingConfig = RankingConfig()
-    training: TrainingConfig = TrainingConfig()
-    plugins: tuple[str, ...] = ()
+    seed: int = option(0, "seed of all random numbers", low=0, high=2**31 - 1)
+    epochs: int = option(4, "how often the training rows are gone through", low=1)
+    batch_size: int = option(256, "training rows of a step; of a text or a log, its windows", low=1)
+    max_steps: int | None = option(None, "stop after this many steps, before the last epoch ends", low=1)
+    output: OutputConfig = option(OutputConfig(), "how classes are scored")
+    evaluation: EvaluationConfig = option(EvaluationConfig(), "when metrics are measured during training")
+    windows: WindowsConfig = option(WindowsConfig(), "how a text is cut; a batch has batch_size windows")
+    ranking: RankingConfig = option(RankingConfig(), "how recommendations are measured")
+    training: TrainingConfig = option(TrainingConfig(), "learning rate and early stopping")
+    diagnostics: DiagnosticsConfig = option(
+        DiagnosticsConfig(), "how far the sampler is from the softmax; runner.diagnose measures finished runs"
+    )
+    plugins: tuple[str, ...] = option(
+        (), "modules or files that register your own samplers, losses, models...: plugins=[./my_sampler.py]"
+    )
     unused: frozenset[str] = frozenset()
-    results_dir: str = "results"
-    force: bool = False
-    checkpoint_every_seconds: float = 60.0
-    keep_weights: bool | None = None
-    tracker: Literal["none", "tensorboard", "mlflow", "both"] = "none"
+    results_dir: str = option("results", "folder of runs/, which holds a folder for each run")
+    force: bool = option(False, "true: start again, even if the run is finished")
+    checkpoint_every_seconds: float = option(
+        60.0, "seconds between two checkpoints, from which an interrupted run continues", above=0
+    )
+    tracker: Literal["none", "tensorboard", "mlflow", "both"] = option(
+        "none", "shows observations elsewhere, too (extra trackers)"
+    )
+    keep_weights: bool | None = option(
+        None, "keep the final weights in the run folder", null="if they take at most 64 MB"
+    )
 
     def __post_init__(self) -> None:
-        require(0 <= self.seed < 2**31, "seed must lie in [0, 2147483647]")
-        require(self.epochs >= 1, "epochs must be at least 1")
-        require(self.batch_size >= 1, "batch_size must be at least 1")
-        require(self.max_steps is None or self.max_steps >= 1, "max_steps must be null or at least 1")
+        super().__post_init__()
         require(
             self.training.decay is None or self.epochs >= 2,
             "training.decay lowers the learning rate from epoch to epoch: epochs must be at least 2",
         )
-        require(self.checkpoint_every_seconds > 0, "checkpoint_every_seconds must be above 0")
         require(bool(self.results_dir), "results_dir must not be empty")
         as_path(self.results_dir, "results_dir")  # raises ConfigError
         require(
