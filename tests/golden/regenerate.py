@@ -1,7 +1,7 @@
 """Compute and write tests/golden/loss_curves.json and metrics.json: ``python tests/golden/regenerate.py [CASE ...]``.
 
-With names of cases, only these are computed, and the others stay as they are. With ``--missing``, the cases are computed
-that nothing is recorded for, such as those of a new sampler.
+With names of cases, only these are computed, and the others stay as they are. With ``--missing``, only cases are
+computed that nothing is recorded for, such as those of a new sampler.
 """
 
 import json
