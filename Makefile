@@ -23,7 +23,7 @@ help: ## show this list
 	@echo "  make bench [CLASSES='131072 670091 6700910']"
 
 setup: $(STAMP) ## create .venv with the package versions that were tested, and compile kernels ahead
-	@$(PY) -m runner.machine.ahead || true
+	@$(PY) -m runner.training.ahead || true
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)

@@ -9,8 +9,8 @@ import numpy as np
 
 from runner import rng
 from runner.contracts import Proposal, Query, TrainingFacts
-from runner.heads.output_layer import OutputLayer
 from runner.options.fields import option
+from runner.output.layer import Layer
 from runner.registry import register_sampler
 from runner.samplers import Sampler, SamplerConfig
 
@@ -21,7 +21,7 @@ class PoissonConfig(SamplerConfig):
 
     size: int = option(1000, "upper bound on the mean number of candidates of a step", low=1)
 
-    def build(self, *, layer: OutputLayer, training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         frequency_N = np.maximum(training.label_counts_N, 1)
         return Poisson(np.minimum(1, self.size * frequency_N / frequency_N.sum()), seed)
 

@@ -24,8 +24,8 @@ import numpy as np
 from runner import rng
 from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import require
-from runner.heads.output_layer import OutputLayer
 from runner.options.fields import option
+from runner.output.layer import Layer
 from runner.registry import register_sampler
 from runner.samplers import Sampler, SamplerConfig
 
@@ -47,7 +47,7 @@ class ReleasedConfig(SamplerConfig):
     def weights(self, hidden_BD: np.ndarray, class_ND: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         """Return the weight of every class for every row, (B, N)."""
 
-    def build(self, *, layer: OutputLayer, training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         return Released(self, layer, seed)
 
 
@@ -82,12 +82,12 @@ class ReleasedRffConfig(ReleasedConfig):
 class Released(Sampler):
     """Draw from the weights, and state log(m k) as the log expected count of a class with weight k."""
 
-    def __init__(self, config: ReleasedConfig, layer: OutputLayer, seed: int) -> None:
+    def __init__(self, config: ReleasedConfig, layer: Layer, seed: int) -> None:
         self.config, self.layer, self.seed = config, layer, seed
 
     def _weights(self, query: Query, step: int) -> tuple[np.ndarray, np.random.Generator]:
         generator = rng.generator(self.seed, rng.SAMPLE, step)
-        self.layer.table.read(None, step)
+        self.layer.read(None, step)
         return self.config.weights(query.hidden_BD, self.layer.class_vectors(), generator), generator
 
     def sample(self, query: Query, step: int) -> Proposal:

@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from runner.commands.screen import fitted
 from runner.config import exit_code, explain, prepare_plugins, with_usual_model
 from runner.home import CONF
+from runner.machine.terminal import fitted
 from runner.sweeps.job import carry_out
 from runner.sweeps.sweep import sweep
 

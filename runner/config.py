@@ -17,10 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runner.commands.screen import fitted
 from runner.errors import ConfigError, RunnerError, require
 from runner.home import CONF
 from runner.machine.disk import explained
+from runner.machine.terminal import fitted
 from runner.options.conversion import as_path, convert, did_you_mean, number_in, shown
 from runner.options.files import GROUPS, option_file
 from runner.options.settings import EVERY_EXAMPLE_ONCE, GpuConfig, HardwareConfig, RunConfig
@@ -41,9 +41,9 @@ def registries() -> dict[str, tuple[str, Mapping[str, type]]]:
     """Return, for each group, the key that selects its class and the config dataclasses by name."""
     from runner.batch_samplers import BATCH_SAMPLERS
     from runner.data import KINDS
-    from runner.losses import LOSSES
     from runner.models import MODELS
     from runner.optimizers import OPTIMIZERS
+    from runner.output.losses import LOSSES
     from runner.samplers import SAMPLERS
 
     return {

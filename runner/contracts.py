@@ -3,8 +3,8 @@
     batch -> ENCODE -> SAMPLE -> SCORE -> LOSS -> UPDATE -> REFRESH
 
 A sampler of examples makes an ``ExampleDraw``, a task turns it into a ``Batch``, and an encoder computes hidden states.
-These and the batch's targets are the ``Query`` of a sampler of classes. The output layer scores its ``Proposal``, and
-the ``Scores`` become losses and gradients.
+These and the batch's targets are the ``Query`` of a sampler of classes. The output layer scores its ``Proposal``
+(``output.layer``).
 
 One number is common to all samplers: the *expected count* of a candidate, which says how many times a proposal is
 expected to contain it. Weighting by exp(logit - log expected count) estimates a sum over all candidates without bias.
@@ -13,17 +13,12 @@ Legend: B batch rows, D hidden size, P all targets of the batch, M candidates of
 of all rows (classes in ``label_counts_N``), U distinct rows of a matrix, R all rows of a matrix.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from runner.losses import LossConfig
-    from runner.machine.clock import StageClock
-    from runner.optimizers import RowGradient, RowTable
 
 Products = Literal["float32", "bf16"]
 
@@ -254,114 +249,20 @@ class Everything:
         return float(self.num_classes)
 
 
-# ---------------------------------------------------------------- scores
-
-
-class Scores(Protocol):
-    """Hold the logits of a batch's targets and candidates, and turn them into losses and gradients.
-
-    Call ``loss`` first, once; then either ``update`` or ``gradients``, once.
-    """
-
-    @property
-    def touched_U(self) -> np.ndarray:
-        """Return the distinct classes that the update touches, (U,) ascending int32."""
-
-    def loss(
-        self, loss: "LossConfig", log_count_P: np.ndarray | None = None, weight_B: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Return the loss of each row, (B,) float32, and replace the logits by their gradients.
-
-        ``log_count_P``: log expected counts of the targets, if the loss corrects them. ``weight_B``: float32 factors of
-        the rows' losses in the sum whose gradient is computed; None: 1 / B each. The returned losses are unweighted.
-        """
-
-    def update(self) -> np.ndarray:
-        """Apply the gradients to the touched classes; return the gradient of the hidden states (B, D)."""
-
-    def gradients(self) -> tuple["RowGradient", np.ndarray]:
-        """Return the gradient of the touched classes, without applying it, and that of the hidden states (B, D)."""
-
-
-@runtime_checkable
-class CandidateScores(Scores, Protocol):
-    """Score listed candidates, whose gradients can be read one by one."""
-
-    def logit_gradients(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the row, class and gradient of each logit of targets and candidates; call it after ``loss``.
-
-        Each array has one entry per target and candidate of all rows. A class may occur several times in a row.
-        """
-
-
-class Head(Protocol):
-    """Turn an encoder's hidden states into losses, and losses into gradients."""
-
-    @property
-    def tables(self) -> Sequence["RowTable"]:
-        """Return the head's weights, as tables of rows."""
-
-    def score(self, hidden_BD: np.ndarray, batch: Any, step: int, clock: "StageClock") -> "HeadScores":
-        """Propose, correct, score and take the loss of a training step (1-based)."""
-
-    def refresh(self, scores: "HeadScores", touched_U: np.ndarray, step: int, clock: "StageClock") -> None:
-        """Bring tables up to the weights at the end of ``step``, which applied the gradients of ``scores``.
-
-        ``touched_U``: the rows of its table that moved, ascending int32, the encoder's gradient among the reasons.
-        """
-
-    def is_sound(self, hidden_BD: np.ndarray) -> bool:
-        """Tell whether all outputs for these hidden states are below ``LARGEST_OUTPUT``. Rows must be current."""
-
-    @property
-    def build_seconds(self) -> float:
-        """Return how long the head took to make tables from the untrained weights, in seconds."""
-
-    @property
-    def chosen(self) -> Mapping[str, str]:
-        """Return what settings that read ``auto`` became, by key."""
-
-    def about(self) -> dict[str, Any]:
-        """Return what a run's summary tells of the head."""
-
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """Return weights, optimizer state and tables, by name."""
-
-    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore what ``state_dict`` returned."""
-
-
-class HeadScores(Protocol):
-    """Hold a batch after its losses and before its update. Call either ``update`` or ``gradients``, once."""
-
-    @property
-    def loss(self) -> float:
-        """Return the batch's loss, the weighted sum of its rows' losses."""
-
-    @property
-    def candidates_per_row(self) -> float:
-        """Return the mean number of classes that a row was compared with; 0 for a head without classes."""
-
-    @property
-    def touched_U(self) -> np.ndarray:
-        """Return the distinct rows of the head's table that its own update moves, ascending int32."""
-
-    def update(self) -> np.ndarray:
-        """Apply the head's gradients; return the gradient of the hidden states (B, D)."""
-
-    def gradients(self) -> tuple["RowGradient", np.ndarray]:
-        """Return the head's gradient, without applying it, and that of the hidden states (B, D)."""
-
-
 # ---------------------------------------------------------------- vectors that move
 
 
 class Vectors(Protocol):
     """Describe the rows that an index structure follows: those of the class matrix, or stored examples."""
 
-    @property
-    def matrix(self) -> np.ndarray:
-        """Return all rows, (R, D) float32; a row is current after ``bring_up``."""
+    def rows(self, rows_U: np.ndarray | None = None) -> np.ndarray:
+        """Return these rows, (U, D) float32 a copy; None: all, (R, D). A row is current after ``bring_up``."""
+
+    def rows_at(self, rows_U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return a matrix and the places of these rows in it, for kernels that read rows where they lie.
+
+        They are all rows and ``rows_U`` itself, or a copy of these rows and their places in the copy.
+        """
 
     def changed_since(self, step: int) -> np.ndarray:
         """Return the rows that may have moved after the end of ``step``, (U,) ascending int32."""

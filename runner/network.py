@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from runner.contracts import Head, HeadScores
+from runner.heads.base import Head, HeadScores
 from runner.heads.classes import ClassesHead
 from runner.machine.clock import StageClock
 from runner.machine.device import device_of
 from runner.models.base import Encoder
-from runner.optimizers import STATE_OF_TRAINING, Gradient, RowGradient, RowTable, clipping_factor
+from runner.output.gradients import Gradient, clipping_factor
+from runner.output.layer import STATE_OF_TRAINING, RowGradient, Rows
 
 if TYPE_CHECKING:
     from runner.options.settings import RunConfig
@@ -47,7 +48,7 @@ class Network(Generic[AnyHead]):
         return cls(encoder, head, clip=config.training.clip, tied=config.model.tied)
 
     @property
-    def tables(self) -> list[RowTable]:
+    def tables(self) -> list[Rows]:
         """Return all weights that are rows, each table once."""
         return [*self.encoder.tables, *self.head.tables]
 
@@ -120,8 +121,9 @@ class Network(Generic[AnyHead]):
 
         Losses need not tell: that of the last step is taken before its update, and a large one may be finite.
         """
-        parts = [part for table in self.tables for part in (table.weights, table.bias)]
-        if not all(np.isfinite(part).all() for part in (*parts, *self.encoder.dense)):
+        if not all(table.is_finite() for table in self.tables):
+            return False
+        if not all(np.isfinite(part).all() for part in self.encoder.dense):
             return False
         return self.head.is_sound(self.encoder.encode(batch))
 

@@ -28,8 +28,8 @@ from runner.options.settings import module_name
 
 if TYPE_CHECKING:
     from runner.batch_samplers import ExampleSamplerConfig
-    from runner.losses import LossConfig
     from runner.models import ModelConfig
+    from runner.output.losses import LossConfig
     from runner.samplers import SamplerConfig
     from runner.tasks import Task
 
@@ -61,7 +61,7 @@ def register_loss(name: str, config_class: "type[LossConfig]") -> None:
 
     Raises ConfigError if the name is taken or the class is not a complete config.
     """
-    from runner.losses import LOSSES, LossConfig
+    from runner.output.losses import LOSSES, LossConfig
 
     like = getattr(config_class, "like", None)
     require(

@@ -153,7 +153,7 @@ def of_run() -> str:
     rows = []
     for path, value, says in run_keys(RunConfig):
         section, _, key = path.rpartition(".")
-        owner = type(getattr(RunConfig, section)) if section else RunConfig
+        owner: type = type(getattr(RunConfig, section)) if section else RunConfig
         if value != {}:
             rows.append((path, list(value) if isinstance(value, tuple) else value, described(owner)[key].values, says))
     return "\n\n".join(["## Keys of every run", f"By default {', '.join(defaults)}.", table(rows)])

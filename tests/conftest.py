@@ -22,8 +22,9 @@ import torch
 from hypothesis import settings
 
 from runner.contracts import Query
-from runner.heads.output_layer import OutputLayer
-from runner.optimizers import AdamConfig, RowTable
+from runner.optimizers import AdamConfig
+from runner.output.numba.layer import NumbaLayer
+from runner.output.numba.row_table import RowTable
 
 # Drawn examples are the same in every run, as all other random numbers of the tests are.
 settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
@@ -43,16 +44,16 @@ def _one_thread() -> None:
 
 
 @pytest.fixture
-def make_layer() -> Callable[..., OutputLayer]:
+def make_layer() -> Callable[..., NumbaLayer]:
     """Class matrix of n random vectors of the given norm, biases of the same spread."""
 
-    def make(n: int, dim: int, *, seed: int = 0, norm: float = 1.0, rows: str = "catch_up") -> OutputLayer:
+    def make(n: int, dim: int, *, seed: int = 0, norm: float = 1.0, rows: str = "catch_up") -> NumbaLayer:
         generator = np.random.default_rng(seed)
         weights = generator.standard_normal((n, dim)).astype(np.float32) * np.float32(norm / np.sqrt(dim))
         table = RowTable(AdamConfig(lr=0.05, rows=rows), weights, bias=True)  # type: ignore[arg-type]
         assert table.bias is not None
         table.bias[:, 0] = (norm * 0.3 * generator.standard_normal(n)).astype(np.float32)
-        return OutputLayer(table)
+        return NumbaLayer(table)
 
     return make
 
@@ -202,8 +203,8 @@ def registrations_stay_here() -> Iterator[None]:
 
     from runner.batch_samplers import BATCH_SAMPLERS
     from runner.data import KINDS
-    from runner.losses import LOSSES
     from runner.models import MODELS
+    from runner.output.losses import LOSSES
     from runner.registry import FROM_OUTSIDE
     from runner.samplers import SAMPLERS
     from runner.tasks import TASKS

@@ -138,7 +138,7 @@ class Lgd(BulkSampler):
         self.query_D = np.array(self._restored["query"])
 
     def _build(self, view: View, step: int) -> None:
-        config, matrix_XD = self.config, view.examples.matrix
+        config, matrix_XD = self.config, view.examples.rows()
         quadratic = view.by_magnitude and config.absolute == "quadratic"
         family = SignProjections(
             dim=matrix_XD.shape[1], K=config.K, L=config.L, seed=self.seed, kind=config.projections,
@@ -174,7 +174,7 @@ class Lgd(BulkSampler):
         rows_M = np.empty(steps * self.batch_size, dtype=np.int64)
         count_M = np.empty(len(rows_M), dtype=np.float64)
         kernel.draw_examples(
-            self.prefix, first_step, self.batch_size, self.vectors.matrix, self.query_D, self.buckets, rows_M, count_M
+            self.prefix, first_step, self.batch_size, self.vectors.rows(), self.query_D, self.buckets, rows_M, count_M
         )
         return Draws(
             rows_M=rows_M,

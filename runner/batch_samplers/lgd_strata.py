@@ -116,7 +116,7 @@ class LgdStrata(BulkSampler):
         if self._restored is None:
             assert view is not None, "the task shows this sampler its examples"
             view.examples.bring_up(None, 0)
-            self._set_cells(self._cells_of(view.examples.matrix))
+            self._set_cells(self._cells_of(view.examples.rows()))
             squares_X = view.gradient_norms() ** 2
             assert self._cell_X is not None
             self._mean_square_C = np.bincount(self._cell_X, squares_X) / self._size_C

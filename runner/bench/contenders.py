@@ -14,10 +14,10 @@ from runner.config import compose
 from runner.contracts import Query, TrainingFacts
 from runner.errors import ConfigError, ProcessorLacks
 from runner.heads.classes import estimate
-from runner.heads.output_layer import OutputLayer
 from runner.machine.clock import StageClock
-from runner.optimizers import RowTable
 from runner.options.settings import RunConfig
+from runner.output.numba.layer import NumbaLayer
+from runner.output.numba.row_table import RowTable
 from runner.samplers.full import FullConfig, stored_bytes
 from runner.samplers.hashed import HashedConfig
 from runner.samplers.lsh import Lsh, LshConfig
@@ -33,9 +33,9 @@ def configuration(method: str, overrides: list[str]) -> RunConfig:
     return compose([*_STANDING_STILL, *METHODS[method], *overrides])
 
 
-def make_layer(table: RowTable, config: RunConfig) -> OutputLayer:
+def make_layer(table: RowTable, config: RunConfig) -> NumbaLayer:
     """Build the output layer as the runner would from ``config``, but over a table that the methods share."""
-    return OutputLayer(table, config.output.scale)
+    return NumbaLayer(table, config.output.scale)
 
 
 def out_of_reach(config: RunConfig) -> str | None:

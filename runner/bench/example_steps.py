@@ -106,7 +106,8 @@ def _entrant(examples: StoredExamples, method: str, batch_size: int, built: "_Bu
     """Make a method's network and sampler; ``built``: tables of the same hash functions, which are not built again."""
     name, settings = METHODS[method]
     head = ScalarHead(dim=NUM_FEATURES, loss="squared", optimizer=SgdConfig(lr=1e-6), bias=False)
-    head.table.weights[0] = rng.generator(0, rng.CLASS_INIT).standard_normal(NUM_FEATURES) / 10
+    weights_F = rng.generator(0, rng.CLASS_INIT).standard_normal(NUM_FEATURES) / 10
+    head.table.write(None, vectors=weights_F)
     view = RegressionView(head, examples)
     sampler = BATCH_SAMPLERS[name](name=name, **settings).build(
         examples=Examples(count=len(examples.vectors_XD)), batch_size=batch_size, seed=0

@@ -51,7 +51,7 @@ class TensorFlowFull(Contender):
     def __init__(self, workload: Workload) -> None:
         tf = _tensorflow()
         self.num_classes = workload.num_classes
-        self.weight = tf.Variable(workload.table.weights)
+        self.weight = tf.Variable(workload.table.rows())
         self.bias = tf.Variable(tf.zeros(self.num_classes))
         moments = {v.ref(): [tf.Variable(tf.zeros_like(v)) for _ in range(2)] for v in (self.weight, self.bias)}
         lr = workload.table.config.lr

@@ -48,7 +48,7 @@ class _TorchMethod(Contender):
 
     def __init__(self, workload: Workload) -> None:
         self.num_classes = workload.num_classes
-        self.weight = nn.Parameter(torch.from_numpy(workload.table.weights.copy()))
+        self.weight = nn.Parameter(torch.from_numpy(workload.table.rows().copy()))
         self.lr = workload.table.config.lr
 
     @staticmethod

@@ -11,10 +11,12 @@ import torch
 from runner.contracts import Query, TrainingFacts
 from runner.errors import require
 from runner.heads.classes import ClassesHead
-from runner.heads.output_layer import OutputLayer
-from runner.losses import LossConfig
-from runner.optimizers import RowGradient, RowTable, SgdConfig
+from runner.optimizers import SgdConfig
 from runner.options.settings import OutputConfig, RunConfig
+from runner.output.layer import RowGradient
+from runner.output.losses import LossConfig
+from runner.output.numba.layer import NumbaLayer
+from runner.output.numba.row_table import RowTable, RowTableGradient
 
 
 class _StoredLogits:
@@ -23,7 +25,7 @@ class _StoredLogits:
     def __init__(self, table: RowTable, query: Query, step: int) -> None:
         self.table, self.step = table, step
         table.read(None, step)
-        self.weights_ND, self.hidden_BD = torch.from_numpy(table.weights), torch.from_numpy(query.hidden_BD)
+        self.weights_ND, self.hidden_BD = torch.from_numpy(table.rows()), torch.from_numpy(query.hidden_BD)
         self.target_B = torch.from_numpy(query.targets_P).long()
         self.logits_BN = self.hidden_BD @ self.weights_ND.T
 
@@ -47,7 +49,7 @@ class _StoredLogits:
     def gradients(self) -> tuple[RowGradient, np.ndarray]:
         grad_ND = (self.logits_BN.T @ self.hidden_BD).numpy()
         nothing = np.zeros(len(grad_ND), dtype=np.float32)  # there are no biases
-        rows = RowGradient(table=self.table, rows_U=self.touched_U, grad_UD=grad_ND, bias_grad_U=nothing)
+        rows = RowTableGradient(table=self.table, rows_U=self.touched_U, grad_UD=grad_ND, bias_grad_U=nothing)
         return rows, (self.logits_BN @ self.weights_ND).numpy()
 
     def update(self) -> np.ndarray:
@@ -64,7 +66,7 @@ class _StoredLogits:
         return grad_hidden_BD
 
 
-class _TorchLayer(OutputLayer):
+class _TorchLayer(NumbaLayer):
     def score(self, query: Query, proposal: Any, step: int) -> Any:
         self.table.before_step(step)
         return _StoredLogits(self.table, query, step)
@@ -77,5 +79,6 @@ def torch_full_head(config: RunConfig, training: TrainingFacts) -> ClassesHead:
     """
     require(config.output == OutputConfig(bias=False), "torch_full needs output.bias=false output.normalize=false")
     head = ClassesHead.of(config, training)
+    assert isinstance(head.layer, NumbaLayer)
     head.layer = _TorchLayer(head.layer.table)
     return head

@@ -6,7 +6,8 @@ Legend: N classes (drawn candidates in ``ids_N``), D hidden size, B rows of a ba
 import numpy as np
 
 from runner.contracts import Query
-from runner.optimizers import AdamConfig, RowTable
+from runner.optimizers import AdamConfig
+from runner.output.numba.row_table import RowTable
 
 _SPREAD = np.float32(0.1)
 
@@ -49,7 +50,7 @@ class Workload:
             targets = np.searchsorted(self._cumulative_N, generator.random(batch)).astype(np.int32)
             np.minimum(targets, self.num_classes - 1, out=targets)
             noise = generator.standard_normal((batch, self.dim), dtype=np.float32) * _SPREAD
-            hidden = np.maximum(self.table.weights[targets] + noise, 0)
+            hidden = np.maximum(self.table.rows(targets) + noise, 0)
             indptr = np.arange(batch + 1, dtype=np.int64)
             made.append(Query(hidden_BD=hidden, target_indptr_B1=indptr, targets_P=targets))
         return made

@@ -11,8 +11,9 @@ import numpy as np
 
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
 from runner.errors import ConfigError
-from runner.heads.output_layer import OutputLayer
-from runner.optimizers import AdamConfig, RowTable
+from runner.optimizers import AdamConfig
+from runner.output.numba.layer import NumbaLayer
+from runner.output.numba.row_table import RowTable
 from runner.samplers import SAMPLERS, Sampler, SamplerConfig
 
 NUM_CLASSES, DIM, ROWS = 120, 16, 6
@@ -39,12 +40,12 @@ class Case:
     name: str
     config: SamplerConfig
 
-    def build(self, layer: OutputLayer, *, seed: int = 3, **changes: Any) -> Sampler:
+    def build(self, layer: NumbaLayer, *, seed: int = 3, **changes: Any) -> Sampler:
         """Make the sampler for a class matrix; ``changes`` replace settings of the config."""
         training = TrainingFacts.one_label_a_row(label_counts(layer.num_classes))
         return dataclasses.replace(self.config, **changes).build(layer=layer, training=training, seed=seed)
 
-    def on_the_usual(self) -> tuple[Sampler, OutputLayer, Query]:
+    def on_the_usual(self) -> tuple[Sampler, NumbaLayer, Query]:
         """Return the sampler built for a fresh class matrix, that matrix, and a batch."""
         layer = random_layer()
         return self.build(layer), layer, random_query()
@@ -107,13 +108,13 @@ def label_counts(num_classes: int) -> np.ndarray:
 
 def random_layer(
     num_classes: int = NUM_CLASSES, dim: int = DIM, *, seed: int = 0, norm: float = 2.0, rows: str = "catch_up"
-) -> OutputLayer:
+) -> NumbaLayer:
     """Make a class matrix of random vectors of about the given norm; biases have standard deviation 0.3 times that."""
     generator = np.random.default_rng(seed)
     weights = generator.standard_normal((num_classes, dim)).astype(np.float32) * np.float32(norm / np.sqrt(dim))
     table = RowTable(AdamConfig(lr=0.05, rows=rows), weights, bias=True)  # type: ignore[arg-type]
-    table.bias_view[:] = (norm * 0.3 * generator.standard_normal(num_classes)).astype(np.float32)
-    return OutputLayer(table)
+    table.write(None, biases=(norm * 0.3 * generator.standard_normal(num_classes)).astype(np.float32))
+    return NumbaLayer(table)
 
 
 def random_query(num_rows: int = ROWS, dim: int = DIM, num_classes: int = NUM_CLASSES, *, seed: int = 1) -> Query:
@@ -129,14 +130,14 @@ def random_query(num_rows: int = ROWS, dim: int = DIM, num_classes: int = NUM_CL
     )
 
 
-def move_rows(layer: OutputLayer, ids: list[int], step: int, *, seed: int) -> np.ndarray:
+def move_rows(layer: NumbaLayer, ids: list[int], step: int, *, seed: int) -> np.ndarray:
     """Take an optimizer step on some class rows, large enough to change their codes; return their distinct ids."""
     from runner.kernels.groups import group_by_id
 
     chosen = np.array(ids, dtype=np.int32)
     groups = group_by_id(chosen, layer.num_classes)
     layer.table.before_step(step)
-    layer.table.read(groups[1], step)
+    layer.read(groups[1], step)
     grad = np.random.default_rng(seed).standard_normal((len(ids), layer.dim)).astype(np.float32)
     pairs = np.arange(len(ids), dtype=np.int32)
     ones = np.ones(len(ids), dtype=np.float32)

@@ -44,9 +44,9 @@ def equal_and_zero_vectors(case: Case) -> None:
     for what in ("equal class vectors", "zero class vectors", "zero hidden states"):
         layer, query = random_layer(), random_query()
         if what == "equal class vectors":
-            layer.table.weights[:] = layer.table.weights[0]
+            layer.table.write(None, vectors=layer.rows()[:1])
         elif what == "zero class vectors":
-            layer.table.weights[:] = 0
+            layer.table.write(None, vectors=np.zeros_like(layer.rows()))
         else:
             query.hidden_BD[:] = 0
         sampler = case.build(layer)
@@ -61,8 +61,7 @@ def vectors_that_are_not_numbers(case: Case) -> None:
     A sampler whose config says ``refuses_nan`` must raise the error.
     """
     layer, query = random_layer(), random_query()
-    layer.table.weights[7] = np.nan
-    layer.table.weights[11] = np.inf
+    layer.table.write(np.array([7, 11]), vectors=np.array([[np.nan], [np.inf]], dtype=np.float32))
     try:
         proposal = case.build(layer).sample(query, 1)
     except RunnerError as error:

@@ -20,7 +20,7 @@ from runner.check.cases import (
 )
 from runner.check.counts import frequencies_of
 from runner.contracts import Query
-from runner.heads.output_layer import OutputLayer
+from runner.output.numba.layer import NumbaLayer
 from runner.samplers import Sampler
 
 
@@ -30,7 +30,7 @@ def partition_estimate_is_unbiased(case: Case, draws: int) -> None:
     The latter sum is over the classes that can be drawn.
     """
     sampler, layer, query = case.on_the_usual()
-    logit_BN = query.hidden_BD.astype(np.float64) @ layer.table.weights.T + layer.table.bias_view
+    logit_BN = query.hidden_BD.astype(np.float64) @ layer.rows().T + layer.biases()
     partition_is_met(sampler, query, np.exp(logit_BN), draws)
 
 
@@ -39,14 +39,15 @@ def counts_hold_in_a_normalised_layer(case: Case, draws: int) -> None:
 
     Frequencies take a quarter of the draws, because lengths that are read wrongly change them much.
     """
-    layer, query = OutputLayer(random_layer().table, 4.0), random_query()
-    layer.table.weights *= np.geomspace(0.2, 5, NUM_CLASSES, dtype=np.float32)[:, None]
+    layer, query = NumbaLayer(random_layer().table, 4.0), random_query()
+    sizes_N1 = np.geomspace(0.2, 5, NUM_CLASSES, dtype=np.float32)[:, None]
+    layer.table.write(None, vectors=layer.rows() * sizes_N1)
     sampler = case.build(layer)
     frequencies_of(sampler, query, draws // 4).are_as_stated()
-    weights_ND, hidden_BD = layer.table.weights.astype(np.float64), query.hidden_BD.astype(np.float64)
+    weights_ND, hidden_BD = layer.rows().astype(np.float64), query.hidden_BD.astype(np.float64)
     directions_ND = weights_ND / np.linalg.norm(weights_ND, axis=1, keepdims=True)
     cosine_BN = (hidden_BD / np.linalg.norm(hidden_BD, axis=1, keepdims=True)) @ directions_ND.T
-    partition_is_met(sampler, query, np.exp(4 * cosine_BN + layer.table.bias_view), draws)
+    partition_is_met(sampler, query, np.exp(4 * cosine_BN + layer.biases()), draws)
 
 
 def partition_is_met(sampler: Sampler, query: Query, weight_BN: np.ndarray, draws: int) -> None:

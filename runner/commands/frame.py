@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from runner.commands.screen import fitted
 from runner.config import explain
 from runner.errors import RunnerError
+from runner.machine.terminal import fitted
 
 INTERRUPTED = 130
 

@@ -73,7 +73,7 @@ def diagnose(run_folder: Path, request: Request, command: str) -> tuple[ExampleD
 
         @functools.cache  # LGD's variants often have the same bits and sides, and the double sum takes long
         def lemma_of(bits: int, sides: int) -> example_draws.Lemma:
-            vectors_XD, query_D = view.examples.matrix, view.query_D
+            vectors_XD, query_D = view.examples.rows(), view.query_D
             return example_draws.lemma(vectors_XD, query_D, gradients.norm_X, bits=bits, sides=sides, seed=config.seed)
 
         entries = tuple(
@@ -130,7 +130,7 @@ def _choose(names: Sequence[str], changes: Mapping[str, Any]) -> dict[str, Examp
 def _gradients(view: RegressionView) -> example_draws.Gradients:
     """Return all gradients by the free coordinates of the query, which have the norms of those by the weights."""
     loss = SQUARED if view.by_magnitude else LOGISTIC
-    vectors_XD, query_D = view.examples.matrix, view.query_D
+    vectors_XD, query_D = view.examples.rows(), view.query_D
     z_X = np.einsum("xd,d->x", vectors_XD, query_D)
     slope_X = np.array([loss_and_slope(loss, z)[1] for z in z_X])
     free = vectors_XD.shape[1] - 1 if view.by_magnitude else vectors_XD.shape[1]
@@ -185,7 +185,7 @@ def _entry(
 
 def _outcomes(sampler: ExampleSampler, view: RegressionView) -> example_draws.Outcomes:
     if isinstance(sampler, Lgd):
-        return example_draws.outcomes_of_buckets(sampler.buckets, view.examples.matrix, sampler.query_D)
+        return example_draws.outcomes_of_buckets(sampler.buckets, view.examples.rows(), sampler.query_D)
     chance_X = sampler.chances()
     assert chance_X is not None, "every sampler of this module tells its chances"
     return example_draws.outcomes_of_chances(chance_X)

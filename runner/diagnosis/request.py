@@ -11,8 +11,8 @@ from runner.config import explain
 from runner.errors import ConfigError, require
 
 if TYPE_CHECKING:
-    from runner.losses import LossConfig
     from runner.options.settings import RunConfig
+    from runner.output.losses import LossConfig
     from runner.samplers import SamplerConfig
 
 _PROBE_ROWS = 64
@@ -146,8 +146,8 @@ def choose(config: "RunConfig", names: Sequence[str], changes: Mapping[str, Mapp
 
 def _loss(usual: "LossConfig", changes: Mapping[str, Any]) -> "LossConfig":
     """Return the usual loss, changed by ``loss=NAME`` and ``loss.KEY=VALUE``."""
-    from runner.losses import LOSSES
     from runner.options.conversion import convert, did_you_mean
+    from runner.output.losses import LOSSES
 
     if not changes:
         return usual

@@ -9,13 +9,13 @@ from typing import Any
 from tqdm import tqdm
 
 from runner.contracts import Query
-from runner.diagnosis.divergence import Tick, fresh_samplers, measure_divergence
 from runner.diagnosis.folder import write
 from runner.diagnosis.record import Diagnosis, Entry
 from runner.diagnosis.request import Choice, Request, choose, leave_out, parse
-from runner.diagnosis.truth import Truth, query_of
 from runner.errors import RunnerError
 from runner.machine.threads import set_threads
+from runner.measures.divergence import Tick, fresh_samplers, measure_divergence
+from runner.measures.truth import Truth, query_of
 from runner.network import ClassNetwork
 from runner.options.conversion import convert
 from runner.options.settings import HardwareConfig, RunConfig

@@ -26,7 +26,7 @@ from runner.contracts import LARGEST_OUTPUT, Batch
 from runner.errors import require
 from runner.machine.clock import StageClock
 from runner.models.parameters import Parameters, draws_of, load_states, states_of
-from runner.optimizers import RowGradient, RowTable
+from runner.output.layer import RowGradient, Rows
 
 if TYPE_CHECKING:
     from runner.options.settings import RunConfig
@@ -113,7 +113,7 @@ class AdaptiveHead:
         self._candidates[0] = cutoffs[0] + len(cutoffs)
 
     @property
-    def tables(self) -> Sequence[RowTable]:
+    def tables(self) -> Sequence[Rows]:
         """Return the table of all parameters."""
         return (self.parameters.table,)
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.contracts import LARGEST_OUTPUT, Batch, Everything, Proposal, Query, Scores, TrainingFacts
-from runner.heads.output_layer import OutputLayer
-from runner.losses import LossConfig
+from runner.contracts import Batch, Everything, Proposal, Query, TrainingFacts
 from runner.machine.clock import StageClock
-from runner.optimizers import RowGradient, RowTable
+from runner.output.layer import Layer, RowGradient, Rows, Scores
+from runner.output.losses import LossConfig
+from runner.output.numba.layer import NumbaLayer
+from runner.output.numba.row_table import RowTable
 from runner.samplers.base import Sampler, SamplerConfig
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Estimate:
 
 
 def estimate(
-    layer: OutputLayer,
+    layer: Layer,
     sampler: Sampler,
     loss: LossConfig,
     query: Query,
@@ -96,7 +97,7 @@ class ClassesHead:
     """Combine the class matrix with a sampler, which is built for it, and a loss."""
 
     def __init__(
-        self, layer: OutputLayer, sampler: SamplerConfig, loss: LossConfig, training: TrainingFacts, seed: int
+        self, layer: Layer, sampler: SamplerConfig, loss: LossConfig, training: TrainingFacts, seed: int
     ) -> None:
         self.layer, self.loss, self.training, self.seed = layer, loss, training, seed
         self.sampler_config = sampler
@@ -108,17 +109,17 @@ class ClassesHead:
     def of(cls, config: "RunConfig", training: TrainingFacts) -> "ClassesHead":
         """Make the untrained head of a run's configuration."""
         num_classes, output = len(training.label_counts_N), config.output
-        vectors = config.model.class_vectors(num_classes, config.seed)
+        vectors = config.model.class_vectors(0, num_classes, config.seed)
         table = RowTable(config.optimizer, vectors, bias=True, bias_moves=output.bias)
         # Biases start at -log n: softmax ignores a common shift, and losses that treat logits as log probabilities
         # (NCE) then start from the uniform distribution. Magnitudes are symmetric around 0, so there biases start at 0.
         # The biases of a normalised layer stay 0.
         if output.bias and not (config.loss.by_magnitude or config.sampler.by_magnitude or output.normalize):
-            table.bias_view[:] = -np.float32(math.log(num_classes))
-        return cls(OutputLayer(table, output.scale), config.sampler, config.loss, training, config.seed)
+            table.write(None, biases=-math.log(num_classes))
+        return cls(NumbaLayer(table, output.scale), config.sampler, config.loss, training, config.seed)
 
     @property
-    def tables(self) -> Sequence[RowTable]:
+    def tables(self) -> Sequence[Rows]:
         """Return the class matrix."""
         return (self.layer.table,)
 
@@ -140,24 +141,16 @@ class ClassesHead:
 
     def top(self, hidden_BD: np.ndarray, k: int) -> np.ndarray:
         """Return the k best classes of each row, (B, k) int32, best first. Rows must be current."""
-        return self.layer.largest(hidden_BD, k, by_magnitude=self.loss.by_magnitude)
+        return self.layer.largest(hidden_BD, k, by_magnitude=self.loss.by_magnitude).ids_BK
 
     def logits_of(self, hidden_BD: np.ndarray, class_BK: np.ndarray) -> np.ndarray:
         """Return the logits of some classes of each row, (B, K) float32, or magnitudes if the loss is of these."""
-        layer = self.layer
-        vector_BKD = layer.class_vectors(class_BK.reshape(-1)).reshape(*class_BK.shape, -1)
-        logit_BK = np.einsum("bd,bkd->bk", layer.query_vectors(hidden_BD), vector_BKD)
-        logit_BK = (logit_BK + layer.table.bias_view[class_BK]).astype(np.float32)
+        logit_BK = self.layer.logits(hidden_BD, class_BK)
         return np.abs(logit_BK) if self.loss.by_magnitude else logit_BK
 
     def is_sound(self, hidden_BD: np.ndarray) -> bool:
         """Tell whether all logits of these hidden states are below ``LARGEST_OUTPUT``. Rows must be current."""
-        for lo, hi in self.layer.blocks(len(hidden_BD)):
-            logits = np.empty((len(hidden_BD), hi - lo), dtype=np.float32)
-            self.layer.block_logits(hidden_BD, lo, hi, logits)
-            if not (np.abs(logits, out=logits) < LARGEST_OUTPUT).all():
-                return False
-        return True
+        return self.layer.is_sound(hidden_BD)
 
     # ------------------------------------------------------------ what a run tells of it
 
@@ -174,11 +167,11 @@ class ClassesHead:
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return the class matrix under ``layer.`` and the sampler's tables under ``sampler.``."""
-        parts: dict[str, Any] = {"layer": self.layer.table, "sampler": self.sampler}
+        parts: dict[str, Any] = {"layer": self.layer, "sampler": self.sampler}
         return {f"{part}.{name}": value for part, owner in parts.items() for name, value in owner.state_dict().items()}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore what ``state_dict`` returned."""
-        for part, owner in (("layer", self.layer.table), ("sampler", self.sampler)):
+        for part, owner in (("layer", self.layer), ("sampler", self.sampler)):
             prefix = f"{part}."
             owner.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})

@@ -13,7 +13,9 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 
 from runner.machine.clock import StageClock
-from runner.optimizers import OptimizerConfig, RowTable
+from runner.optimizers import OptimizerConfig
+from runner.output.layer import Rows
+from runner.output.numba.row_table import RowTable
 
 if TYPE_CHECKING:
     from runner.data.sequence_batches import SequenceBatch
@@ -34,26 +36,26 @@ class CountsHead:
         self.similarity = csr_array((num_items, num_items), dtype=np.float64)
 
     @property
-    def tables(self) -> Sequence[RowTable]:
+    def tables(self) -> Sequence[Rows]:
         """Return the items' counts, as the only table."""
         return (self.counts,)
 
     def set(self, counts_N: np.ndarray, similarity: csr_array) -> None:
         """Take counts of the items and their similarities, both of training events."""
-        self.counts.weights[:, 0] = counts_N
+        self.counts.write(None, vectors=counts_N[:, None])
         self.similarity = similarity
 
     def scores(self, batch: "SequenceBatch") -> np.ndarray:
         """Return the score of every item for every window, (B, N) float64."""
-        windows, num_items = len(batch.length_S), len(self.counts.weights)
+        windows, num_items = len(batch.length_S), self.counts.shape[0]
         window_X = np.repeat(np.arange(windows), batch.length_S)
         ones = np.ones(len(batch.items_X))
         window_BN = coo_array((ones, (window_X, batch.items_X)), shape=(windows, num_items)).tocsr()
-        return (window_BN @ self.similarity).toarray() + _TIE * self.counts.weights[:, 0].astype(np.float64)
+        return (window_BN @ self.similarity).toarray() + _TIE * self.counts.rows()[:, 0].astype(np.float64)
 
     def most_counted(self, k: int) -> np.ndarray:
         """Return the k most frequent ids, best first, (k,) int32; of equal counts the lower id is better."""
-        return np.argsort(-self.counts.weights[:, 0], kind="stable")[:k].astype(np.int32)
+        return np.argsort(-self.counts.rows()[:, 0], kind="stable")[:k].astype(np.int32)
 
     # ------------------------------------------------------------ what every head has
 

@@ -19,7 +19,9 @@ import numpy as np
 
 from runner.errors import RunnerError
 from runner.machine.clock import StageClock
-from runner.optimizers import OptimizerConfig, RowTable
+from runner.optimizers import OptimizerConfig
+from runner.output.layer import Rows
+from runner.output.numba.row_table import RowTable
 
 if TYPE_CHECKING:
     from runner.data import LabelledRows
@@ -46,7 +48,7 @@ class ForestHead:
         self._table = RowTable(optimizer, np.zeros((1, 1), dtype=np.float32), bias=False)
 
     @property
-    def tables(self) -> Sequence[RowTable]:
+    def tables(self) -> Sequence[Rows]:
         """Return a table of one number, as there is no class matrix."""
         return (self._table,)
 

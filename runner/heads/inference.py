@@ -18,8 +18,8 @@ from numba import njit, prange
 from runner import rng
 from runner.contracts import Query
 from runner.errors import Diverged
-from runner.heads.output_layer import OutputLayer
 from runner.kernels.rows import LEAST_NORM
+from runner.output.layer import Layer
 from runner.samplers.lsh_topk import LshTopK
 from runner.samplers.scored import ExactConfig, Scored
 
@@ -32,12 +32,12 @@ def query_of(hidden_BD: np.ndarray) -> Query:
     return Query(hidden_BD=hidden_BD, target_indptr_B1=indptr, targets_P=_NO_TARGETS)
 
 
-def most_likely(layer: OutputLayer, hidden_BD: np.ndarray) -> np.ndarray:
+def most_likely(layer: Layer, hidden_BD: np.ndarray) -> np.ndarray:
     """Return the class with the largest logit of each row, (B,) int32. Class vectors must be current."""
-    return layer.largest(hidden_BD, 1)[:, 0]
+    return layer.largest(hidden_BD, 1).ids_BK[:, 0]
 
 
-def sample_exactly(layer: OutputLayer, hidden_BD: np.ndarray, *, seed: int, step: int) -> np.ndarray:
+def sample_exactly(layer: Layer, hidden_BD: np.ndarray, *, seed: int, step: int) -> np.ndarray:
     """Draw one class for each row from the softmax over all classes, (B,) int32, fresh for every (seed, step).
 
     Raise Diverged if a logit is not finite.
@@ -112,10 +112,10 @@ def sample_by_gumbel(sampler: LshTopK, hidden_BD: np.ndarray, *, step: int) -> n
     for ids, nearest in zip(ids_BW, nearest_B, strict=True):
         ids[:nearest].sort()
     out_B = np.empty(len(hidden_BD), dtype=np.int32)
-    layer, table = sampler.layer, sampler.layer.table
+    layer = sampler.layer
     share = min(1.0, sampler.tail / sampler.num_classes)
     _argmax_of_perturbed(
-        ids_BW, nearest_B, layer.query_vectors(hidden_BD), table.weights, table.bias_view, layer.scale is not None,
+        ids_BW, nearest_B, layer.query_vectors(hidden_BD), layer.rows(), layer.biases(), layer.scale is not None,
         share, sampler.seed, step, out_B,
     )  # fmt: skip
     if (out_B < 0).any():

@@ -12,7 +12,9 @@ import numpy as np
 
 from runner.contracts import LARGEST_OUTPUT
 from runner.machine.clock import StageClock
-from runner.optimizers import OptimizerConfig, RowGradient, RowTable
+from runner.optimizers import OptimizerConfig
+from runner.output.layer import RowGradient, Rows
+from runner.output.numba.row_table import RowTable, RowTableGradient
 
 ScalarLoss = Literal["squared", "logistic"]
 _THE_ROW = np.zeros(1, dtype=np.int32)
@@ -75,13 +77,13 @@ class ScalarScores:
         """Return the gradient of the row of weights, without applying it, and that of the hidden states (B, D)."""
         table, grad_B = self.head.table, self._grad_B
         with _overflow_shows_in_the_loss():
-            gradient = RowGradient(
+            gradient = RowTableGradient(
                 table=table,
                 rows_U=_THE_ROW,
                 grad_UD=np.einsum("b,bd->d", grad_B, self.hidden_BD)[None],
                 bias_grad_U=np.array([grad_B.sum()], dtype=np.float32),
             )
-            return gradient, grad_B[:, None] * table.weights[0]
+            return gradient, grad_B[:, None] * table.rows()[0]
 
     def update(self) -> np.ndarray:
         """Apply the gradient; return that of the hidden states (B, D), taken at the weights before the step."""
@@ -100,14 +102,14 @@ class ScalarHead:
         self.table = RowTable(optimizer, np.zeros((1, dim), dtype=np.float32), bias=bias)
 
     @property
-    def tables(self) -> Sequence[RowTable]:
+    def tables(self) -> Sequence[Rows]:
         """Return the row of weights, as the only table."""
         return (self.table,)
 
     def predict(self, hidden_BD: np.ndarray) -> np.ndarray:
         """Return the outputs, (B,) float32; under logistic loss they are log odds."""
         # einsum sums in one fixed order, whatever number of threads NumPy's BLAS has.
-        return np.einsum("bd,d->b", hidden_BD, self.table.weights[0]) + self.table.bias_view.sum()
+        return np.einsum("bd,d->b", hidden_BD, self.table.rows()[0]) + self.table.biases().sum()
 
     def score(self, hidden_BD: np.ndarray, batch: ResponseBatch, step: int, clock: StageClock) -> ScalarScores:
         """Predict the batch and take the loss."""

@@ -1,11 +1,14 @@
-"""These loss kernels replace the logits of each row's targets and candidates by their gradients, in place.
+"""Take statistics of each row's logits, and replace logits by gradients once the statistics are those of all classes.
+
+The classes of a row may be held in several places, so a loss never goes from logits to gradients in one kernel: between
+two kernels, statistics are combined over all places (``output.across``).
 
 Legend: B rows, P targets of all rows, N candidates of all rows, M candidates that all rows share, W lanes.
-Row b has the targets target_indptr[b] to target_indptr[b + 1] - 1, and the candidates begin[b] to end[b] - 1.
-The caller has already corrected the logits; a masked candidate has logit -inf and gets gradient 0. A row without
-targets has loss 0 and no gradient. The loss of a row is averaged over its targets (uniform target distribution).
-Gradients are multiplied by the row's factor ``weight_B`` (float32, 1 / B for a batch mean). Each loss kernel returns
-the losses, (B,) float32, without that factor.
+Row b has the targets target_indptr[b] to target_indptr[b + 1] - 1, and the candidates begin[b] to end[b] - 1, as far as
+they are held here; ``num_targets_B`` counts the row's targets wherever they are. The caller has already corrected the
+logits; a masked candidate has logit -inf and gets gradient 0. A row without targets has loss 0 and no gradient. The
+loss of a row is averaged over its targets (uniform target distribution). Gradients are multiplied by the row's factor
+``weight_B`` (float32, 1 / B for a batch mean). Losses are (B,) float32, without that factor.
 """
 
 import numpy as np
@@ -56,44 +59,56 @@ def _scale(values, factor):
         values[i] *= factor
 
 
+# ---------------------------------------------------------------- softmax, and an estimate of its partition
+
+
 @njit(cache=True, parallel=PRANGE, fastmath=FAST)
-def softmax_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B):
-    """Return -mean over targets of log softmax, over the row's active set {targets} + {candidates}."""
+def softmax_statistics(num_targets_B, target_indptr, target_P, begin_B, end_B, candidate_N, adds_targets):
+    """Return each row's highest logit, sum of exp(logit - highest) and mean target logit; leave the exponentials.
+
+    ``adds_targets``: targets are part of the sum, not candidates alone; if not, their logits stay. The mean divides by
+    the number of all targets, so the means of several places add up.
+    """
     rows = target_indptr.shape[0] - 1
-    losses = np.zeros(rows, dtype=np.float32)
+    top_B = np.full(rows, -np.inf, dtype=np.float32)
+    sum_B = np.zeros(rows, dtype=np.float32)
+    mean_B = np.zeros(rows, dtype=np.float32)
     for row in prange(rows):
-        scale = weight_B[row]
+        if num_targets_B[row] == 0:
+            continue
         t0, t1 = target_indptr[row], target_indptr[row + 1]
         c0, c1 = begin_B[row], end_B[row]
-        if t0 == t1:  # no target: no loss, no gradient
-            for i in range(c0, c1):
-                candidate_N[i] = np.float32(0.0)
-            continue
         top = np.float32(-np.inf)
         mean = np.float32(0.0)
-        share = np.float32(1.0) / np.float32(t1 - t0)
+        share = np.float32(1.0) / np.float32(num_targets_B[row])
         for i in range(t0, t1):
-            top = max(top, target_P[i])
+            if adds_targets:
+                top = max(top, target_P[i])
             mean += target_P[i] * share
         top = max(top, _largest(candidate_N, c0, c1))
+        mean_B[row] = mean
+        if top == np.float32(-np.inf):  # nothing that counts is held here
+            candidate_N[c0:c1] = np.float32(0.0)
+            continue
         total = np.float32(0.0)
-        for i in range(t0, t1):
-            target_P[i] = fast_exp(target_P[i] - top)
-            total += target_P[i]
+        if adds_targets:
+            for i in range(t0, t1):
+                target_P[i] = fast_exp(target_P[i] - top)
+                total += target_P[i]
         total += _exponentials(candidate_N[c0:c1], top)
-        losses[row] = top + np.log(total) - mean
-        inverse = scale / total
-        for i in range(t0, t1):
-            target_P[i] = target_P[i] * inverse - scale * share
-        _scale(candidate_N[c0:c1], inverse)
-    return losses
+        top_B[row], sum_B[row] = top, total
+    return top_B, sum_B, mean_B
 
 
-@njit(cache=True, parallel=True, fastmath=FAST)
-def partition_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B):
-    """Return log(sum over candidates of exp(logit)) - (mean over targets of the logit); targets are not in the sum.
+@njit(cache=True, parallel=PRANGE, fastmath=FAST)
+def softmax_gradients(
+    num_targets_B, target_indptr, target_P, begin_B, end_B, candidate_N, weight_B, adds_targets,
+    top_B, all_top_B, all_sum_B, all_mean_B,
+):  # fmt: skip
+    """Return the loss of each row, log sum - mean target logit; turn what ``softmax_statistics`` left into gradients.
 
-    A row whose sum is empty has loss 0 and no gradient, like a row without targets.
+    ``top_B``: the highest logits held here. ``all_...``: statistics over every place. A row whose sum is empty has loss
+    0 and no gradient, like a row without targets.
     """
     rows = target_indptr.shape[0] - 1
     losses = np.zeros(rows, dtype=np.float32)
@@ -101,27 +116,31 @@ def partition_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_
         scale = weight_B[row]
         t0, t1 = target_indptr[row], target_indptr[row + 1]
         c0, c1 = begin_B[row], end_B[row]
-        top = _largest(candidate_N, c0, c1)
-        if t0 == t1 or top == np.float32(-np.inf):
+        if num_targets_B[row] == 0 or all_top_B[row] == np.float32(-np.inf):
             target_P[t0:t1] = np.float32(0.0)
             candidate_N[c0:c1] = np.float32(0.0)
             continue
-        mean = np.float32(0.0)
-        share = np.float32(1.0) / np.float32(t1 - t0)
+        total = all_sum_B[row]
+        losses[row] = all_top_B[row] + np.log(total) - all_mean_B[row]
+        share = np.float32(1.0) / np.float32(num_targets_B[row])
+        inverse = scale / total
+        if top_B[row] != all_top_B[row]:
+            inverse *= fast_exp(top_B[row] - all_top_B[row])
         for i in range(t0, t1):
-            mean += target_P[i] * share
-            target_P[i] = -scale * share
-        total = _exponentials(candidate_N[c0:c1], top)
-        losses[row] = top + np.log(total) - mean
-        _scale(candidate_N[c0:c1], scale / total)
+            target_P[i] = target_P[i] * inverse - scale * share if adds_targets else -scale * share
+        _scale(candidate_N[c0:c1], inverse)
     return losses
 
 
-@njit(cache=True, parallel=PRANGE, fastmath=FAST)
-def logistic_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B, power_B):
-    """Return mean over targets of power * softplus(-logit) + sum over candidates of softplus(logit).
+# ---------------------------------------------------------------- a binary problem for each target and candidate
 
-    This is the loss of one binary problem per class; ``power_B`` is the factor of a row's targets.
+
+@njit(cache=True, parallel=PRANGE, fastmath=FAST)
+def logistic_loss(num_targets_B, target_indptr, target_P, begin_B, end_B, candidate_N, weight_B, power_B):
+    """Return mean over targets of power * softplus(-logit) + sum over candidates of softplus(logit); leave gradients.
+
+    This is the loss of one binary problem per class; ``power_B`` is the factor of a row's targets. Each gradient is of
+    its own logit alone, and the losses of several places add up.
     """
     rows = target_indptr.shape[0] - 1
     losses = np.zeros(rows, dtype=np.float32)
@@ -130,7 +149,7 @@ def logistic_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B
         scale = weight_B[row]
         t0, t1 = target_indptr[row], target_indptr[row + 1]
         loss = np.float32(0.0)
-        share = power_B[row] / np.float32(max(t1 - t0, 1))
+        share = power_B[row] / np.float32(max(num_targets_B[row], 1))
         for i in range(t0, t1):
             x = target_P[i]
             small = fast_exp(-abs(x))
@@ -139,7 +158,7 @@ def logistic_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B
             target_P[i] = -scale * share * sigmoid_of_minus
         for i in range(begin_B[row], end_B[row]):
             x = candidate_N[i]
-            if x == np.float32(-np.inf) or t0 == t1:
+            if x == np.float32(-np.inf) or num_targets_B[row] == 0:
                 candidate_N[i] = np.float32(0.0)
                 continue
             small = fast_exp(-abs(x))
@@ -184,65 +203,106 @@ def _blackout_gradients(values, of_others, left, common, scale):
         values[i] = scale * (among_others * common + p / (one - p))
 
 
-@njit(cache=True, parallel=True, fastmath=FAST)
-def blackout_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B):
-    """Return -mean over targets of log p - sum over candidates of log(1 - p).
+# BlackOut's loss is -mean over targets of log p - sum over candidates of log(1 - p). p is the softmax over {targets} +
+# {candidates}. Let r_c = p_c / (1 - p_c), and R their sum over candidates. The gradient of logit i is p_i (1 - R), plus
+# r_i for a candidate, or minus the target's share for a target.
+#
+# Only the best candidate can have p above a half, where 1 - p and r lose all their digits. Therefore it is left out of
+# the softmax (p' below is the softmax over all others) and compared with their sum: p* = sigmoid(its logit - logsumexp
+# of the others), p_i = (1 - p*) p'_i. With R' the sum of r without r*, the gradients are
+#
+#     for the best candidate   p* (2 - R')
+#     for any other i          p'_i ((1 - p*)(1 - R') - p*), plus r_i (candidate) or minus its share (target).
 
-    p is the softmax over {targets} + {candidates}. Let r_c = p_c / (1 - p_c), and R their sum over candidates. The
-    gradient of logit i is p_i (1 - R), plus r_i for a candidate, or minus the target's share for a target.
 
-    Only the best candidate can have p above a half, where 1 - p and r lose all their digits. Therefore it is left out
-    of the softmax (p' below is the softmax over all others) and compared with their sum: p* = sigmoid(its logit -
-    logsumexp of the others), p_i = (1 - p*) p'_i. With R' the sum of r without r*, the gradients are
+@njit(cache=True, parallel=PRANGE)
+def highest_candidates(begin_B, end_B, candidate_N):
+    """Return the highest logit of each row's candidates, (B,) float32; -inf without any."""
+    highest_B = np.empty(begin_B.shape[0], dtype=np.float32)
+    for row in prange(begin_B.shape[0]):
+        highest_B[row] = _largest(candidate_N, begin_B[row], end_B[row])
+    return highest_B
 
-        for the best candidate   p* (2 - R')
-        for any other i          p'_i ((1 - p*)(1 - R') - p*), plus r_i (candidate) or minus its share (target).
-    """
+
+@njit(cache=True, parallel=PRANGE)
+def leave_best_out(begin_B, end_B, candidate_N, highest_B, is_here_B):
+    """Mask the first candidate of each row with the highest logit, where it is held here; return its place, else -1."""
+    best_B = np.full(begin_B.shape[0], -1, dtype=np.int64)
+    for row in prange(begin_B.shape[0]):
+        best = begin_B[row]
+        while best < end_B[row] and candidate_N[best] < highest_B[row]:
+            best += 1
+        if is_here_B[row] and best < end_B[row]:
+            best_B[row] = best
+            candidate_N[best] = np.float32(-np.inf)
+    return best_B
+
+
+@njit(cache=True, inline="always", fastmath=FAST)
+def _against_others(highest, log_others):
+    """Return p* of the best candidate, 1 - p*, and softplus(its logit - logsumexp of the others)."""
+    zero, one = np.float32(0.0), np.float32(1.0)
+    ahead = highest - log_others  # -inf where there is no candidate
+    small = fast_exp(-abs(ahead))
+    softplus = max(ahead, zero) + np.log1p(small)
+    p_best = one / (one + small) if ahead > 0 else small / (one + small)
+    left = small / (one + small) if ahead > 0 else one / (one + small)
+    return p_best, left, softplus
+
+
+@njit(cache=True, inline="always", fastmath=FAST)
+def _of_others(top, all_top, all_sum):
+    """Return the factor that turns exponentials relative to ``top`` into p'."""
+    of_others = np.float32(1.0) / all_sum
+    return of_others if top == all_top else of_others * fast_exp(top - all_top)
+
+
+@njit(cache=True, parallel=PRANGE, fastmath=FAST)
+def blackout_sums(num_targets_B, begin_B, end_B, candidate_N, highest_B, top_B, all_top_B, all_sum_B):
+    """Return each row's sums of -log(1 - p) and of r over the candidates held here, the best one left out."""
+    loss_B = np.zeros(begin_B.shape[0], dtype=np.float32)
+    odds_B = np.zeros(begin_B.shape[0], dtype=np.float32)
+    for row in prange(begin_B.shape[0]):
+        if num_targets_B[row] == 0:
+            continue
+        _, left, _ = _against_others(highest_B[row], all_top_B[row] + np.log(all_sum_B[row]))
+        of_others = _of_others(top_B[row], all_top_B[row], all_sum_B[row])
+        loss_B[row], odds_B[row] = _odds(candidate_N[begin_B[row] : end_B[row]], left * of_others)
+    return loss_B, odds_B
+
+
+@njit(cache=True, parallel=PRANGE, fastmath=FAST)
+def blackout_gradients(
+    num_targets_B, target_indptr, target_P, begin_B, end_B, candidate_N, weight_B,
+    best_B, highest_B, top_B, all_top_B, all_sum_B, all_mean_B, all_loss_B, all_odds_B,
+):  # fmt: skip
+    """Return the losses, and turn what ``softmax_statistics`` left into gradients; ``all_...`` are over every place."""
     rows = target_indptr.shape[0] - 1
     losses = np.zeros(rows, dtype=np.float32)
-    zero, one, two = np.float32(0.0), np.float32(1.0), np.float32(2.0)
+    one, two = np.float32(1.0), np.float32(2.0)
     for row in prange(rows):
         scale = weight_B[row]
         t0, t1 = target_indptr[row], target_indptr[row + 1]
         c0, c1 = begin_B[row], end_B[row]
-        if t0 == t1:  # no target: no loss, no gradient
-            candidate_N[c0:c1] = zero
+        if num_targets_B[row] == 0:  # no target: no loss, no gradient
+            candidate_N[c0:c1] = np.float32(0.0)
             continue
-        highest = _largest(candidate_N, c0, c1)
-        best = c0
-        while best < c1 and candidate_N[best] < highest:
-            best += 1
-        if best < c1:
-            candidate_N[best] = np.float32(-np.inf)
-        top = _largest(candidate_N, c0, c1)
-        mean = zero
-        share = one / np.float32(t1 - t0)
-        for i in range(t0, t1):
-            top = max(top, target_P[i])
-            mean += target_P[i] * share
-        total = zero
-        for i in range(t0, t1):
-            target_P[i] = fast_exp(target_P[i] - top)
-            total += target_P[i]
-        total += _exponentials(candidate_N[c0:c1], top)
-        of_others = one / total
-        log_others = top + np.log(total)
-
-        ahead = highest - log_others  # -inf where there is no candidate
-        small = fast_exp(-abs(ahead))
-        softplus = max(ahead, zero) + np.log1p(small)
-        p_best = one / (one + small) if ahead > 0 else small / (one + small)
-        left = small / (one + small) if ahead > 0 else one / (one + small)
-        loss, odds = _odds(candidate_N[c0:c1], left * of_others)
-        losses[row] = log_others - mean + two * softplus + loss
-
+        log_others = all_top_B[row] + np.log(all_sum_B[row])
+        of_others = _of_others(top_B[row], all_top_B[row], all_sum_B[row])
+        p_best, left, softplus = _against_others(highest_B[row], log_others)
+        odds = all_odds_B[row]
+        losses[row] = log_others - all_mean_B[row] + two * softplus + all_loss_B[row]
+        share = one / np.float32(num_targets_B[row])
         common = left * (one - odds) - p_best
         for i in range(t0, t1):
             target_P[i] = scale * (target_P[i] * of_others * common - share)
         _blackout_gradients(candidate_N[c0:c1], of_others, left, common, scale)
-        if best < c1:
-            candidate_N[best] = scale * p_best * (two - odds)
+        if best_B[row] >= 0:
+            candidate_N[best_B[row]] = scale * p_best * (two - odds)
     return losses
+
+
+# ---------------------------------------------------------------- before and after a loss
 
 
 @njit(cache=True, parallel=PRANGE)

@@ -12,8 +12,11 @@ import numpy as np
 
 from runner import rng
 from runner.errors import require
-from runner.optimizers import Gradient, OptimizerConfig, RowTable
+from runner.optimizers import OptimizerConfig
 from runner.options.fields import Options
+from runner.output.gradients import Gradient
+from runner.output.initial import Initial, Normal
+from runner.output.layer import Rows
 
 
 class Encoder(Protocol):
@@ -23,7 +26,7 @@ class Encoder(Protocol):
     """
 
     @property
-    def tables(self) -> Sequence[RowTable]:
+    def tables(self) -> Sequence[Rows]:
         """Return the row tables that belong to the encoder alone."""
 
     @property
@@ -79,11 +82,14 @@ class ModelConfig(Options, ABC):
     def dim(self) -> int:
         """Return the size of hidden states and class vectors, D."""
 
-    def class_vectors(self, num_classes: int, seed: int) -> np.ndarray:
-        """Draw the class vectors to start from, (N, D) float32: normal, with norm 1 on average."""
-        weights = rng.generator(seed, rng.CLASS_INIT).standard_normal((num_classes, self.dim), dtype=np.float32)
-        weights *= np.float32(1 / math.sqrt(self.dim))
-        return weights
+    @property
+    def initial_classes(self) -> Initial:
+        """Return the distribution of the class vectors to start from; by default their norm is 1 on average."""
+        return Normal(1 / math.sqrt(self.dim))
+
+    def class_vectors(self, lo: int, hi: int, seed: int) -> np.ndarray:
+        """Draw the vectors that the classes lo to hi - 1 start from, (hi - lo, D) float32."""
+        return self.initial_classes.rows(lo, hi, self.dim, seed=seed, purpose=rng.CLASS_INIT)
 
     def rehearsal(self) -> "ModelConfig":
         """Return the model to compile kernels with: this one, or a small one of its kind if this takes long to load."""
@@ -94,7 +100,7 @@ class ModelConfig(Options, ABC):
         return
 
     @abstractmethod
-    def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> Encoder:
+    def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> Encoder:
         """Make the encoder.
 
         ``num_features``: columns of the input (for text, words). ``classes``: the class vectors, which it may share.
@@ -104,7 +110,7 @@ class ModelConfig(Options, ABC):
 class FixedEncoder(ABC):
     """Encode without weights: there is nothing to learn, and hidden states are the same in training."""
 
-    tables: Sequence[RowTable] = ()
+    tables: Sequence[Rows] = ()
     dense: Sequence[np.ndarray] = ()
 
     @abstractmethod

@@ -21,14 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import numpy as np
-
-from runner import rng
 from runner.errors import ConfigError, require
 from runner.models.base import ModelConfig
-from runner.optimizers import OptimizerConfig, RowTable
+from runner.optimizers import OptimizerConfig
 from runner.options.conversion import as_path
 from runner.options.fields import option
+from runner.output.initial import Initial, Normal
+from runner.output.layer import Rows
 
 if TYPE_CHECKING:
     from runner.models.pair_encoder import PairEncoder
@@ -127,15 +126,14 @@ class BertConfig(ModelConfig):
         )
         return settings
 
-    def class_vectors(self, num_classes: int, seed: int) -> np.ndarray:
-        """Draw the classifier's weights as BERT draws its own, (N, D) float32: normal with deviation 0.02."""
-        weights = rng.generator(seed, rng.CLASS_INIT).standard_normal((num_classes, self.dim), dtype=np.float32)
-        return weights * np.float32(0.02)
+    @property
+    def initial_classes(self) -> Initial:
+        return Normal(0.02)  # as BERT draws its own weights
 
     def rehearsal(self) -> "BertConfig":
         return RehearsalBertConfig(max_length=self.max_length, pooling=self.pooling, dropout=self.dropout)
 
-    def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> "PairEncoder":
+    def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> "PairEncoder":
         _require_library()
         from runner.models import pair_encoder
 
@@ -160,7 +158,7 @@ class RehearsalBertConfig(BertConfig):
     def title(self) -> str:
         return "rehearsal"
 
-    def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> "PairEncoder":
+    def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> "PairEncoder":
         _require_library()
         from runner.models import pair_encoder
 

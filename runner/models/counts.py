@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from runner.models.base import COUNTED_ONCE, FixedEncoder, ModelConfig
-from runner.optimizers import OptimizerConfig, RowTable
+from runner.optimizers import OptimizerConfig
 from runner.options.fields import option
+from runner.output.layer import Rows
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -48,7 +49,7 @@ class CountsConfig(ModelConfig):
     def similarity(self, windows: "SequenceWindows", num_items: int) -> "csr_array":
         """Return how much an item of the window (a row) speaks for each item (a column), (N, N) float64."""
 
-    def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> "NoEncoder":
+    def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> "NoEncoder":
         return NoEncoder()
 
 
@@ -81,7 +82,7 @@ class MostFrequentConfig(ModelConfig):
         """Return 0: there are no hidden states."""
         return 0
 
-    def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> "NoEncoder":
+    def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> "NoEncoder":
         return NoEncoder()
 
 

@@ -23,22 +23,16 @@ import numpy as np
 from runner import rng
 from runner.errors import require
 from runner.models.base import ModelConfig, check_heads
-from runner.optimizers import OptimizerConfig, RowTable
+from runner.optimizers import OptimizerConfig
 from runner.options.fields import option
+from runner.output.initial import Initial, Normal, Uniform
+from runner.output.layer import Rows
+from runner.output.numba.row_table import RowTable
 
 if TYPE_CHECKING:
     from runner.models.recurrent import Module, TextEncoder
 
 _LARGEST = 8192
-
-
-def uniform_rows(num_rows: int, columns: int, bound: float, seed: int, purpose: int) -> np.ndarray:
-    """Draw a matrix (rows, columns) float32, uniform in [-bound, bound).
-
-    ``purpose``: what the numbers are for, one of the constants of ``runner.rng``.
-    """
-    unit = rng.generator(seed, purpose).random((num_rows, columns), dtype=np.float32)
-    return np.float32(bound) * (2 * unit - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,19 +59,16 @@ class LanguageModelConfig(ModelConfig):
         high=10,
     )
 
-    def class_vectors(self, num_classes: int, seed: int) -> np.ndarray:
-        if self.init is None:
-            return super().class_vectors(num_classes, seed)
-        return uniform_rows(num_classes, self.dim, self.init, seed, rng.CLASS_INIT)
+    @property
+    def initial_classes(self) -> Initial:
+        return super().initial_classes if self.init is None else Uniform(self.init)
 
     def word_vectors(self, num_words: int, seed: int) -> np.ndarray:
         """Draw the word vectors to start from, (words, embedding) float32, if they are not the class vectors."""
-        if self.init is not None:
-            return uniform_rows(num_words, self.embedding, self.init, seed, rng.FEATURE_INIT)
-        weights = rng.generator(seed, rng.FEATURE_INIT).standard_normal((num_words, self.embedding), dtype=np.float32)
-        return weights * np.float32(self.embedding**-0.5)
+        initial = Normal(self.embedding**-0.5) if self.init is None else Uniform(self.init)
+        return initial.rows(0, num_words, self.embedding, seed=seed, purpose=rng.FEATURE_INIT)
 
-    def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> "TextEncoder":
+    def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> "TextEncoder":
         from runner.models.recurrent import TextEncoder
 
         words = classes if self.tied else RowTable(optimizer, self.word_vectors(num_features, seed), bias=False)

@@ -21,8 +21,11 @@ from runner.data.batches import RowBatch
 from runner.kernels.groups import PRANGE, group_by_id
 from runner.kernels.rows import FAST
 from runner.models.base import ModelConfig
-from runner.optimizers import Gradient, OptimizerConfig, RowTable, dense_step
+from runner.optimizers import OptimizerConfig, dense_step
 from runner.options.fields import option
+from runner.output.gradients import Gradient
+from runner.output.layer import Rows
+from runner.output.numba.row_table import RowTable
 
 
 @njit(cache=True, parallel=PRANGE, fastmath=FAST)
@@ -56,7 +59,7 @@ class MlpConfig(ModelConfig):
     def dim(self) -> int:
         return self.hidden
 
-    def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> "Mlp":
+    def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> "Mlp":
         return Mlp(self, num_features, optimizer, seed)
 
 
@@ -90,13 +93,13 @@ class Mlp:
     def encode(self, batch: RowBatch) -> np.ndarray:
         """Return hidden states (B, D) float32; nothing is remembered. Rows of the input matrix must be current."""
         hidden = np.empty((batch.num_rows, self.dim), dtype=np.float32)
-        _bag_forward(batch.indptr, batch.indices, batch.values, self.table.weights, self.bias, self.least, hidden)
+        _bag_forward(batch.indptr, batch.indices, batch.values, self.table.rows(), self.bias, self.least, hidden)
         return hidden
 
     def forward(self, batch: RowBatch, step: int) -> np.ndarray:
         self.table.before_step(step)
         self._batch = batch
-        self._groups = group_by_id(batch.indices, self.table.weights.shape[0])
+        self._groups = group_by_id(batch.indices, self.table.shape[0])
         self.table.read_for_update(self._groups[1], step)
         self._hidden = self.encode(batch)
         return self._hidden

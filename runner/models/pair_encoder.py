@@ -31,7 +31,10 @@ from runner.data.pair_batches import PairBatch
 from runner.errors import ConfigError, require
 from runner.kernels.groups import group_by_id
 from runner.models.parameters import Parameters, draws_of, gradient_of_words, load_states, states_of
-from runner.optimizers import Gradient, OptimizerConfig, RowTable
+from runner.optimizers import OptimizerConfig
+from runner.output.gradients import Gradient
+from runner.output.layer import Rows
+from runner.output.numba.row_table import RowTable
 
 _PACKED = "runner_packed_rows"  # name of this module's attention among those of transformers
 _ENCODED_TOKENS = 4096  # tokens that are encoded together at test time, padding included
@@ -280,10 +283,10 @@ class PairEncoder:
         embedding = bert.get_input_embeddings()
         self.words = RowTable(optimizer, embedding.weight.detach().numpy().copy(), bias=False)
         bert.set_input_embeddings(nn.Identity())  # word vectors are passed in, so that a step touches only its own
-        self.dim = self.words.weights.shape[1]
+        self.dim = self.words.shape[1]
         self.module = _PooledBert(bert, pooling, dropout)
         self.parameters = Parameters(self.module.parameters(), optimizer)
-        self.tables: Sequence[RowTable] = (self.parameters.table, self.words)
+        self.tables: Sequence[Rows] = (self.parameters.table, self.words)
         self.dense: Sequence[np.ndarray] = ()
 
     # ------------------------------------------------------------ at test time
@@ -300,7 +303,7 @@ class PairEncoder:
         with torch.inference_mode():
             for here in _by_length(length_B):
                 packed = Packed(tokens, batch.rows_B[here])
-                hidden_BD[here] = self.module(torch.from_numpy(self.words.weights[packed.ids_X]), packed).numpy()
+                hidden_BD[here] = self.module(torch.from_numpy(self.words.rows()[packed.ids_X]), packed).numpy()
         return hidden_BD
 
     # ------------------------------------------------------------ training
@@ -308,10 +311,10 @@ class PairEncoder:
     def forward(self, batch: PairBatch, step: int) -> np.ndarray:
         """Return hidden states (B, D) float32 with dropout, and remember what the gradients need."""
         packed = Packed(tokens_of(batch.pairs, self.tokenizer), batch.rows_B)
-        self._groups = group_by_id(packed.ids_X, len(self.words.weights))
+        self._groups = group_by_id(packed.ids_X, self.words.shape[0])
         self.words.before_step(step)
         self.words.read_for_update(self._groups[1], step)
-        self._x = torch.from_numpy(self.words.weights[packed.ids_X]).requires_grad_()
+        self._x = torch.from_numpy(self.words.rows()[packed.ids_X]).requires_grad_()
         self.module.train()
         with draws_of(self.seed, rng.DROPOUT, step):
             self._hidden: Tensor = self.module(self._x, packed)
@@ -334,7 +337,7 @@ class PairEncoder:
     # ------------------------------------------------------------ state
 
     @property
-    def _held(self) -> dict[str, RowTable]:
+    def _held(self) -> dict[str, Rows]:
         return {"module": self.parameters.table, "words": self.words}
 
     def state_dict(self) -> dict[str, np.ndarray]:

@@ -16,7 +16,9 @@ import torch
 from torch import nn
 
 from runner import rng
-from runner.optimizers import OptimizerConfig, RowGradient, RowTable
+from runner.optimizers import OptimizerConfig
+from runner.output.layer import RowGradient, Rows
+from runner.output.numba.row_table import RowTable, RowTableGradient
 
 _COLUMNS = 256  # columns of the table that holds a module's parameters
 Groups = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -45,8 +47,8 @@ class Parameters:
         rows = -(-sum(parameter.numel() for parameter in held) // _COLUMNS)
         self.table = RowTable(optimizer, np.zeros((rows, _COLUMNS), dtype=np.float32), bias=False)
         self.rows_R = np.arange(rows, dtype=np.int32)
-        self.grad_RC = np.zeros_like(self.table.weights)
-        weights_P, grad_P = (torch.from_numpy(matrix.reshape(-1)) for matrix in (self.table.weights, self.grad_RC))
+        self.grad_RC = np.zeros(self.table.shape, dtype=np.float32)
+        weights_P, grad_P = (torch.from_numpy(matrix.reshape(-1)) for matrix in (self.table.rows(), self.grad_RC))
         begin = 0
         for parameter in held:
             here = slice(begin, begin + parameter.numel())
@@ -59,10 +61,10 @@ class Parameters:
     def gradient(self) -> RowGradient:
         """Return what autograd has added to the gradients since they were cleared."""
         nothing = np.zeros(0, dtype=np.float32)  # these rows have no biases
-        return RowGradient(table=self.table, rows_U=self.rows_R, grad_UD=self.grad_RC, bias_grad_U=nothing)
+        return RowTableGradient(table=self.table, rows_U=self.rows_R, grad_UD=self.grad_RC, bias_grad_U=nothing)
 
 
-def gradient_of_words(words: RowTable, groups: Groups, grad_XE: np.ndarray, step: int) -> RowGradient:
+def gradient_of_words(words: Rows, groups: Groups, grad_XE: np.ndarray, step: int) -> RowGradient:
     """Return the gradient of the word vectors, summed over the tokens of a batch.
 
     ``groups``: the tokens grouped by word (``kernels.groups.group_by_id``). ``grad_XE``: the gradient of each token's
@@ -75,12 +77,12 @@ def gradient_of_words(words: RowTable, groups: Groups, grad_XE: np.ndarray, step
     return words.gradients_of_groups(groups, grad_XE, place_X, once_X, nobody, step, no_bias_X)
 
 
-def states_of(tables: Mapping[str, RowTable]) -> dict[str, np.ndarray]:
+def states_of(tables: Mapping[str, Rows]) -> dict[str, np.ndarray]:
     """Return the arrays of tables under ``<name of the table>.<name of the array>``."""
     return {f"{part}.{name}": array for part, table in tables.items() for name, array in table.state_dict().items()}
 
 
-def load_states(tables: Mapping[str, RowTable], state: Mapping[str, np.ndarray]) -> None:
+def load_states(tables: Mapping[str, Rows], state: Mapping[str, np.ndarray]) -> None:
     """Restore what ``states_of`` returned; other entries are ignored."""
     for part, table in tables.items():
         prefix = f"{part}."

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from runner.models.same_bits import TransformerLayer
 from runner.models.token_encoder import TokenEncoder
-from runner.optimizers import OptimizerConfig, RowTable
+from runner.optimizers import OptimizerConfig
+from runner.output.layer import Rows
 
 if TYPE_CHECKING:
     from runner.data.text_batches import TextBatch
@@ -101,7 +102,7 @@ class TextEncoder(TokenEncoder[Module]):
         *,
         dim: int,
         init: float | None,
-        words: RowTable,
+        words: Rows,
         owns_words: bool,
         optimizer: OptimizerConfig,
         seed: int,

@@ -14,7 +14,8 @@ import numpy as np
 from runner.data.dense_batches import DenseBatch
 from runner.heads.scalar import ScalarLoss
 from runner.models.base import FixedEncoder, ModelConfig
-from runner.optimizers import OptimizerConfig, RowTable
+from runner.optimizers import OptimizerConfig
+from runner.output.layer import Rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,7 @@ class RegressionConfig(ModelConfig):
         """Return 0: the data decide how many features there are."""
         return 0
 
-    def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> "Features":
+    def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> "Features":
         return Features()
 
 

@@ -24,12 +24,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from runner import rng
 from runner.models.base import ModelConfig, check_heads
-from runner.optimizers import OptimizerConfig, RowTable
+from runner.optimizers import OptimizerConfig
 from runner.options.fields import option
+from runner.output.initial import Initial, Normal
+from runner.output.layer import Rows
+from runner.output.numba.row_table import RowTable
 
 if TYPE_CHECKING:
     from runner.models.sequence_encoder import Module, SequenceEncoder
@@ -71,21 +72,18 @@ class SequenceModelConfig(ModelConfig):
     def dim(self) -> int:
         return self.embedding
 
-    def class_vectors(self, num_classes: int, seed: int) -> np.ndarray:
-        return self._normal_rows(num_classes, seed, rng.CLASS_INIT)
+    @property
+    def initial_classes(self) -> Initial:
+        return Normal(self.init)
 
-    def _normal_rows(self, num_rows: int, seed: int, purpose: int) -> np.ndarray:
-        rows = rng.generator(seed, purpose).standard_normal((num_rows, self.embedding), dtype=np.float32)
-        return rows * np.float32(self.init)
-
-    def build(
-        self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int
-    ) -> "SequenceEncoder":
+    def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> "SequenceEncoder":
         from runner.models.sequence_encoder import SequenceEncoder
 
         items = classes
         if not self.tied:
-            items = RowTable(optimizer, self._normal_rows(num_features, seed, rng.FEATURE_INIT), bias=False)
+            purpose = rng.FEATURE_INIT
+            vectors = self.initial_classes.rows(0, num_features, self.embedding, seed=seed, purpose=purpose)
+            items = RowTable(optimizer, vectors, bias=False)
         return SequenceEncoder(
             self.make_module,
             dim=self.dim,

@@ -29,7 +29,9 @@ from runner import rng
 from runner.kernels.groups import group_by_id
 from runner.machine.threads import EncoderThreads
 from runner.models.parameters import Parameters, draws_of, gradient_of_words, load_states, states_of
-from runner.optimizers import Gradient, OptimizerConfig, RowTable
+from runner.optimizers import OptimizerConfig
+from runner.output.gradients import Gradient
+from runner.output.layer import Rows
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
@@ -46,7 +48,7 @@ class TokenEncoder(ABC, Generic[AnyModule]):
         make_module: Callable[[], AnyModule],
         *,
         dim: int,
-        words: RowTable,
+        words: Rows,
         owns_words: bool,
         optimizer: OptimizerConfig,
         seed: int,
@@ -59,7 +61,7 @@ class TokenEncoder(ABC, Generic[AnyModule]):
             self.module = make_module()
         self.parameters = Parameters(self.module.parameters(), optimizer)
         self.working = self.module  # the module that computes: this one, or its copy on another device
-        self.tables: Sequence[RowTable] = (self.parameters.table, *((words,) if owns_words else ()))
+        self.tables: Sequence[Rows] = (self.parameters.table, *((words,) if owns_words else ()))
         self.dense: Sequence[np.ndarray] = ()
         self._threads = EncoderThreads()
 
@@ -118,13 +120,13 @@ class TokenEncoder(ABC, Generic[AnyModule]):
 
     def vectors(self, batch: Any) -> Tensor:
         """Return the vectors of the batch's tokens where the module computes, in the shape of ``tokens`` and E."""
-        return torch.from_numpy(self.words.weights[self.tokens(batch)]).to(self.device)
+        return torch.from_numpy(self.words.rows()[self.tokens(batch)]).to(self.device)
 
     # ------------------------------------------------------------ training
 
     def forward(self, batch: Any, step: int) -> np.ndarray:
         """Return the hidden states (B, D) float32 of a training step."""
-        self._groups = group_by_id(self.tokens(batch).reshape(-1), len(self.words.weights))
+        self._groups = group_by_id(self.tokens(batch).reshape(-1), self.words.shape[0])
         if self.owns_words:
             self.words.before_step(step)
             self.words.read_for_update(self._groups[1], step)
@@ -159,8 +161,8 @@ class TokenEncoder(ABC, Generic[AnyModule]):
     # ------------------------------------------------------------ state
 
     @property
-    def _held(self) -> dict[str, RowTable]:
-        held = {"module": self.parameters.table}
+    def _held(self) -> dict[str, Rows]:
+        held: dict[str, Rows] = {"module": self.parameters.table}
         return {**held, "words": self.words} if self.owns_words else held
 
     def state_dict(self) -> dict[str, np.ndarray]:

@@ -19,8 +19,9 @@ from typing import Any, ClassVar
 from runner.errors import NotInstalled, require
 from runner.models.base import COUNTED_ONCE, ModelConfig
 from runner.models.counts import NoEncoder
-from runner.optimizers import OptimizerConfig, RowTable
+from runner.optimizers import OptimizerConfig
 from runner.options.fields import option
+from runner.output.layer import Rows
 
 LIBRARY, EXTRA = "omikuji", "baselines"
 
@@ -62,5 +63,5 @@ class OmikujiConfig(ModelConfig):
             message = f"model={self.name} needs the library {LIBRARY}: pip install '.[{EXTRA}]'"
             raise NotInstalled(LIBRARY, EXTRA, message)
 
-    def build(self, *, num_features: int, classes: RowTable, optimizer: OptimizerConfig, seed: int) -> NoEncoder:
+    def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> NoEncoder:
         return NoEncoder()

@@ -22,20 +22,14 @@ author={Kingma, Diederik P. and Ba, Jimmy}, booktitle={ICLR}, year={2015}}
 from runner.optimizers.configs import OPTIMIZERS, AdaGradConfig, AdamConfig, OptimizerConfig, SgdConfig
 from runner.optimizers.dense import dense_adam, dense_step
 from runner.optimizers.drift import Drift
-from runner.optimizers.row_table import STATE_OF_TRAINING, Gradient, RowGradient, RowTable, clipping_factor
 
 __all__ = [
     "OPTIMIZERS",
-    "STATE_OF_TRAINING",
     "AdaGradConfig",
     "AdamConfig",
     "Drift",
-    "Gradient",
     "OptimizerConfig",
-    "RowGradient",
-    "RowTable",
     "SgdConfig",
-    "clipping_factor",
     "dense_adam",
     "dense_step",
 ]

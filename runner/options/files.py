@@ -82,7 +82,7 @@ def option_file(group: str, name: str, cls: type, *, data: str = "", variant: Va
     own = variant.keys
     if own is None:
         own = {key: value for key, value in fields.items() if key not in ("kind", "name")}
-    selected = getattr(cls, "selected", dict)()
+    selected: Mapping[str, Any] = getattr(cls, "selected", dict)()
     chooses = {key: value for key, value in selected.items() if key in GROUPS}
     return OptionFile(
         group=group,

@@ -158,7 +158,7 @@ class OutputConfig(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnosticsConfig(Options):
-    """Say how often to measure how far the sampler is from the softmax (see ``runner.diagnosis.divergence``)."""
+    """Say how often to measure how far the sampler is from the softmax (see ``runner.measures.divergence``)."""
 
     section: ClassVar[str] = "diagnostics"
 

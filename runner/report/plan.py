@@ -17,7 +17,6 @@ import pandas as pd
 
 from runner import REPOSITORY
 from runner.errors import RunLocked
-from runner.machine.compilation import marker_of
 from runner.report.estimate import COMPILE_SECONDS, estimate, is_short, similar_to
 from runner.report.grids import PlannedRun, expand, point_text
 from runner.report.planned_memory import expected_memory
@@ -37,6 +36,7 @@ from runner.report.records import (
 from runner.report.reference_seconds import reference_seconds
 from runner.report.speed import measure as measure_speed
 from runner.report.tables import TableSpec
+from runner.training.compilation import marker_of
 from runner.training.run_folder import RunFolder
 
 CHANGED = ", by code with uncommitted changes"

@@ -176,7 +176,7 @@ def _distribution(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> "
 
 
 def distribution_panel(axis: "Axes", record: Mapping[str, Any], look: Look) -> None:
-    """Draw the masses of groups of ranks, as ``runner.diagnosis.by_rank.proposal_against_truth`` returns them.
+    """Draw the masses of groups of ranks, as ``runner.measures.by_rank.proposal_against_truth`` returns them.
 
     The softmax is grey, the proposal has the look's colour, and the uniform distribution is dashed.
     """

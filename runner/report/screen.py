@@ -6,7 +6,7 @@ from typing import TextIO
 
 import pandas as pd
 
-from runner.commands.screen import width_of
+from runner.machine.terminal import width_of
 from runner.report.layout import markdown_table
 
 _GAP = "  "

@@ -7,7 +7,7 @@ Whatever else is printed goes to standard error.
 Without ``--fork`` all runs are made in this process, which is meant for runs of a second. With it, each run has a
 process of its own: a copy of this one, which has imported what all runs need and nothing more, so that a run's memory
 is as usual. This process computes nothing itself, so that libraries start their threads in the copy. If kernels have to
-be compiled, one copy does so and another makes the run (see ``runner.machine.compilation``).
+be compiled, one copy does so and another makes the run (see ``runner.training.compilation``).
 """
 
 import json
@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable
 from typing import TextIO
 
 from runner.config import check_model_reads_dataset, compose, exit_code, forget_failures, register_failure
-from runner.machine.compilation import compile_here
 from runner.machine.device import settled
 from runner.options.settings import RunConfig
+from runner.training.compilation import compile_here
 from runner.training.run import run
 
 INTERRUPTED = 130  # the exit code that shells use after Ctrl-C

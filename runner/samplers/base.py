@@ -6,17 +6,15 @@ Legend: B batch rows, P all targets of the batch, M ids that a caller asks for, 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
 from runner.errors import ConfigError
-from runner.losses import LOSSES
 from runner.options.fields import Options
-
-if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
+from runner.output.layer import Layer
+from runner.output.losses import LOSSES
 
 
 class Sampler(ABC):
@@ -157,5 +155,5 @@ class SamplerConfig(Options, ABC):
         return None
 
     @abstractmethod
-    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         """Make the sampler for the class matrix of ``layer``."""

@@ -5,25 +5,22 @@ Legend: U distinct classes, R rows of the class matrix.
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from runner.contracts import Query
+from runner.output.layer import Layer
 from runner.samplers.base import Sampler
 from runner.structures.class_rows import ClassRows
-
-if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
 
 
 class FollowingSampler(Sampler):
     """Call ``follow`` with the classes that moved, every ``refresh_every_steps`` steps."""
 
-    def __init__(self, layer: "OutputLayer", refresh_every_steps: int) -> None:
+    def __init__(self, layer: Layer, refresh_every_steps: int) -> None:
         self.layer = layer
         self.refresh_every_steps = refresh_every_steps
-        self.classes = ClassRows(layer.table)
+        self.classes = ClassRows(layer)
         self.refreshes = 0
         self.refreshed_rows = 0
         self.last_refresh = 0

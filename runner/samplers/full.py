@@ -1,7 +1,7 @@
 """This sampler takes every class with expected count 1; its loss is the full softmax."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -9,10 +9,8 @@ from runner.contracts import Everything, Query, TrainingFacts
 from runner.errors import ProcessorLacks, require
 from runner.machine.memory import available_bytes
 from runner.options.fields import option
+from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
-
-if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +58,7 @@ class FullConfig(SamplerConfig):
         )
         return f"sampler.stored_logits=bf16 holds {size}"
 
-    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         self.check_processor()
         return Full(self, layer.num_classes)
 

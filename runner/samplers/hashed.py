@@ -9,7 +9,7 @@ Legend: L tables, B rows of a batch, D hidden size, U distinct classes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numba import njit
@@ -18,13 +18,11 @@ from runner import rng
 from runner.contracts import Query
 from runner.errors import require
 from runner.options.fields import option
+from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
 from runner.structures.class_rows import ClassRows
 from runner.structures.hash_index import HASH_FAMILIES, HashIndex
 from runner.structures.tables import BucketTables
-
-if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
 
 
 @njit(cache=True, inline="always")
@@ -110,12 +108,12 @@ class HashedConfig(SamplerConfig):
 class Hashed(Sampler):
     """Hold a hash index of the class matrix and its schedule of refreshes; subclasses draw from its tables."""
 
-    def __init__(self, config: HashedConfig, layer: "OutputLayer", seed: int) -> None:
+    def __init__(self, config: HashedConfig, layer: Layer, seed: int) -> None:
         self.config = config
         self.layer = layer
         self.seed = seed
         self.num_classes = layer.num_classes
-        self.classes = ClassRows(layer.table)
+        self.classes = ClassRows(layer)
         self.index = HashIndex(
             self.classes, family=config.hash, K=config.K, L=config.L, bin_size=config.bin_size,
             center=config.center and layer.scale is None, seed=seed,

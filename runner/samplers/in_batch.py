@@ -22,15 +22,13 @@ of examples with a class, J draws of other examples.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from runner.contracts import Proposal, Query, TrainingFacts
+from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
-
-if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
 
 _CERTAIN = 1 - 1e-15
 _SIZES_KEPT = 4
@@ -45,7 +43,7 @@ class InBatchConfig(SamplerConfig):
     is_the_batch: ClassVar[bool] = True
     by_chance: ClassVar[bool] = False
 
-    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         return InBatch(training)
 
 

@@ -15,7 +15,7 @@ Legend: B rows, M ids that a caller asks for, N classes, S classes of one row's 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numba import njit, prange
@@ -24,11 +24,9 @@ from runner import rng
 from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import require
 from runner.options.fields import option
+from runner.output.layer import Layer
 from runner.samplers.base import Sampler
 from runner.samplers.static import Static, StaticConfig
-
-if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
 
 
 @njit(cache=True, parallel=True)
@@ -100,7 +98,7 @@ class LogUniformConfig(StaticConfig):
             rank[np.argsort(-label_counts_N, kind="stable")] = np.arange(n)
         return np.log((rank + 2) / (rank + 1)) / np.log(n + 1)
 
-    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         kind = StaticDistinct if self.until_distinct else Static
         return kind(self, self.distribution(training.label_counts_N), seed)
 

@@ -20,7 +20,7 @@ all rows, N candidates of all rows (classes in ``log_count_N`` of a static distr
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numba import get_num_threads, njit, prange
@@ -31,13 +31,11 @@ from runner.errors import require
 from runner.kernels.groups import PRANGE
 from runner.kernels.memory import prefetch_element
 from runner.options.fields import option
+from runner.output.layer import Layer
 from runner.samplers.base import Sampler, customary
 from runner.samplers.hashed import Hashed, HashedConfig, draw_outside, window_of_bucket
 from runner.samplers.log_uniform import LogUniformConfig
 from runner.samplers.static import Static, UnigramConfig
-
-if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
 
 
 @njit(cache=True)
@@ -243,7 +241,7 @@ class LshConfig(HashedConfig):
     def queries_with_label(self) -> bool:
         """Tell whether to query with the true classes' vectors (LSH Label), not the hidden state (LSH Embedding)."""
 
-    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         tail = None
         if self.tail_distribution != "uniform":
             config = {"log_uniform": LogUniformConfig, "unigram": UnigramConfig}[self.tail_distribution](
@@ -275,7 +273,7 @@ class Lsh(Hashed):
 
     config: LshConfig
 
-    def __init__(self, config: LshConfig, layer: "OutputLayer", seed: int, tail: Static | None = None) -> None:
+    def __init__(self, config: LshConfig, layer: Layer, seed: int, tail: Static | None = None) -> None:
         super().__init__(config, layer, seed)
         self._tail = tail
         self._count = np.zeros((get_num_threads(), self.num_classes), dtype=np.uint8)

@@ -20,7 +20,7 @@ L tables.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit, prange
@@ -28,11 +28,9 @@ from numba import njit, prange
 from runner import rng
 from runner.contracts import Proposal, Query, TrainingFacts
 from runner.options.fields import option
+from runner.output.layer import Layer
 from runner.samplers.base import Sampler
 from runner.samplers.hashed import Hashed, HashedConfig
-
-if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
 
 
 @njit(cache=True, inline="always")
@@ -151,7 +149,7 @@ class LshBucketConfig(HashedConfig):
     def can_draw_every_class(self) -> bool:
         return self.uniform_share > 0
 
-    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         return LshBucket(self, layer, seed)
 
 
@@ -160,7 +158,7 @@ class LshBucket(Hashed):
 
     config: LshBucketConfig
 
-    def __init__(self, config: LshBucketConfig, layer: "OutputLayer", seed: int) -> None:
+    def __init__(self, config: LshBucketConfig, layer: Layer, seed: int) -> None:
         super().__init__(config, layer, seed)
         self._transpose_codes()
 

@@ -19,7 +19,7 @@ L tables, W most candidates of a row.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import get_num_threads, njit, prange
@@ -29,11 +29,9 @@ from runner.contracts import Proposal, Query, TrainingFacts
 from runner.kernels.rows import FAST, LEAST_NORM
 from runner.kernels.topk import kth_largest
 from runner.options.fields import option
+from runner.output.layer import Layer
 from runner.samplers.base import Sampler, customary
 from runner.samplers.hashed import Hashed, HashedConfig, draw_outside, log_count_outside, window_of_bucket
-
-if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
 
 
 def usual_sizes(num_classes: int) -> tuple[int, int]:
@@ -149,7 +147,7 @@ class LshTopKConfig(HashedConfig):
     num_tail: int | None = option(None, "uniform draws from the other classes", null="sqrt(n)", low=1)
     max_per_bucket: int = option(1024, "most ids read from one bucket", low=1)
 
-    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         return LshTopK(self, layer, seed)
 
 
@@ -158,7 +156,7 @@ class LshTopK(Hashed):
 
     config: LshTopKConfig
 
-    def __init__(self, config: LshTopKConfig, layer: "OutputLayer", seed: int) -> None:
+    def __init__(self, config: LshTopKConfig, layer: Layer, seed: int) -> None:
         super().__init__(config, layer, seed)
         usual_k, usual_tail = usual_sizes(self.num_classes)
         self.k = min(self.num_classes, config.num_nearest or usual_k)
@@ -170,12 +168,12 @@ class LshTopK(Hashed):
 
         Row b has S = ids[b, : nearest[b]] and T = ids[b, nearest[b] : length[b]].
         """
-        config, layer, table = self.config, self.layer, self.layer.table
+        config, layer = self.config, self.layer
         width = min(self.num_classes, max(config.L * config.max_per_bucket, self.k) + tail)
         ids_BW = np.empty((query.num_rows, width), dtype=np.int32)
         nearest_B, length_B = _nearest_and_tail(
             self.hidden_codes(query), self.tables.start, self.tables.members, config.max_per_bucket,
-            layer.query_vectors(query.hidden_BD), table.weights, table.bias_view, layer.scale is not None,
+            layer.query_vectors(query.hidden_BD), layer.rows(), layer.biases(), layer.scale is not None,
             self.k, tail, self.seed, step, self._count, ids_BW,
         )  # fmt: skip
         return ids_BW, nearest_B, length_B

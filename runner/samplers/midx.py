@@ -33,7 +33,7 @@ k2 first, so that a loop over k2 serves every k1 at once.
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numba import njit, prange
@@ -47,11 +47,9 @@ from runner.kernels.math import fast_exp
 from runner.kernels.products import ROWS, round_up
 from runner.kernels.rows import FAST
 from runner.options.fields import option
+from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
 from runner.structures.quantizers import Quantizer, check_usable
-
-if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
 
 # ---------------------------------------------------------------- kernels
 
@@ -224,7 +222,7 @@ class MidxConfig(IndexConfig):
             return None
         return np.maximum(training.label_counts_N, 1).astype(np.float64) ** self.exponent
 
-    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         return Midx(self, layer, self.period(training), seed, self.weights(training))
 
 
@@ -266,7 +264,7 @@ class MultiIndex(Sampler):
     def __init__(
         self,
         config: IndexConfig,
-        layer: "OutputLayer",
+        layer: Layer,
         period: int,
         seed: int,
         weight_N: np.ndarray | None = None,
@@ -291,7 +289,7 @@ class MultiIndex(Sampler):
         """Rebuild the index when the period is over."""
         if step < self.next_refresh:
             return False
-        self.layer.table.read(None, step + 1)
+        self.layer.read(None, step + 1)
         self.rebuild(step)
         self.refreshes += 1
         self.next_refresh = step + self.period

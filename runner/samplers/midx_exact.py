@@ -21,7 +21,7 @@ C codewords of a codebook, K columns of the scores, W rows worked on together, X
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numba import njit, prange
@@ -33,11 +33,9 @@ from runner.kernels.math import fast_exp
 from runner.kernels.products import COLUMNS, ROWS, round_up, tile_float32
 from runner.kernels.rows import FAST
 from runner.options.fields import option
+from runner.output.layer import Layer
 from runner.samplers.base import Sampler
 from runner.samplers.midx import FEW_CODEWORDS, IndexConfig, MultiIndex, draw_cell, fold_cells
-
-if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
 
 # ---------------------------------------------------------------- kernels
 
@@ -174,7 +172,7 @@ class MidxExactConfig(IndexConfig):
         "rq", "quantisation of the index; draws have the softmax's probabilities with either"
     )
 
-    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         return MidxExact(self, layer, self.period(training), seed)
 
 
@@ -187,13 +185,13 @@ class MidxExact(MultiIndex):
         rows = self.layer.query_vectors(query.hidden_BD[lo : lo + COLUMNS])
         panel_DW[:, : len(rows)] = rows.T
         logits_MW = np.empty((len(ids_M), COLUMNS), dtype=np.float32)
-        _logits(vectors_ND, self.layer.table.bias_view, ids_M, panel_DW, logits_MW)
+        _logits(vectors_ND, self.layer.biases(), ids_M, panel_DW, logits_MW)
         return logits_MW
 
     def _draw(self, query: Query, num_samples: int, step: int) -> tuple[np.ndarray, ...]:
         """Return scores (B', K), drawn ids (B, X), their log expected counts (B, X) and log Z (B,)."""
         rows, codewords = query.num_rows, self.config.codewords
-        self.layer.table.read(None, step)
+        self.layer.read(None, step)
         vectors_ND = self.layer.class_vectors()
         scores = self.scores(query.hidden_BD)
         scores_BK = np.zeros((round_up(rows, COLUMNS), scores.shape[1]), dtype=np.float32)

@@ -10,7 +10,7 @@ Legend: N classes, C codewords of a codebook, D hidden size; a leading 2 is the 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -18,13 +18,11 @@ from runner import rng
 from runner.contracts import Query, TrainingFacts
 from runner.kernels.codewords import panels_of, squared_norms
 from runner.options.fields import option
+from runner.output.layer import Layer
 from runner.samplers.base import Sampler
 from runner.samplers.midx import FEW_CODEWORDS, Midx, MidxConfig, MidxPqConfig, MidxRqConfig
 from runner.structures.codeword_learning import Learner, Lesson
 from runner.structures.quantizers import check_usable
-
-if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
 
 _STEPS_OF_A_FRESH_INDEX = 500  # an index that no training went with learns so long from one batch
 
@@ -46,7 +44,7 @@ class MidxLearnConfig(MidxConfig):
     learn_steps: int = option(1, "steps of Adam after each training step", low=1)
     learn_lr: float = option(0.001, "learning rate of these steps", above=0)
 
-    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         return LearntMidx(self, layer, self.period(training), seed, self.weights(training))
 
 
@@ -66,7 +64,7 @@ class LearntMidx(Midx):
     config: MidxLearnConfig
 
     def __init__(
-        self, config: MidxLearnConfig, layer: "OutputLayer", period: int, seed: int, weight_N: np.ndarray | None
+        self, config: MidxLearnConfig, layer: Layer, period: int, seed: int, weight_N: np.ndarray | None
     ) -> None:
         super().__init__(config, layer, period, seed, weight_N)
         self.learner = Learner(
@@ -92,13 +90,13 @@ class LearntMidx(Midx):
     def _learn(self, query: Query, step: int, steps: int) -> None:
         """Move the codewords; classes keep their codes. Raise Diverged if weights or codewords are not finite."""
         assert self.codebooks_2CD is not None
-        num_classes, bias_N = self.layer.num_classes, self.layer.table.bias_view
+        num_classes, bias_N = self.layer.num_classes, self.layer.biases()
         size = min(self.config.learn_classes, num_classes)
         generator = rng.generator(self.seed, rng.QUANTIZE, step)
         hidden_BD = self.layer.query_vectors(query.hidden_BD)
         for _ in range(steps):
             rows_S = np.sort(generator.choice(num_classes, size, replace=False, shuffle=False)).astype(np.int32)
-            self.layer.table.read(rows_S, step + 1)
+            self.layer.read(rows_S, step + 1)
             values_SD = self.layer.class_vectors(rows_S)
             check_usable(squared_norms(values_SD), f" after step {step}")
             lesson = Lesson(

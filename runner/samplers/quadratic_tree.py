@@ -13,19 +13,17 @@ Legend: B rows, D hidden size, M ids that a caller asks for, U distinct classes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import Diverged
 from runner.options.fields import option
+from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
 from runner.samplers.followed import FollowingSampler
 from runner.structures.outer_tree import OuterTree
-
-if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +40,14 @@ class QuadraticTreeConfig(SamplerConfig):
     alpha: float = option(100.0, "weight of the squared logit", low=1e-12, high=1e12)
     refresh_every_steps: int = option(1, "steps between refreshes of the tree", low=1)
 
-    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         return QuadraticTree(self, layer, seed)
 
 
 class QuadraticTree(FollowingSampler):
     """Draw by a tree of sums of outer products. Raise Diverged if a mass is not finite."""
 
-    def __init__(self, config: QuadraticTreeConfig, layer: "OutputLayer", seed: int) -> None:
+    def __init__(self, config: QuadraticTreeConfig, layer: Layer, seed: int) -> None:
         super().__init__(layer, config.refresh_every_steps)
         self.config = config
         self.seed = seed

@@ -28,20 +28,18 @@ of the class matrix, U distinct classes.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import require
 from runner.options.fields import option
+from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
 from runner.samplers.followed import FollowingSampler
 from runner.structures.features import ONE, RandomFourier
 from runner.structures.sum_tree import MOST_CLASSES, SumTree
-
-if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
 
 _FEW = {"num_samples": 40, "D": 64, "nu": 1.0, "refresh_every_steps": 3}
 _NEGATIVE = {"num_samples": 40, "D": 5, "nu": 4.0, "refresh_every_steps": 3}
@@ -88,7 +86,7 @@ class RffConfig(SamplerConfig):
         """Return the least mass of a class, in units of the kernel."""
         return max(math.exp(-2 * self.nu), min(math.exp(-self.nu), (2 * self.D) ** -0.5))
 
-    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         require(
             layer.num_classes <= MOST_CLASSES,
             f"sampler=rff holds at most {MOST_CLASSES:,} classes, but the data set has {layer.num_classes:,}; take "
@@ -100,7 +98,7 @@ class RffConfig(SamplerConfig):
 class Rff(FollowingSampler):
     """Draw by a sum tree of the classes' features; where ``tree`` is false, the tree is one leaf."""
 
-    def __init__(self, config: RffConfig, layer: "OutputLayer", seed: int) -> None:
+    def __init__(self, config: RffConfig, layer: Layer, seed: int) -> None:
         super().__init__(layer, config.refresh_every_steps)
         self.config = config
         self.seed = seed
@@ -108,7 +106,7 @@ class Rff(FollowingSampler):
         self.fourier = RandomFourier(dim=layer.dim, D=config.D, nu=config.nu, kind=config.features, seed=seed)
         self.tree = SumTree(n, self.fourier.num_features, _BLOCK if config.tree else n)
         self._floor = max(1, round(config.floor * ONE * config.D))
-        self.fourier.features(layer.table.weights, np.arange(n, dtype=np.int32), self.tree.features_NF)
+        self.fourier.features(layer.rows(), np.arange(n, dtype=np.int32), self.tree.features_NF)
         self.tree.rebuild()
 
     # ------------------------------------------------------------ drawing
@@ -151,7 +149,7 @@ class Rff(FollowingSampler):
     # ------------------------------------------------------------ following the weights
 
     def follow(self, moved_U: np.ndarray) -> None:
-        self.tree.features_NF[moved_U] = self.fourier.features(self.classes.matrix, moved_U)
+        self.tree.features_NF[moved_U] = self.fourier.features(*self.classes.rows_at(moved_U))
         self.tree.update(moved_U)
 
     @property

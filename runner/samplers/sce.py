@@ -38,7 +38,7 @@ candidates of all rows), M ids that a caller asks for, U distinct ones, P target
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import get_num_threads, njit, prange
@@ -48,12 +48,11 @@ from runner.contracts import Proposal, Query, TrainingFacts
 from runner.kernels import dense, topk
 from runner.kernels.groups import group_by_id
 from runner.kernels.rows import FAST, LEAST_NORM
+from runner.kernels.scratch import Scratch
 from runner.options.fields import option
+from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig, customary
 from runner.samplers.hashed import draw_outside, log_count_outside
-
-if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
 
 _BLOCK_ELEMENTS = 2**20  # inner products that are ranked together: 4 MB, which a core's caches hold
 
@@ -213,7 +212,7 @@ class SceConfig(SamplerConfig):
     def draws_for_the_batch(self) -> bool:
         return self.num_tail == 0
 
-    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         return Sce(self, layer, seed)
 
 
@@ -230,12 +229,13 @@ class _Drawn:
 class Sce(Sampler):
     """Propose the classes of each row's buckets and a uniform tail."""
 
-    def __init__(self, config: SceConfig, layer: "OutputLayer", seed: int) -> None:
+    def __init__(self, config: SceConfig, layer: Layer, seed: int) -> None:
         self.config = config
         self.layer = layer
         self.seed = seed
         self.num_classes = layer.num_classes
         self._count = np.zeros((get_num_threads(), self.num_classes), dtype=np.uint8)
+        self._scratch = Scratch()
 
     # ------------------------------------------------------------ buckets
 
@@ -251,7 +251,7 @@ class Sce(Sampler):
         ids = np.empty(values.shape, dtype=np.int32)
         count, bar = np.zeros(buckets, dtype=np.int64), np.full(buckets, -np.inf, dtype=np.float32)
         width = min(rows, max(256, _BLOCK_ELEMENTS // buckets))
-        scratch = self.layer.scratch.take("products with centres", buckets * width)
+        scratch = self._scratch.take("products with centres", buckets * width)
         centre = torch.from_numpy(centre_KD)
         for lo in range(0, rows, width):
             block = torch.from_numpy(matrix_RD[lo : lo + width])
@@ -268,7 +268,7 @@ class Sce(Sampler):
     def buckets(self, query: Query, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows, (K, b_x) int32, and the classes, (K, b_y) int32, of each bucket, both ascending."""
         config, layer = self.config, self.layer
-        layer.table.read(None, step)
+        layer.read(None, step)
         vectors_RD, learning_R = layer.query_vectors(query.hidden_BD), None
         if (np.diff(query.target_indptr_B1) == 0).any():
             learning_R = np.flatnonzero(np.diff(query.target_indptr_B1)).astype(np.int32)
@@ -281,7 +281,7 @@ class Sce(Sampler):
         centre_KD = centres(vectors_RD, config.buckets or usual, mix=config.mix, seed=self.seed, step=step)
         rows = self._nearest(centre_KD, vectors_RD, min(num_rows, config.bucket_rows or usual), normalize=False)
         classes = self._nearest(
-            centre_KD, layer.table.weights, min(self.num_classes, config.bucket_classes),
+            centre_KD, layer.rows(), min(self.num_classes, config.bucket_classes),
             normalize=layer.scale is not None,
         )  # fmt: skip
         return rows if learning_R is None else learning_R[rows], classes
@@ -294,7 +294,7 @@ class Sce(Sampler):
         held_B = np.bincount(row_X, minlength=query.num_rows)
         room_B = 1 + np.minimum(held_B * classes_KC.shape[1] + tail, self.num_classes)
         buckets_of_B1, room_B1 = (np.concatenate([[0], np.cumsum(sizes)]) for sizes in (held_B, room_B))
-        ids_W = self.layer.scratch.take("classes of buckets", int(room_B1[-1])).view(np.int32)
+        ids_W = self._scratch.take("classes of buckets", int(room_B1[-1])).view(np.int32)
         sure_B, length_B = _unions(
             buckets_of_B1, bucket_X, classes_KC, tail, self.seed, step, room_B1, self._count, ids_W
         )

@@ -21,7 +21,7 @@ asks for, P targets of all rows.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit, prange
@@ -32,10 +32,8 @@ from runner.errors import Diverged
 from runner.kernels.math import fast_exp
 from runner.kernels.rows import FAST
 from runner.options.fields import option
+from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
-
-if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
 
 _CHUNK = 64  # classes whose weights are summed before a draw's class is looked for among them
 
@@ -146,7 +144,7 @@ class ScoredConfig(SamplerConfig):
         """Return the quadratic kernel's alpha, or 0 for the softmax's e^o."""
         return 0.0
 
-    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         return Scored(self, layer, seed)
 
 
@@ -186,7 +184,7 @@ class QuadraticConfig(ScoredConfig):
 class Scored(Sampler):
     """Score all classes and draw by the weight of each logit. Raise Diverged if a logit is not finite."""
 
-    def __init__(self, config: ScoredConfig, layer: "OutputLayer", seed: int) -> None:
+    def __init__(self, config: ScoredConfig, layer: Layer, seed: int) -> None:
         self.config = config
         self.layer = layer
         self.seed = seed
@@ -198,7 +196,7 @@ class Scored(Sampler):
 
     def _blocks(self, query: Query, step: int) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the first class and the logits (B, C) of every block; targets to avoid have logit -inf."""
-        self.layer.table.read(None, step)
+        self.layer.read(None, step)
         rows = query.num_rows
         has_others = np.diff(query.target_indptr_B1) < self.layer.num_classes
         held = np.empty(0, dtype=np.float32)

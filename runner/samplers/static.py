@@ -14,7 +14,7 @@ Legend: B rows, N classes (in a ``Proposal``: candidates of all rows), M ids tha
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import get_num_threads, njit, prange
@@ -22,11 +22,9 @@ from numba import get_num_threads, njit, prange
 from runner import rng
 from runner.contracts import Proposal, Query, TrainingFacts
 from runner.options.fields import option
+from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
 from runner.structures.alias_table import alias_table
-
-if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
 
 
 @njit(cache=True, parallel=True)
@@ -78,7 +76,7 @@ class StaticConfig(SamplerConfig):
     def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
         """Return q, (N,) float64 with sum 1, for a training set with these numbers of positives per class."""
 
-    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         return Static(self, self.distribution(training.label_counts_N), seed)
 
 

@@ -5,16 +5,14 @@ Legend: B rows, D hidden size, K candidates of a row, M ids that a caller asks f
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from runner.contracts import Proposal, Query, TrainingFacts
 from runner.options.fields import option
+from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
-
-if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,20 +28,20 @@ class TopKConfig(SamplerConfig):
     def can_draw_every_class(self) -> bool:
         return False
 
-    def build(self, *, layer: "OutputLayer", training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         return TopK(min(self.num_nearest, layer.num_classes), layer)
 
 
 class TopK(Sampler):
     """Propose to each row the k classes with its largest logits, with expected count 1."""
 
-    def __init__(self, k: int, layer: "OutputLayer") -> None:
+    def __init__(self, k: int, layer: Layer) -> None:
         self.k = k
         self.layer = layer
 
     def sample(self, query: Query, step: int) -> Proposal:
-        self.layer.table.read(None, step)
-        ids_BK = self.layer.largest(query.hidden_BD, self.k, ranked=False)
+        self.layer.read(None, step)
+        ids_BK = self.layer.largest(query.hidden_BD, self.k, ranked=False).ids_BK
         rows = query.num_rows
         return Proposal(
             ids_N=ids_BK.reshape(-1),

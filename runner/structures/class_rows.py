@@ -7,24 +7,27 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from runner.optimizers import RowTable
+from runner.output.layer import Layer
 
 
 class ClassRows:
-    """Hold the rows of a ``RowTable``, and the step at which each was last touched (0: never).
+    """Present the rows of a layer, and hold the step at which each was last touched (0: never).
 
     The class implements ``contracts.Vectors``. A row keeps moving while its momentum lasts, for ``settling_steps``
     steps after it was touched.
     """
 
-    def __init__(self, table: RowTable) -> None:
-        self.table = table
-        self.touched_step_R = np.zeros(len(table.weights), dtype=np.int32)
+    def __init__(self, layer: Layer) -> None:
+        self.layer = layer
+        self.touched_step_R = np.zeros(layer.num_classes, dtype=np.int32)
 
-    @property
-    def matrix(self) -> np.ndarray:
-        """Return the rows, (R, D) float32; a row is current after ``bring_up``."""
-        return self.table.weights
+    def rows(self, rows_U: np.ndarray | None = None) -> np.ndarray:
+        """Return these rows, (U, D) float32 a copy; None: all, (R, D). A row is current after ``bring_up``."""
+        return self.layer.rows(rows_U)
+
+    def rows_at(self, rows_U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return a matrix and the places of these rows in it."""
+        return self.layer.table.rows_at(rows_U)
 
     def note_touched(self, rows_U: np.ndarray, step: int) -> None:
         """Remember that a step updated these rows."""
@@ -32,12 +35,12 @@ class ClassRows:
 
     def changed_since(self, step: int) -> np.ndarray:
         """Return the rows that may have moved after the end of ``step``, (U,) ascending int32."""
-        settled = max(0, step - self.table.settling_steps)  # at least 0: a row that was never touched never moved
+        settled = max(0, step - self.layer.table.settling_steps)  # at least 0: a row that was never touched never moved
         return np.flatnonzero(self.touched_step_R > settled).astype(np.int32)
 
     def bring_up(self, rows_U: np.ndarray | None, step: int) -> None:
         """Bring these rows (None: all) up to the end of ``step``."""
-        self.table.read(rows_U, step + 1)
+        self.layer.read(rows_U, step + 1)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return the step at which each row was last touched."""

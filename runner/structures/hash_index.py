@@ -31,7 +31,7 @@ class HashIndex:
     ) -> None:
         self.vectors, self.seed = vectors, seed
         self._centers = center
-        rows, dim = vectors.matrix.shape
+        rows, dim = vectors.rows().shape
         self.num_rows = rows
         # Four buckets a vector are enough; more would be empty and cost memory.
         max_bits = min(18, max(4, int(rows).bit_length() + 1))
@@ -61,7 +61,7 @@ class HashIndex:
             self._rehash_all()
         elif len(moved_U):
             self.vectors.bring_up(moved_U, step)
-            self.tables.codes[:, moved_U] = self.family.hash(self.vectors.matrix, moved_U, self.center_D)
+            self.tables.codes[:, moved_U] = self.family.hash(*self.vectors.rows_at(moved_U), self.center_D)
             self.rehashed_rows += len(moved_U)
         self._sort(step)
 
@@ -71,7 +71,7 @@ class HashIndex:
         self.last_build = step
 
     def _rehash_all(self) -> None:
-        matrix = self.vectors.matrix
+        matrix = self.vectors.rows()
         if self._centers:
             column_sums(matrix, self.center_D)
             self.center_D /= np.float32(self.num_rows)
@@ -83,7 +83,7 @@ class HashIndex:
         """Tell whether the mean is still near the centre of the last full hashing, in units of the vectors' spread."""
         if not self._centers:
             return True
-        matrix = self.vectors.matrix
+        matrix = self.vectors.rows()
         mean_D = np.empty_like(self.center_D)
         column_sums(matrix, mean_D)
         mean_D /= np.float32(self.num_rows)

@@ -19,12 +19,13 @@ import numpy as np
 
 from runner.data.pair_batches import PairBatch
 from runner.errors import require
+from runner.structures.in_memory import InMemory
 
 if TYPE_CHECKING:
     from runner.network import ClassNetwork
 
 
-class StoredPairs:
+class StoredPairs(InMemory):
     """Keep the vectors of the training pairs; all are 0 until ``bring_up`` is called. Implements ``contracts.Vectors``.
 
     ``training``: all training pairs. With more than two classes every s_i is 1.
@@ -34,17 +35,13 @@ class StoredPairs:
         self.network, self.training = network, training
         count = training.num_rows
         self.sign_R = np.where((training.targets == 0) & (num_classes == 2), -1, 1).astype(np.float32)
-        self._matrix = np.zeros((count, network.head.layer.dim + 1), dtype=np.float32)
+        # The directions of s_i [h_i, 1], (R, E); a row is current after ``bring_up``.
+        self.matrix = np.zeros((count, network.head.layer.dim + 1), dtype=np.float32)
         self.norm_R = np.zeros(count, dtype=np.float32)  # of [h_i, 1]
-
-    @property
-    def matrix(self) -> np.ndarray:
-        """Return the directions of s_i [h_i, 1], (R, E) float32; a row is current after ``bring_up``."""
-        return self._matrix
 
     def changed_since(self, step: int) -> np.ndarray:
         """Return all pairs, (R,) ascending int32: every training step moves the hidden states of every pair."""
-        return np.arange(len(self._matrix), dtype=np.int32)
+        return np.arange(len(self.matrix), dtype=np.int32)
 
     def bring_up(self, rows_U: np.ndarray | None, step: int) -> None:
         """Encode these pairs (None: all) again, with the weights at the end of ``step``."""
@@ -55,16 +52,16 @@ class StoredPairs:
         norm_U = np.sqrt(1 + np.einsum("ud,ud->u", hidden_UD, hidden_UD, dtype=np.float64))
         scale_U1 = (self.sign_R[here] / norm_U)[:, None]
         self.norm_R[here] = norm_U
-        self._matrix[here, :-1] = hidden_UD * scale_U1
-        self._matrix[here, -1:] = scale_U1
+        self.matrix[here, :-1] = hidden_UD * scale_U1
+        self.matrix[here, -1:] = scale_U1
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return the vectors and their lengths before scaling, which the weights of a later step cannot give again."""
-        return {"matrix": self._matrix, "norm": self.norm_R}
+        return {"matrix": self.matrix, "norm": self.norm_R}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore what ``state_dict`` returned."""
-        self._matrix[...], self.norm_R[...] = state["matrix"], state["norm"]
+        self.matrix[...], self.norm_R[...] = state["matrix"], state["norm"]
 
 
 class PairsView:
@@ -91,7 +88,7 @@ class PairsView:
             f" {layer.num_classes}: choose batch_sampler=uniform or batch_sampler=epoch",
         )
         require(layer.scale is None, "this batch_sampler needs logits h . w + b: leave output.normalize=false")
-        weights, bias = layer.table.weights, layer.table.bias_view
+        weights, bias = layer.rows(), layer.biases()
         return -np.append(weights[1] - weights[0], bias[1] - bias[0]).astype(np.float32)
 
     def gradient_norms(self, rows_M: np.ndarray | None = None) -> np.ndarray:
@@ -104,7 +101,7 @@ class PairsView:
         here = slice(None) if rows_M is None else rows_M
         layer, stored = self.network.head.layer, self.stored
         require(layer.scale is None, "this batch_sampler needs logits h . w + b: leave output.normalize=false")
-        weights_CE = np.column_stack([layer.table.weights, layer.table.bias_view]).astype(np.float64)
+        weights_CE = np.column_stack([layer.rows(), layer.biases()]).astype(np.float64)
         length_M = stored.norm_R[here].astype(np.float64)
         # einsum sums in one fixed order, whatever number of threads NumPy's BLAS has.
         logit_MC = np.einsum("me,ce->mc", stored.matrix[here], weights_CE) * (stored.sign_R[here] * length_M)[:, None]

@@ -22,6 +22,7 @@ from runner.heads.scalar import LOSSES, ScalarHead, ScalarLoss
 from runner.kernels.groups import CHUNKS, PRANGE
 from runner.optimizers import AdaGradConfig, AdamConfig
 from runner.options.settings import RunConfig
+from runner.structures.in_memory import InMemory
 from runner.structures.projections import dot
 from runner.tasks.base import Task
 
@@ -41,7 +42,7 @@ def _slopes(loss, vectors, query, rows, slopes):
             slopes[m] = abs(kernel.loss_and_slope(loss, z)[1])
 
 
-class FixedVectors:
+class FixedVectors(InMemory):
     """Hold vectors that never move."""
 
     def __init__(self, matrix: np.ndarray) -> None:
@@ -82,12 +83,13 @@ class RegressionView:
     @property
     def query_D(self) -> np.ndarray:
         """Return a copy of the query, (D,) float32."""
-        weights_F = self.head.table.weights[0]
+        weights_F = self.head.table.rows()[0]
         return np.append(weights_F, np.float32(-1)) if self.by_magnitude else -weights_F
 
     def take_back(self, query_D: np.ndarray) -> None:
         """Set the weights to those of a query."""
-        self.head.table.weights[0] = query_D[:-1] if self.by_magnitude else -query_D
+        query_F = query_D[:-1] if self.by_magnitude else -query_D
+        self.head.table.write(None, vectors=query_F)
 
     def gradient_norms(self, rows_M: np.ndarray | None = None) -> np.ndarray:
         """Return the norms of these examples' gradients (None: of all) by the weights, (M,) float64."""
@@ -120,7 +122,7 @@ class CompiledSteps:
         Fewer are taken if the sampler's tables must be brought up before, or if a loss is not finite.
         """
         sampler, table = self.sampler, self.view.head.table
-        vectors_XD, free = self.view.examples.matrix, table.weights.shape[1]
+        vectors_XD, free = self.view.examples.rows(), table.shape[1]
         query_D = self.view.query_D
         nothing = np.zeros(0, dtype=np.float32)
         first = table.first[0] if self._optimizer == kernel.ADAM else nothing

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from runner.diagnosis.by_rank import proposal_of
-from runner.diagnosis.divergence import divergence_of
 from runner.errors import DamagedRun, Diverged
 from runner.heads.classes import ClassesHead
 from runner.machine import memory
 from runner.machine.clock import BUILD, StageClock
 from runner.machine.disk import writing
+from runner.measures.by_rank import proposal_of
+from runner.measures.divergence import divergence_of
 from runner.network import Network
 from runner.options.settings import EvaluationConfig, RunConfig
 from runner.tasks import Task

@@ -5,15 +5,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from runner.commands.screen import fitted
 from runner.config import check_model_reads_dataset
 from runner.errors import ConfigError, DamagedRun, DataError, DataNotPrepared, Diverged, RunnerError, require
-from runner.machine import compilation, memory
+from runner.machine import memory
 from runner.machine.device import settled
+from runner.machine.terminal import fitted
 from runner.machine.threads import set_threads
 from runner.network import ClassNetwork, Network
 from runner.options.settings import RunConfig
 from runner.tasks import Task, task_of
+from runner.training import compilation
 from runner.training.loop import Training
 from runner.training.needs import check_memory
 from runner.training.progress import Progress
@@ -27,7 +28,7 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
     """Train, evaluate and write the run folder; return its path.
 
     A finished configuration is not repeated unless ``force`` is set; an interrupted one resumes from its checkpoint.
-    ``compiles_apart``: another process first compiles what kernels are missing (see ``runner.machine.compilation``),
+    ``compiles_apart``: another process first compiles what kernels are missing (see ``runner.training.compilation``),
     once all has been checked that needs none.
     Raises ConfigError for a wrong configuration, RunnerError if data are not prepared, the folder is locked or the loss
     diverges, and KeyboardInterrupt after it has saved a checkpoint.

@@ -4,11 +4,11 @@ from contextlib import suppress
 
 import numpy as np
 
-from runner.diagnosis.by_rank import proposal_of
-from runner.diagnosis.divergence import divergence_of
 from runner.errors import Diverged
 from runner.heads.classes import ClassesHead
 from runner.machine.clock import StageClock
+from runner.measures.by_rank import proposal_of
+from runner.measures.divergence import divergence_of
 from runner.network import Network
 from runner.options.settings import RunConfig
 from runner.tasks import rehearsal_of

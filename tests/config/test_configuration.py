@@ -17,12 +17,12 @@ from runner.batch_samplers import BATCH_SAMPLERS
 from runner.config import CONF, GROUPS, compose, explain, to_run_config
 from runner.data import KINDS
 from runner.errors import ConfigError, DataError
-from runner.losses import LOSSES
 from runner.models import MODELS
 from runner.optimizers import OPTIMIZERS
 from runner.options import settings
 from runner.options.conversion import convert, did_you_mean
 from runner.options.settings import PLACE_ONLY, RunConfig
+from runner.output.losses import LOSSES
 from runner.samplers import SAMPLERS
 
 ROOT = CONF.parent

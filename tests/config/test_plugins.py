@@ -17,15 +17,14 @@ import yaml
 from runner import REPOSITORY, registry
 from runner.config import compose, explain, to_run_config
 from runner.errors import ConfigError, RunnerError
-from runner.losses import SampledSoftmaxLoss
-from runner.machine import compilation
 from runner.models import LinearConfig
 from runner.options.settings import RunConfig
+from runner.output.losses import SampledSoftmaxLoss
 from runner.registry import FROM_OUTSIDE, check_trusted, register_loss, register_model, register_sampler, register_task
 from runner.samplers import SAMPLERS, SamplerConfig
 from runner.samplers.static import UniformConfig
 from runner.tasks import TASKS, Classification
-from runner.training import run_folder
+from runner.training import compilation, run_folder
 from runner.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("registrations_stay_here")
@@ -41,7 +40,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from runner.data import SyntheticXcConfig
-from runner.losses import SampledSoftmaxLoss
+from runner.output.losses import SampledSoftmaxLoss
 from runner.models import LinearConfig
 from runner.registry import register_dataset_kind, register_loss, register_model, register_sampler
 from runner.samplers.static import UniformConfig
@@ -65,10 +64,10 @@ class HalfLoss(SampledSoftmaxLoss):
     like = "sampled_softmax"
     share: float = 0.5
 
-    def apply(self, *arguments):
-        losses_B = super().apply(*arguments)
-        arguments[1][:] *= np.float32(self.share)
-        arguments[4][:] *= np.float32(self.share)
+    def apply(self, rows):
+        losses_B = super().apply(rows)
+        rows.target_P[:] *= np.float32(self.share)
+        rows.candidate_N[:] *= np.float32(self.share)
         return np.float32(self.share) * losses_B
 
 

@@ -4,11 +4,11 @@ import pytest
 
 from runner.check.cases import random_layer, random_query
 from runner.contracts import Query
-from runner.heads.output_layer import OutputLayer
+from runner.output.numba.layer import NumbaLayer
 
 
 @pytest.fixture
-def layer() -> OutputLayer:
+def layer() -> NumbaLayer:
     return random_layer()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from runner.check.cases import NUM_CLASSES, ROWS, cases_of
 from runner.contracts import Query
-from runner.heads.output_layer import OutputLayer
+from runner.output.numba.layer import NumbaLayer
 from runner.samplers import SAMPLERS, Sampler
 from runner.samplers.hashed import HashedConfig
 from runner.samplers.lsh import LshConfig
@@ -28,18 +28,18 @@ LNS = _params(LshConfig)
 LNS_NAMES = [name for name, cls in SAMPLERS.items() if issubclass(cls, LshConfig)]
 
 
-def build(name: str, case: str, layer: OutputLayer, **changes: Any) -> Sampler:
+def build(name: str, case: str, layer: NumbaLayer, **changes: Any) -> Sampler:
     return cases_of(name)[case].build(layer, **changes)
 
 
-def full_hashing(sampler: Any, layer: OutputLayer) -> np.ndarray:
+def full_hashing(sampler: Any, layer: NumbaLayer) -> np.ndarray:
     """Return the codes of all class vectors, hashed around the same centre as the sampler's codes."""
     return sampler.index.family.hash(
         layer.table.weights, np.arange(layer.num_classes, dtype=np.int32), sampler.index.center_D
     )
 
 
-def collisions(sampler: Any, layer: OutputLayer, query: Query) -> np.ndarray:
+def collisions(sampler: Any, layer: NumbaLayer, query: Query) -> np.ndarray:
     """Return, (B, N), how many of the row's buckets contain a class; there is one bucket per table and query."""
     code_LN = full_hashing(sampler, layer)
     if sampler.config.queries_with_label:

@@ -9,13 +9,13 @@ import pytest
 from runner.check.cases import BOUND, DIM, NUM_CLASSES
 from runner.contracts import Proposal, Query, TrainingFacts
 from runner.data.sequence_batches import SequenceWindows
-from runner.heads.output_layer import OutputLayer
+from runner.output.numba.layer import NumbaLayer
 from runner.samplers import SAMPLERS
 
 N = NUM_CLASSES
 
 
-def test_in_batch_counts_hold_over_batches(layer: OutputLayer) -> None:
+def test_in_batch_counts_hold_over_batches(layer: NumbaLayer) -> None:
     """A row's candidates have the stated counts over random batches of the row and others of the training rows.
 
     There are 40,000 batches of 8 out of 60 rows, with one or two of 20 classes each; z < 5 in 20 comparisons is a false
@@ -47,7 +47,7 @@ def test_in_batch_counts_hold_over_batches(layer: OutputLayer) -> None:
 
 
 @pytest.mark.parametrize(("rows", "batch", "count"), [(10**9, 256, 1), (9 * 10**7, 2, 1), (1000, 11, 3), (12, 12, 4)])
-def test_in_batch_counts_at_any_size(rows: int, batch: int, count: int, layer: OutputLayer) -> None:
+def test_in_batch_counts_at_any_size(rows: int, batch: int, count: int, layer: NumbaLayer) -> None:
     """Counts equal 1 - product over draws j of (1 - c / (R - 1 - j)), computed in exact arithmetic."""
     training = TrainingFacts(label_counts_N=np.full(N, count), num_rows=rows, steps_per_epoch=1)
     sampler = SAMPLERS["in_batch"](name="in_batch").build(layer=layer, training=training, seed=0)  # type: ignore[call-arg]
@@ -63,7 +63,7 @@ def test_in_batch_counts_at_any_size(rows: int, batch: int, count: int, layer: O
     np.testing.assert_allclose(np.exp(stated.astype(np.float64)), float(1 - miss), rtol=1e-5)
 
 
-def test_in_batch_counts_windows_of_users_who_repeat_items(layer: OutputLayer) -> None:
+def test_in_batch_counts_windows_of_users_who_repeat_items(layer: NumbaLayer) -> None:
     """Counts are those of windows, not of rows, where users take the same item again and again.
 
     There are 40,000 batches of 6 of 30 windows; z < 5 in some 20 comparisons is a false alarm for 1e-5 of seeds.

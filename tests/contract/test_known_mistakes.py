@@ -18,7 +18,7 @@ from runner.check.checks import CHECKS, STATISTICS
 from runner.check.counts import chi_square_score, frequencies_of
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
 from runner.errors import Diverged
-from runner.heads.output_layer import OutputLayer
+from runner.output.numba.layer import NumbaLayer
 from runner.samplers import Sampler, SamplerConfig
 
 FEW, MANY = 20_000, 1_000_000
@@ -29,7 +29,7 @@ class Honest(Sampler):
 
     m = 40
 
-    def __init__(self, layer: OutputLayer, seed: int) -> None:
+    def __init__(self, layer: NumbaLayer, seed: int) -> None:
         self.layer, self.seed = layer, seed
         self.table_N = self.column()
 
@@ -78,7 +78,7 @@ class Honest(Sampler):
 class HonestConfig(SamplerConfig):
     sampler: ClassVar[type[Honest]] = Honest
 
-    def build(self, *, layer: OutputLayer, training: TrainingFacts, seed: int) -> Sampler:
+    def build(self, *, layer: NumbaLayer, training: TrainingFacts, seed: int) -> Sampler:
         return self.sampler(layer, seed)
 
 
@@ -112,7 +112,7 @@ class DoublePrecision(Honest):
 
 
 class CarriesAGenerator(Honest):
-    def __init__(self, layer: OutputLayer, seed: int) -> None:
+    def __init__(self, layer: NumbaLayer, seed: int) -> None:
         super().__init__(layer, seed)
         self.generator = np.random.default_rng(seed)
 
@@ -137,7 +137,7 @@ class AGeneratorForEachThread(Honest):
 
 
 class SizedByItsThreads(Honest):
-    def __init__(self, layer: OutputLayer, seed: int) -> None:
+    def __init__(self, layer: NumbaLayer, seed: int) -> None:
         super().__init__(layer, seed)
         self.threads = numba.get_num_threads()
 

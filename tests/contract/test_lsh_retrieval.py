@@ -8,7 +8,7 @@ from lsh_cases import LNS, LNS_NAMES, N, build, collisions
 
 from runner.check.cases import BOUND, ROWS, cases_of, rows_of, same, stated_counts
 from runner.contracts import Proposal, Query
-from runner.heads.output_layer import OutputLayer
+from runner.output.numba.layer import NumbaLayer
 
 
 def has_a_uniform_tail(name: str, case: str) -> bool:
@@ -18,7 +18,7 @@ def has_a_uniform_tail(name: str, case: str) -> bool:
 
 @pytest.mark.parametrize(("name", "case"), [param for param in LNS if has_a_uniform_tail(*param.values)])
 def test_retrieved_classes_count_once_and_tail_classes_their_share(
-    name: str, case: str, layer: OutputLayer, query: Query
+    name: str, case: str, layer: NumbaLayer, query: Query
 ) -> None:
     config: Any = cases_of(name)[case].config
     sampler = build(name, case, layer)
@@ -30,7 +30,7 @@ def test_retrieved_classes_count_once_and_tail_classes_their_share(
         np.testing.assert_allclose(np.exp(log_counts[log_counts != 0]), tail / (N - retrieved), rtol=1e-5)
 
 
-def test_lsh_label_retrieves_the_target_itself(layer: OutputLayer, query: Query) -> None:
+def test_lsh_label_retrieves_the_target_itself(layer: NumbaLayer, query: Query) -> None:
     """A target's vector falls into its own buckets, so with whole buckets it is always retrieved."""
     sampler = build("lsh_label", "simhash", layer)
     log_count_BN = sampler.log_expected_count(query, np.arange(N, dtype=np.int32), 1)
@@ -43,7 +43,7 @@ def test_lsh_label_retrieves_the_target_itself(layer: OutputLayer, query: Query)
 @pytest.mark.parametrize("case", ["simhash", "dwta"])
 @pytest.mark.parametrize("center", [False, True])
 def test_retrieved_set_is_the_union_of_the_query_buckets(
-    mode: str, case: str, center: bool, layer: OutputLayer, query: Query
+    mode: str, case: str, center: bool, layer: NumbaLayer, query: Query
 ) -> None:
     """Class i is retrieved if and only if it has a query's code in some table, by brute force over codes."""
     sampler: Any = build(mode, case, layer, center=center)
@@ -57,7 +57,7 @@ def test_retrieved_set_is_the_union_of_the_query_buckets(
         np.testing.assert_array_equal(np.sort(ids[log_counts == 0]), expected)
 
 
-def test_caps_and_budgets_hold(layer: OutputLayer, query: Query) -> None:
+def test_caps_and_budgets_hold(layer: NumbaLayer, query: Query) -> None:
     """The size |S| is at most the budget plus one capped bucket for each query of the row."""
     settings = {"num_tail": 0, "min_candidates": 1, "K": 1, "L": 40}
     sampler = build("lsh_label", "simhash_capped", layer, **settings)
@@ -72,7 +72,7 @@ def test_caps_and_budgets_hold(layer: OutputLayer, query: Query) -> None:
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("max_retrieved", [1, 7, 30])
 def test_max_hits_keeps_the_classes_met_most(
-    mode: str, tail: int, shared: bool, max_retrieved: int, layer: OutputLayer, query: Query
+    mode: str, tail: int, shared: bool, max_retrieved: int, layer: NumbaLayer, query: Query
 ) -> None:
     """Every class above the least kept count is kept and none below it; ties fill up at random."""
     sampler = build(mode, "max_retrieved", layer, max_retrieved=max_retrieved, shared=shared, num_tail=tail)
@@ -105,7 +105,7 @@ def test_max_hits_keeps_the_classes_met_most(
 
 @pytest.mark.parametrize("mode", LNS_NAMES)
 @pytest.mark.parametrize("shared", [False, True])
-def test_max_hits_beyond_what_is_met_changes_nothing(mode: str, shared: bool, layer: OutputLayer, query: Query) -> None:
+def test_max_hits_beyond_what_is_met_changes_nothing(mode: str, shared: bool, layer: NumbaLayer, query: Query) -> None:
     sampler = build(mode, "max_retrieved", layer, max_retrieved=None, shared=shared)
     most = int((collisions(sampler, layer, query) > 0).sum(1).max())
     assert most < N
@@ -115,7 +115,7 @@ def test_max_hits_beyond_what_is_met_changes_nothing(mode: str, shared: bool, la
 
 
 @pytest.mark.parametrize("mode", LNS_NAMES)
-def test_more_collisions_than_a_byte_counts_are_a_tie(mode: str, layer: OutputLayer, query: Query) -> None:
+def test_more_collisions_than_a_byte_counts_are_a_tie(mode: str, layer: NumbaLayer, query: Query) -> None:
     layer.table.weights[:] = layer.table.weights[0]
     query.hidden_BD[:] = layer.table.weights[0]
     sampler = build(mode, "max_retrieved", layer, L=300, num_tail=0, center=False)
@@ -126,7 +126,7 @@ def test_more_collisions_than_a_byte_counts_are_a_tie(mode: str, layer: OutputLa
 
 @pytest.mark.parametrize("mode", LNS_NAMES)
 @pytest.mark.parametrize("tail", [0, 15])
-def test_shared_is_the_union_of_what_rows_retrieve(mode: str, tail: int, layer: OutputLayer, query: Query) -> None:
+def test_shared_is_the_union_of_what_rows_retrieve(mode: str, tail: int, layer: NumbaLayer, query: Query) -> None:
     sampler = build(mode, "shared", layer, num_tail=tail)
     union = np.flatnonzero(collisions(sampler, layer, query).any(0))
     proposal = sampler.sample(query, 1)
@@ -139,7 +139,7 @@ def test_shared_is_the_union_of_what_rows_retrieve(mode: str, tail: int, layer: 
 
 @pytest.mark.parametrize("mode", LNS_NAMES)
 @pytest.mark.parametrize("case", ["shared", "shared_topped_up"])
-def test_shared_tail_is_uniform_outside_the_union(mode: str, case: str, layer: OutputLayer, query: Query) -> None:
+def test_shared_tail_is_uniform_outside_the_union(mode: str, case: str, layer: NumbaLayer, query: Query) -> None:
     """The chi-square is corrected for draws without replacement; it is a false alarm for 1e-6 of seeds."""
     from scipy.stats import chi2
 
@@ -161,7 +161,7 @@ def test_shared_tail_is_uniform_outside_the_union(mode: str, case: str, layer: O
 @pytest.mark.parametrize("name", LNS_NAMES)
 @pytest.mark.parametrize("more", [{"min_candidates": 10 * N}, {"num_tail": 10 * N}])
 def test_asking_for_more_candidates_than_classes_gives_every_class_once(
-    name: str, more: dict[str, int], layer: OutputLayer, query: Query
+    name: str, more: dict[str, int], layer: NumbaLayer, query: Query
 ) -> None:
     sampler = build(name, "simhash", layer, **more)
     for ids, log_counts in rows_of(sampler.sample(query, 1), ROWS):
@@ -170,7 +170,7 @@ def test_asking_for_more_candidates_than_classes_gives_every_class_once(
 
 
 @pytest.mark.parametrize("hash_case", ["simhash_capped", "dwta_folded"])
-def test_a_bucket_above_the_cap_favours_no_class(hash_case: str, layer: OutputLayer, query: Query) -> None:
+def test_a_bucket_above_the_cap_favours_no_class(hash_case: str, layer: NumbaLayer, query: Query) -> None:
     """All classes are in one bucket of one table, so over steps each is retrieved with probability about cap / n.
 
     Windows of a bucket overlap, so a class's indicators are independent only between steps and rows. z < 5 in 120

@@ -8,21 +8,21 @@ from lsh_cases import N, build, full_hashing
 
 from runner.check.cases import ROWS, cases_of, random_layer, rows_of, stated_counts
 from runner.contracts import Query
-from runner.heads.output_layer import OutputLayer
 from runner.kernels import topk as topk_kernels
+from runner.output.numba.layer import NumbaLayer
 
 
 @pytest.mark.slow
-def test_topk_takes_the_largest_logits(layer: OutputLayer, query: Query) -> None:
-    logits_BN = query.hidden_BD @ layer.table.weights.T + layer.table.bias_view
+def test_topk_takes_the_largest_logits(layer: NumbaLayer, query: Query) -> None:
+    logits_BN = query.hidden_BD @ layer.table.weights.T + layer.table.biases()
     for row, (ids, _) in enumerate(rows_of(build("topk", "few", layer).sample(query, 1), ROWS)):
         np.testing.assert_array_equal(ids, np.sort(np.argsort(-logits_BN[row])[:25]))
 
 
 @pytest.mark.parametrize("case", cases_of("lsh_topk"))
-def test_lsh_topk_takes_the_largest_logits_it_retrieves(case: str, layer: OutputLayer, query: Query) -> None:
+def test_lsh_topk_takes_the_largest_logits_it_retrieves(case: str, layer: NumbaLayer, query: Query) -> None:
     sampler: Any = build("lsh_topk", case, layer, max_per_bucket=N)
-    logits_BN = query.hidden_BD @ layer.table.weights.T + layer.table.bias_view
+    logits_BN = query.hidden_BD @ layer.table.weights.T + layer.table.biases()
     code_LN = full_hashing(sampler, layer)
     code_LB = sampler.index.family.hash(query.hidden_BD, np.arange(ROWS, dtype=np.int32))
     retrieved_BN = (code_LN[:, None, :] == code_LB[:, :, None]).any(0)
@@ -36,10 +36,10 @@ def test_lsh_topk_takes_the_largest_logits_it_retrieves(case: str, layer: Output
 @pytest.mark.parametrize(("name", "case"), [("topk", "few"), ("lsh_topk", "all_ranked")])
 def test_a_normalised_layer_is_ranked_by_its_cosines(name: str, case: str, query: Query) -> None:
     """Classes that are certain to be candidates have larger cosines than most, whatever the lengths of the vectors."""
-    layer = OutputLayer(random_layer().table, 4.0)
+    layer = NumbaLayer(random_layer().table, 4.0)
     layer.table.weights *= np.geomspace(0.2, 5, N, dtype=np.float32)[:, None]
     certain_BN = stated_counts(build(name, case, layer), query, 1) == 1
-    logit_BN = layer.query_vectors(query.hidden_BD) @ layer.class_vectors().T + layer.table.bias_view
+    logit_BN = layer.query_vectors(query.hidden_BD) @ layer.class_vectors().T + layer.table.biases()
     for row in range(ROWS):
         assert np.exp(logit_BN[row, certain_BN[row]]).mean() > np.exp(logit_BN[row]).mean()
 

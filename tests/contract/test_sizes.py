@@ -5,7 +5,7 @@ import pytest
 
 from runner.check.cases import NUM_CLASSES, ROWS, cases_of, random_layer, rows_of, stated_counts
 from runner.contracts import Query, TrainingFacts
-from runner.heads.output_layer import OutputLayer
+from runner.output.numba.layer import NumbaLayer
 from runner.samplers import SAMPLERS
 from runner.samplers.static import StaticConfig
 
@@ -56,7 +56,7 @@ def test_more_classes_than_a_float_can_count() -> None:
 
 @pytest.mark.parametrize("name", [name for name, cls in SAMPLERS.items() if issubclass(cls, StaticConfig)])
 @pytest.mark.parametrize("case", ["shared", "per_row", "repeats"])
-def test_more_samples_than_classes(name: str, case: str, layer: OutputLayer, query: Query) -> None:
+def test_more_samples_than_classes(name: str, case: str, layer: NumbaLayer, query: Query) -> None:
     sampler = cases_of(name)[case].build(layer, num_samples=20 * N)
     proposal = sampler.sample(query, 1)
     for ids, _ in rows_of(proposal, ROWS):
@@ -66,7 +66,7 @@ def test_more_samples_than_classes(name: str, case: str, layer: OutputLayer, que
 
 @pytest.mark.parametrize("case", ["until_distinct", "per_row_until_distinct"])
 @pytest.mark.parametrize("num_samples", [1, 40, N - 1, N, 20 * N])
-def test_draws_go_on_until_all_are_distinct(case: str, num_samples: int, layer: OutputLayer, query: Query) -> None:
+def test_draws_go_on_until_all_are_distinct(case: str, num_samples: int, layer: NumbaLayer, query: Query) -> None:
     sampler = cases_of("log_uniform")[case].build(layer, num_samples=num_samples)
     for ids, log_counts in rows_of(sampler.sample(query, 1), ROWS):
         assert len(np.unique(ids)) == len(ids) == min(num_samples, N)

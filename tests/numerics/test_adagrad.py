@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from runner.optimizers import AdaGradConfig, RowTable, dense_step
+from runner.optimizers import AdaGradConfig, dense_step
+from runner.output.numba.row_table import RowTable
 
 ROWS, DIM, STEPS, LR = 12, 7, 30, 0.3
 
@@ -37,7 +38,7 @@ def test_rows_are_torchs(bias: bool, factor: float) -> None:
     assert np.array_equal(table.weights[-1], start_RD[-1])
     np.testing.assert_allclose(table.second, theirs.state[weights]["sum"].numpy(), rtol=1e-5)
     if bias:
-        np.testing.assert_allclose(table.bias_view, biases.detach().numpy(), atol=1e-5)
+        np.testing.assert_allclose(table.biases(), biases.detach().numpy(), atol=1e-5)
     else:
         assert table.bias.size == table.bias_second.size == 0
 
@@ -61,7 +62,7 @@ def test_first_step_has_the_size_of_the_rate_and_no_gradient_means_no_step() -> 
     row_U, grad_UD = np.zeros(1, dtype=np.int32), np.array([[3e-5, -7e4, 0]], dtype=np.float32)
     table.apply(row_U, grad_UD, np.array([-2], dtype=np.float32), 1)
     np.testing.assert_allclose(table.weights, [[-0.5, 0.5, 0]], rtol=1e-5)
-    np.testing.assert_allclose(table.bias_view, [0.5], rtol=1e-5)
+    np.testing.assert_allclose(table.biases(), [0.5], rtol=1e-5)
 
 
 def test_state_round_trip() -> None:

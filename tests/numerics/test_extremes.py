@@ -4,15 +4,20 @@ import numpy as np
 import pytest
 
 from runner.kernels.groups import group_by_id
-from runner.kernels.losses import softmax_loss
-from runner.optimizers import AdamConfig, RowTable
+from runner.optimizers import AdamConfig
+from runner.output.across import Alone
+from runner.output.numba.losses import NumbaRowLogits
+from runner.output.numba.row_table import RowTable
 
 
 def test_a_masked_candidate_gets_exactly_no_gradient() -> None:
     """Not 1e-38: a moment that is not zero keeps its row drifting and costs denormal arithmetic."""
     targets, candidates = np.zeros(1, np.float32), np.array([0, -np.inf], dtype=np.float32)
     begin, end = np.array([0], dtype=np.int64), np.array([2], dtype=np.int64)
-    softmax_loss(np.array([0, 1], dtype=np.int64), targets, begin, end, candidates, np.ones(1, dtype=np.float32))
+    NumbaRowLogits(
+        target_indptr_B1=np.array([0, 1]), target_P=targets, begin_B=begin, end_B=end, candidate_N=candidates,
+        num_targets_B=np.ones(1, np.int64), weight_B=np.ones(1, np.float32), num_classes=9, across=Alone(),
+    ).softmax()  # fmt: skip
     assert candidates.tolist() == [0.5, 0.0]
 
 

@@ -13,9 +13,9 @@ from runner.config import compose
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
 from runner.data.batches import RowBatch
 from runner.heads.classes import ClassesHead
-from runner.heads.output_layer import OutputLayer
 from runner.machine.clock import StageClock
 from runner.network import ClassNetwork, Network
+from runner.output.numba.layer import NumbaLayer
 
 F, D, B = 30, 12, 8
 
@@ -114,22 +114,22 @@ def test_ten_steps_like_torch(rows: str, num_classes: int, normalize: str) -> No
     np.testing.assert_array_equal(ours["input"][F - 5 :], start["input"].numpy()[F - 5 :])
 
 
-def one_full_step(layer: OutputLayer, query: Query) -> tuple[np.ndarray, np.ndarray]:
-    from runner.losses import FullLoss
+def one_full_step(layer: NumbaLayer, query: Query) -> tuple[np.ndarray, np.ndarray]:
+    from runner.output.losses import FullLoss
 
     scores = layer.score(query, Everything(layer.num_classes), 1)
     losses = scores.loss(FullLoss(name="full"))
     return losses, scores.update()
 
 
-def gradient(layer: OutputLayer) -> tuple[np.ndarray, np.ndarray]:
+def gradient(layer: NumbaLayer) -> tuple[np.ndarray, np.ndarray]:
     """After a first Adam step the first moment is (1 - beta1) times the gradient."""
     assert layer.table.bias_first is not None
     share = 1 - layer.table.config.beta1
     return layer.table.first / share, layer.table.bias_first[:, 0] / share
 
 
-def test_gradients_like_autograd(make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]) -> None:
+def test_gradients_like_autograd(make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]) -> None:
     layer, query = make_layer(50, D, norm=3.0), make_query(B, D, 50)
     assert layer.table.bias is not None
     weights = torch.from_numpy(layer.table.weights.copy()).double().requires_grad_()
@@ -152,9 +152,9 @@ def test_gradients_like_autograd(make_layer: Callable[..., OutputLayer], make_qu
 
 
 def test_listing_every_class_as_a_candidate_is_full_softmax(
-    make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
-    from runner.losses import ActiveSetLoss
+    from runner.output.losses import ActiveSetLoss
 
     query = make_query(B, D, 50)
     full, listed = make_layer(50, D), make_layer(50, D)

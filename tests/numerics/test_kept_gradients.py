@@ -9,10 +9,12 @@ import torch
 
 from runner.contracts import Everything, Proposal, Query
 from runner.errors import ConfigError
-from runner.heads.output_layer import OutputLayer
 from runner.kernels.products import HAS_BF16
-from runner.losses import FullLoss, SampledSoftmaxLoss
-from runner.optimizers import AdamConfig, OptimizerConfig, RowGradient, RowTable, SgdConfig, clipping_factor
+from runner.optimizers import AdamConfig, OptimizerConfig, SgdConfig
+from runner.output.gradients import clipping_factor
+from runner.output.losses import FullLoss, SampledSoftmaxLoss
+from runner.output.numba.layer import NumbaLayer
+from runner.output.numba.row_table import RowTable, RowTableGradient
 
 N, D, B, STEPS = 150, 19, 24, 7
 SAMPLED = SampledSoftmaxLoss(name="sampled_softmax")
@@ -30,9 +32,9 @@ def proposal_of(kind: str, generator: np.random.Generator) -> Proposal | Everyth
     return Proposal(ids_N=ids, log_expected_count_N=np.full(12 * B, np.log(12 / N), np.float32), indptr_B1=indptr)
 
 
-def layer_of(optimizer: OptimizerConfig, scale: float | None) -> OutputLayer:
+def layer_of(optimizer: OptimizerConfig, scale: float | None) -> NumbaLayer:
     weights = np.random.default_rng(0).standard_normal((N, D)).astype(np.float32)
-    return OutputLayer(RowTable(optimizer, weights, bias=True), scale)
+    return NumbaLayer(RowTable(optimizer, weights, bias=True), scale)
 
 
 def query_of(generator: np.random.Generator) -> Query:
@@ -87,7 +89,7 @@ def test_sgd_is_torchs(kind: str, scale: float | None) -> None:
     query, proposal = query_of(generator), proposal_of(kind, generator)
     w, b, h = (
         torch.from_numpy(x.copy()).double().requires_grad_()
-        for x in (layer.table.weights, layer.table.bias_view, query.hidden_BD)
+        for x in (layer.table.weights, layer.table.biases(), query.hidden_BD)
     )
     scores = layer.score(query, proposal, 1)
     losses = scores.loss(FullLoss(name="full") if kind == "everything" else SAMPLED)
@@ -116,7 +118,7 @@ def test_sgd_is_torchs(kind: str, scale: float | None) -> None:
     exact.mean().backward()
     torch.optim.SGD([w, b] if scale is None else [w], lr=lr).step()
     np.testing.assert_allclose(layer.table.weights, w.detach().numpy(), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(layer.table.bias_view, b.detach().numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(layer.table.biases(), b.detach().numpy(), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(grad_hidden, h.grad.numpy(), rtol=1e-3, atol=1e-6)  # type: ignore[union-attr]
 
 
@@ -136,9 +138,9 @@ def test_full_softmax_in_bf16_keeps_gradients_too() -> None:
     np.testing.assert_allclose(gradients[1].bias_grad_U, gradients[0].bias_grad_U, atol=1e-3)
 
 
-def gradient_of(table: RowTable, rows: list[int], seed: int) -> RowGradient:
+def gradient_of(table: RowTable, rows: list[int], seed: int) -> RowTableGradient:
     generator = np.random.default_rng(seed)
-    return RowGradient(
+    return RowTableGradient(
         table=table,
         rows_U=np.array(rows, dtype=np.int32),
         grad_UD=generator.standard_normal((len(rows), D)).astype(np.float32),
@@ -162,11 +164,11 @@ def test_clipping_is_torchs(largest: float) -> None:
         np.testing.assert_allclose(factor * array, parameter.grad.numpy(), rtol=1e-5)
     ours[0].apply(1, factor)
     np.testing.assert_allclose(with_bias.weights[[3, 8, 41]], -factor * arrays[0], rtol=1e-5)
-    np.testing.assert_allclose(with_bias.bias_view[[3, 8, 41]], -factor * arrays[1], rtol=1e-5)
+    np.testing.assert_allclose(with_bias.biases()[[3, 8, 41]], -factor * arrays[1], rtol=1e-5)
     assert np.isnan(clipping_factor([gradient_of(with_bias, [1], 0), *ours[:0], _lost(with_bias)], 1.0))
 
 
-def _lost(table: RowTable) -> RowGradient:
+def _lost(table: RowTable) -> RowTableGradient:
     lost = gradient_of(table, [2], 0)
     lost.grad_UD[0, 0] = np.inf
     return lost

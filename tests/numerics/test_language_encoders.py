@@ -71,7 +71,7 @@ class Theirs(nn.Module):
         self.words = nn.Parameter(torch.from_numpy(encoder.words.weights.copy()))
         tied = encoder.words is table
         self.classes = self.words if tied else nn.Parameter(torch.from_numpy(table.weights.copy()))
-        self.bias = nn.Parameter(torch.from_numpy(table.bias_view.copy()), requires_grad=config.output.bias)
+        self.bias = nn.Parameter(torch.from_numpy(table.biases().copy()), requires_grad=config.output.bias)
         self.module = config.model.make_module()
         self.module.load_state_dict(encoder.module.state_dict())
         self.scale = network.head.layer.scale
@@ -138,7 +138,7 @@ def test_training_is_torchs(model: str, tied: bool, how: str) -> None:
         else:
             pairs.append((ours.detach().numpy(), other))
     if not config.output.normalize:
-        pairs.append((network.head.layer.table.bias_view, theirs.bias))
+        pairs.append((network.head.layer.table.biases(), theirs.bias))
     for ours, other in pairs:
         # Adam divides by gradients, so that an element whose gradient is rounding noise may go anywhere: quantile.
         difference = np.abs(ours - other.detach().numpy())

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from runner.contracts import TrainingFacts
-from runner.heads.output_layer import OutputLayer
+from runner.output.numba.layer import NumbaLayer
 from runner.samplers import SAMPLERS
 from runner.samplers.full import stored_bytes
 
@@ -18,10 +18,11 @@ from runner.samplers.full import stored_bytes
 STEP = """
 import sys
 import numba, numpy as np
-from runner.losses import FullLoss
+from runner.output.losses import FullLoss
 from runner.machine.memory import peak_mb, reset_peak
-from runner.optimizers import AdamConfig, RowTable
-from runner.heads.output_layer import OutputLayer
+from runner.optimizers import AdamConfig
+from runner.output.numba.row_table import RowTable
+from runner.output.numba.layer import NumbaLayer
 from runner.contracts import Everything, Query
 
 numba.set_num_threads(2)
@@ -30,7 +31,7 @@ def layer_of(n, dim):
     table = RowTable(AdamConfig(), np.random.default_rng(0).standard_normal((n, dim)), bias=True)
     for array in table.state_dict().values():
         array += 0  # memory that was only promised must be there before the step
-    return OutputLayer(table)
+    return NumbaLayer(table)
 
 def step(layer, rows):
     hidden = np.random.default_rng(1).standard_normal((rows, layer.dim)).astype(np.float32)
@@ -83,7 +84,7 @@ def test_full_softmax_holds_what_it_says(products: str, logits: str) -> None:
     print(f"{products}, logits {logits}: {step_mb:.1f} MB")
 
 
-def test_tables_are_small_beside_the_class_matrix(make_layer: Callable[..., OutputLayer]) -> None:
+def test_tables_are_small_beside_the_class_matrix(make_layer: Callable[..., NumbaLayer]) -> None:
     layer = make_layer(20_000, 128)
     config = SAMPLERS["lsh_label"](name="lsh_label", K=9, L=50)  # type: ignore[call-arg]
     sampler = config.build(layer=layer, training=TrainingFacts.one_label_a_row(np.ones(20_000, dtype=np.int64)), seed=0)  # type: ignore[arg-type]

@@ -15,9 +15,9 @@ import torch
 from runner.config import compose
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
 from runner.heads.classes import ClassesHead
-from runner.heads.output_layer import OutputLayer
 from runner.kernels.products import HAS_BF16
-from runner.losses import LOSSES
+from runner.output.losses import LOSSES
+from runner.output.numba.layer import NumbaLayer
 
 B, D, N = 40, 12, 1300
 SCALE = 0.3**-2
@@ -26,13 +26,13 @@ BF16 = pytest.param("bf16", marks=[pytest.mark.skipif(not HAS_BF16, reason="need
 
 
 @pytest.fixture
-def make_normalized(make_layer: Callable[..., OutputLayer]) -> Callable[..., OutputLayer]:
+def make_normalized(make_layer: Callable[..., NumbaLayer]) -> Callable[..., NumbaLayer]:
     """Rows of norms between .1 and 10."""
 
-    def make(rows: str = "catch_up", n: int = N) -> OutputLayer:
+    def make(rows: str = "catch_up", n: int = N) -> NumbaLayer:
         table = make_layer(n, D, rows=rows).table
         table.weights *= (10 ** np.random.default_rng(1).uniform(-1, 1, (n, 1))).astype(np.float32)
-        return OutputLayer(table, SCALE)
+        return NumbaLayer(table, SCALE)
 
     return make
 
@@ -85,7 +85,7 @@ def loss_for(kind: str) -> Any:
 @pytest.mark.parametrize("rows", ["dense", "catch_up"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_steps_like_torch(
-    kind: str, rows: str, make_normalized: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    kind: str, rows: str, make_normalized: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     """Losses, hidden gradients and class vectors through 12 steps of dense Adam in double precision.
 
@@ -124,7 +124,7 @@ def test_steps_like_torch(
 @pytest.mark.parametrize("products", ["float32", BF16])
 @pytest.mark.parametrize("n", [1, 63, 65, N])
 def test_gradients_of_full_softmax(
-    products: Any, n: int, make_normalized: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    products: Any, n: int, make_normalized: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     """One step, gradients read off the first moment. bfloat16 rounds directions; the rounding has no gradient."""
     layer, query = make_normalized(n=n), make_query(B, D, n)
@@ -156,7 +156,7 @@ def test_gradients_of_full_softmax(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_directions_matter(
-    kind: str, make_normalized: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    kind: str, make_normalized: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     """Scaled vectors give the same losses; gradients are orthogonal to what they belong to."""
     query = make_query(B, D, N)
@@ -176,7 +176,7 @@ def test_only_directions_matter(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_zero_vectors(kind: str, make_normalized: Callable[..., OutputLayer], make_query: Callable[..., Query]) -> None:
+def test_zero_vectors(kind: str, make_normalized: Callable[..., NumbaLayer], make_query: Callable[..., Query]) -> None:
     """A hidden state of zeros scores the biases and gets no gradient; a class of zeros scores its bias and moves."""
     layer, query = make_normalized(), make_query(B, D, N)
     query.hidden_BD[3] = 0
@@ -199,7 +199,7 @@ def test_zero_vectors(kind: str, make_normalized: Callable[..., OutputLayer], ma
 
 
 def test_ranking_by_the_same_logits(
-    make_normalized: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    make_normalized: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     layer, query = make_normalized(), make_query(B, D, N)
     bias, weights, hidden = (
@@ -209,8 +209,8 @@ def test_ranking_by_the_same_logits(
     logits = np.empty((B, 900), dtype=np.float32)
     layer.block_logits(query.hidden_BD, 100, 1000, logits)
     np.testing.assert_allclose(logits, expected[:, 100:1000], rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(layer.largest(query.hidden_BD, 5), np.argsort(-expected, axis=1)[:, :5])
-    by_magnitude = layer.largest(query.hidden_BD, 5, by_magnitude=True)
+    np.testing.assert_array_equal(layer.largest(query.hidden_BD, 5).ids_BK, np.argsort(-expected, axis=1)[:, :5])
+    by_magnitude = layer.largest(query.hidden_BD, 5, by_magnitude=True).ids_BK
     np.testing.assert_array_equal(by_magnitude, np.argsort(-np.abs(expected), axis=1)[:, :5])
     # Logits of a training step, seen through the loss of one target against one candidate.
     one = Query(
@@ -228,7 +228,7 @@ def test_ranking_by_the_same_logits(
 
 @pytest.mark.parametrize("kind", ["full", BF16, "shared", "per_row"])
 def test_same_bits_with_one_thread_and_two(
-    kind: str, make_normalized: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    kind: str, make_normalized: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     left = []
     for threads in (1, 2):
@@ -250,8 +250,8 @@ def test_a_network_is_normalised_by_its_configuration() -> None:
     facts = TrainingFacts.one_label_a_row(np.ones(50, dtype=np.int64))
     plain = ClassesHead.of(compose(["sampler=uniform"]), facts)
     assert plain.layer.scale is None
-    assert plain.layer.table.bias_view == pytest.approx(-np.log(50))
+    assert plain.layer.table.biases() == pytest.approx(-np.log(50))
     choices = ["sampler=uniform", "output.normalize=true", "output.temperature=0.5"]
     head = ClassesHead.of(compose(choices), facts)
     assert head.layer.scale == 4
-    assert not head.layer.table.bias_view.any()
+    assert not head.layer.table.biases().any()

@@ -25,8 +25,9 @@ from runner.models import pair_encoder
 from runner.models.bert import BertConfig
 from runner.models.pair_encoder import PairEncoder
 from runner.network import ClassNetwork, Network
-from runner.optimizers import AdamConfig, RowTable, SgdConfig
+from runner.optimizers import AdamConfig, SgdConfig
 from runner.options.settings import RunConfig
+from runner.output.numba.row_table import RowTable
 from runner.tasks import SentencePairs
 from runner.tasks.pair_view import PairsView
 
@@ -181,7 +182,7 @@ def test_a_step_is_autograds_step_on_the_weighted_loss(
 ) -> None:
     network, _ = network_of(tiny_bert, "optimizer=sgd", "optimizer.lr=1.0")
     table = network.head.layer.table
-    weights, bias = (torch.from_numpy(a.copy()).requires_grad_() for a in (table.weights, table.bias_view))
+    weights, bias = (torch.from_numpy(a.copy()).requires_grad_() for a in (table.weights, table.biases()))
     hidden, bert = reference_hidden(tiny_bert, "cls")
     target = torch.from_numpy(LABELS).long()
     each = torch.nn.functional.cross_entropy(hidden @ weights.T + bias, target, reduction="none")
@@ -204,7 +205,7 @@ def test_adam_is_torchs(tiny_bert: Path, pairs: Pairs) -> None:
     """Five steps on changing batches; words that a batch lacks move on by their momentum, as under dense Adam."""
     network, _ = network_of(tiny_bert, "optimizer=adam", "optimizer.lr=0.001")
     table = network.head.layer.table
-    weights, bias = (torch.nn.Parameter(torch.from_numpy(a.copy())) for a in (table.weights, table.bias_view))
+    weights, bias = (torch.nn.Parameter(torch.from_numpy(a.copy())) for a in (table.weights, table.biases()))
     bert, tokenizer = reference(tiny_bert)
     adam = torch.optim.Adam([*bert.parameters(), weights, bias], lr=0.001)
     for step in range(1, 6):
@@ -266,7 +267,7 @@ def true_norms(network: ClassNetwork, pairs: Pairs) -> np.ndarray:
     """Norms of each pair's gradient by classifier weights and biases, by autograd, one pair at a time."""
     table, norms = network.head.layer.table, []
     for row in range(B):
-        weights, bias = (torch.from_numpy(a.copy()).double().requires_grad_() for a in (table.weights, table.bias_view))
+        weights, bias = (torch.from_numpy(a.copy()).double().requires_grad_() for a in (table.weights, table.biases()))
         hidden = torch.from_numpy(network.encoder.encode(PairBatch(pairs=pairs, rows_B=np.array([row])))).double()
         target = torch.from_numpy(pairs.labels_R[[row]]).long()
         torch.nn.functional.cross_entropy(hidden @ weights.T + bias, target).backward()
@@ -281,7 +282,7 @@ def spread_head(network: ClassNetwork) -> None:
     table = network.head.layer.table
     generator = np.random.default_rng(5)
     table.weights[:] = generator.standard_normal(table.weights.shape)
-    table.bias_view[:] = generator.standard_normal(len(table.weights))
+    table.biases()[:] = generator.standard_normal(len(table.weights))
 
 
 def test_products_with_the_query_rise_with_the_gradients(tiny_bert: Path, pairs: Pairs) -> None:
@@ -289,7 +290,7 @@ def test_products_with_the_query_rise_with_the_gradients(tiny_bert: Path, pairs:
     spread_head(network)
     hidden_BD = network.encoder.encode(PairBatch(pairs=pairs, rows_B=np.arange(B)))
     table = network.head.layer.table
-    table.bias_view[:] = -np.median(hidden_BD @ table.weights.T, axis=0)  # so that either class is predicted
+    table.biases()[:] = -np.median(hidden_BD @ table.weights.T, axis=0)  # so that either class is predicted
     view = view_of(network, pairs)
     matrix = view.examples.matrix
     np.testing.assert_allclose(np.linalg.norm(matrix, axis=1), 1, rtol=1e-6)
@@ -373,8 +374,8 @@ def test_size_and_title_are_known_without_loading(tiny_bert: Path, monkeypatch: 
     config = config_of(tiny_bert)
     assert config.dim == D
     assert config.title == "tiny-bert (2 layers, hidden size 16)"
-    assert config.class_vectors(2, 0).shape == (2, D)
-    assert config.class_vectors(1000, 0).std() == pytest.approx(0.02, rel=0.05)
+    assert config.class_vectors(0, 2, 0).shape == (2, D)
+    assert config.class_vectors(0, 1000, 0).std() == pytest.approx(0.02, rel=0.05)
 
 
 def test_the_package_is_found_without_being_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

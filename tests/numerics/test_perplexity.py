@@ -9,20 +9,21 @@ import numpy as np
 import pytest
 import torch
 
-from runner.heads import output_layer
-from runner.heads.output_layer import OutputLayer
 from runner.metrics import perplexity
-from runner.optimizers import AdamConfig, RowTable
+from runner.optimizers import AdamConfig
+from runner.output.numba import layer as output_layer
+from runner.output.numba.layer import NumbaLayer
+from runner.output.numba.row_table import RowTable
 
 
-def layer_of(weights: np.ndarray, scale: float | None = None) -> OutputLayer:
-    return OutputLayer(RowTable(AdamConfig(), weights, bias=True), scale)
+def layer_of(weights: np.ndarray, scale: float | None = None) -> NumbaLayer:
+    return NumbaLayer(RowTable(AdamConfig(), weights, bias=True), scale)
 
 
 @pytest.mark.parametrize("n", [2, 10_000, 33_278])
 def test_a_uniform_model_has_perplexity_n(n: int) -> None:
     layer = layer_of(np.zeros((n, 8), dtype=np.float32))
-    layer.table.bias_view[:] = -3.7
+    layer.table.biases()[:] = -3.7
     hidden = np.random.default_rng(0).standard_normal((50, 8)).astype(np.float32)
     losses = layer.cross_entropy(hidden, np.arange(50) % n)
     assert perplexity(float(losses.mean())) == pytest.approx(n, rel=1e-9)
@@ -38,10 +39,10 @@ def test_blocks_give_torchs_cross_entropy(
     n, dim, rows = 1111, 16, 37
     layer = layer_of(generator.standard_normal((n, dim)).astype(np.float32), scale)
     assert len(layer.blocks(rows)) > 3
-    layer.table.bias_view[:] = generator.standard_normal(n)
+    layer.table.biases()[:] = generator.standard_normal(n)
     hidden = 2 * generator.standard_normal((rows, dim)).astype(np.float32)
     targets = generator.integers(0, n, rows)
-    w, h, b = (torch.from_numpy(x).double() for x in (layer.table.weights, hidden, layer.table.bias_view))
+    w, h, b = (torch.from_numpy(x).double() for x in (layer.table.weights, hidden, layer.table.biases()))
     if scale is None:
         logits = h @ w.T + b
     else:

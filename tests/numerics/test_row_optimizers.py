@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from runner.kernels.groups import group_by_id
-from runner.optimizers import AdamConfig, RowTable
+from runner.optimizers import AdamConfig
+from runner.output.numba.row_table import RowTable
 
 R, D, STEPS = 24, 6, 400
 

@@ -10,18 +10,19 @@ import pytest
 import torch
 
 from runner.contracts import Everything, ExampleDraw, Proposal, Query
-from runner.heads.output_layer import OutputLayer
-from runner.losses import LOSSES, LossConfig
-from runner.optimizers import RowTable, SgdConfig
+from runner.optimizers import SgdConfig
+from runner.output.losses import LOSSES, LossConfig
+from runner.output.numba.layer import NumbaLayer
+from runner.output.numba.row_table import RowTable
 
 B, D, N = 12, 9, 80
 WEIGHTS = np.array([0.5, 0.0, 0.01, 2.0] * 3, dtype=np.float32) / np.float32(B)
 LOGIT_LOSSES = ["sampled_softmax", "partition_estimate", "nce", "negative_sampling", "blackout"]
 
 
-def layer_of(scale: float | None = None) -> OutputLayer:
+def layer_of(scale: float | None = None) -> NumbaLayer:
     weights = np.random.default_rng(0).standard_normal((N, D)).astype(np.float32)
-    return OutputLayer(RowTable(SgdConfig(lr=1.0), weights, bias=True), scale)
+    return NumbaLayer(RowTable(SgdConfig(lr=1.0), weights, bias=True), scale)
 
 
 def query_of() -> Query:
@@ -53,7 +54,7 @@ def step(kind: str, loss: LossConfig, weight_B: np.ndarray | None, scale: float 
     log_count_P = np.zeros(B, np.float32) if loss.corrects_targets else None
     losses = scores.loss(loss, log_count_P, weight_B).copy()
     grad_hidden_BD = scores.update()
-    return losses, before - layer.table.weights, -layer.table.bias_view.copy(), grad_hidden_BD
+    return losses, before - layer.table.weights, -layer.table.biases().copy(), grad_hidden_BD
 
 
 @pytest.mark.parametrize("scale", [None, 4.0], ids=["plain", "normalised"])

@@ -11,9 +11,9 @@ from runner.config import compose
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
 from runner.data.batches import RowBatch
 from runner.heads.classes import ClassesHead
-from runner.heads.output_layer import OutputLayer
-from runner.losses import LOSSES, GbceLoss, LossConfig
 from runner.network import Network
+from runner.output.losses import LOSSES, GbceLoss, LossConfig
+from runner.output.numba.layer import NumbaLayer
 
 B, D, N = 7, 12, 60
 
@@ -38,7 +38,7 @@ def one_for_each_row(proposal: Proposal, rows: int) -> Proposal:
 
 
 def step(
-    layer: OutputLayer,
+    layer: NumbaLayer,
     query: Query,
     proposal: Proposal,
     loss: LossConfig,
@@ -59,7 +59,7 @@ def step(
 
 
 def autograd(
-    layer: OutputLayer,
+    layer: NumbaLayer,
     query: Query,
     proposal: Proposal,
     loss: LossConfig,
@@ -140,7 +140,7 @@ def test_every_sampled_loss_is_compared() -> None:
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_like_autograd(
     name: str, options: dict[str, Any], repeats: bool, shared: bool,
-    make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query],
+    make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query],
 ) -> None:  # fmt: skip
     layer, query = make_layer(N, D, norm=3.0), make_query(B, D, N)
     loss = LOSSES[name](name=name, **options)
@@ -159,7 +159,7 @@ def test_like_autograd(
 
 
 def test_rows_with_candidates_of_their_own_and_of_different_number(
-    make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     layer, query = make_layer(N, D, norm=2.0), make_query(B, D, N)
     generator = np.random.default_rng(3)
@@ -180,7 +180,7 @@ def test_rows_with_candidates_of_their_own_and_of_different_number(
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_untouched_classes_keep_their_bits(
-    shared: bool, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    shared: bool, make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     layer, query = make_layer(N, D), make_query(B, D, N)
     before = layer.table.weights.copy()
@@ -195,7 +195,7 @@ def test_untouched_classes_keep_their_bits(
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("name", sorted(set(LOSSES) - {"full"}))
 def test_a_hit_is_masked_in_its_row_only(
-    name: str, shared: bool, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    name: str, shared: bool, make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     """A candidate that is row 0's target: row 0's loss is that without it, row 1's loss is that with it.
 
@@ -227,7 +227,7 @@ def test_a_hit_is_masked_in_its_row_only(
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_partition_estimate_is_lsh_softmaxs(
-    shared: bool, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    shared: bool, make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     """-o_y + log(sum over S of e^o + (n - k) / l sum over T of e^o), k = |S| = 10, l = |T| = 5 (PAPERS, section 4)."""
     layer, query = make_layer(N, D, norm=2.0), make_query(B, D, N, most_targets=1)
@@ -236,7 +236,7 @@ def test_partition_estimate_is_lsh_softmaxs(
     log_count_N[chosen[10:]] = np.log(5 / (N - 10))
     ids = np.sort(chosen)
     proposal = Proposal(ids_N=ids, log_expected_count_N=log_count_N[ids])
-    logits = query.hidden_BD.astype(np.float64) @ layer.table.weights.T + layer.table.bias_view
+    logits = query.hidden_BD.astype(np.float64) @ layer.table.weights.T + layer.table.biases()
     z = np.exp(logits[:, chosen[:10]]).sum(1) + (N - 10) / 5 * np.exp(logits[:, chosen[10:]]).sum(1)
     expected = np.log(z) - logits[np.arange(B), query.targets_P]
     scores = layer.score(query, proposal if shared else one_for_each_row(proposal, B), 1)
@@ -246,7 +246,7 @@ def test_partition_estimate_is_lsh_softmaxs(
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_partition_of_every_class_is_full_softmax(
-    shared: bool, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    shared: bool, make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     query = make_query(B, D, N)
     every = Proposal(ids_N=np.arange(N, dtype=np.int32), log_expected_count_N=np.zeros(N, dtype=np.float32))
@@ -259,7 +259,7 @@ def test_partition_of_every_class_is_full_softmax(
 
 
 def test_an_empty_partition_estimate_teaches_nothing(
-    make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     """A row without candidates: not -log of nothing, and no pull on its targets."""
     layer, query = make_layer(N, D), make_query(2, D, N, most_targets=1)
@@ -282,8 +282,8 @@ def test_a_network_ranks_as_its_loss_reads_logits(loss: str) -> None:
         config, ClassesHead.of(config, TrainingFacts.one_label_a_row(np.ones(N, dtype=np.int64))), num_features=5
     )
     by_magnitude = loss == "absolute_softmax"
-    assert network.head.layer.table.bias_view == pytest.approx(0 if by_magnitude else -np.log(N))
-    network.head.layer.table.bias_view[:] = 0
+    assert network.head.layer.table.biases() == pytest.approx(0 if by_magnitude else -np.log(N))
+    network.head.layer.table.biases()[:] = 0
     one_feature = RowBatch(
         indptr=np.arange(4, dtype=np.int64),
         indices=np.arange(3, dtype=np.int32),
@@ -305,7 +305,7 @@ def test_biases_start_where_draws_and_losses_want_them(overrides: list[str], sta
     """alpha o^2 + 1 has its least where o = 0: with all logits near -log n it would shun the largest."""
     config = compose([*overrides, f"model.hidden={D}"])
     head = ClassesHead.of(config, TrainingFacts.one_label_a_row(np.ones(N, dtype=np.int64)))
-    assert head.layer.table.bias_view == pytest.approx(start)
+    assert head.layer.table.biases() == pytest.approx(start)
 
 
 @pytest.mark.parametrize("kind", ["full", "uniform", "exact"])
@@ -328,18 +328,18 @@ def test_a_layer_without_biases_has_none_after_training(kind: str, rows: str, ma
 
 
 @pytest.mark.parametrize("k", [1, 7, N])
-def test_ranking_by_magnitude(k: int, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]) -> None:
+def test_ranking_by_magnitude(k: int, make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]) -> None:
     layer, query = make_layer(N, D, norm=2.0), make_query(B, D, N)
-    logits = query.hidden_BD @ layer.table.weights.T + layer.table.bias_view
+    logits = query.hidden_BD @ layer.table.weights.T + layer.table.biases()
     expected = np.argsort(-np.abs(logits), axis=1, kind="stable")[:, :k]
-    np.testing.assert_array_equal(layer.largest(query.hidden_BD, k, by_magnitude=True), expected)
-    assert (layer.largest(query.hidden_BD, k) != expected).any()
+    np.testing.assert_array_equal(layer.largest(query.hidden_BD, k, by_magnitude=True).ids_BK, expected)
+    assert (layer.largest(query.hidden_BD, k).ids_BK != expected).any()
 
 
 @pytest.mark.parametrize("rows", ["dense", "touched", "catch_up"])
 @pytest.mark.parametrize("shared", [True, False])
 def test_several_steps_of_both_paths_stay_together(
-    rows: str, shared: bool, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    rows: str, shared: bool, make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     """Scores read lagging rows at their current values: compare with a layer that reads all rows."""
     plain, eager = make_layer(N, D, rows=rows), make_layer(N, D, rows=rows)

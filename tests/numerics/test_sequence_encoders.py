@@ -23,8 +23,8 @@ from runner.machine.clock import StageClock
 from runner.models.parameters import draws_of
 from runner.models.sequence_encoder import Dropout, Gru, SelfAttention, SequenceEncoder, step_order
 from runner.network import ClassNetwork, Network
-from runner.optimizers import RowGradient
 from runner.options.settings import RunConfig
+from runner.output.layer import RowGradient
 
 N, E, LENGTH = 30, 12, 7
 SMALL = {
@@ -221,7 +221,7 @@ def test_training_steps_are_torchs(model: str, tied: str, weighted: bool) -> Non
     assert_close(encoder.words.weights, words)
     for parameter, other in zip(encoder.module.parameters(), theirs.in_our_order(), strict=True):
         assert_close(parameter.detach().numpy(), other)
-    assert not table.bias_view.any(), "items have no biases"
+    assert not table.biases().any(), "items have no biases"
 
 
 # ---------------------------------------------------------------- windows

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from runner.contracts import Query, TrainingFacts
-from runner.heads.output_layer import OutputLayer
 from runner.kernels.products import HAS_BF16
-from runner.losses import LOSSES
 from runner.machine.threads import set_threads
+from runner.output.losses import LOSSES
+from runner.output.numba.layer import NumbaLayer
 from runner.samplers import SAMPLERS
 
 B, D, N, STEPS = 90, 24, 3000, 4
@@ -56,7 +56,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-def results(kind: str, layer: OutputLayer, query: Query, threads: int) -> dict[str, np.ndarray]:
+def results(kind: str, layer: NumbaLayer, query: Query, threads: int) -> dict[str, np.ndarray]:
     """Everything a few steps with refreshes leave behind."""
     numba.set_num_threads(threads)
     torch.set_num_threads(threads)  # products that score every class are torch's
@@ -86,7 +86,7 @@ def results(kind: str, layer: OutputLayer, query: Query, threads: int) -> dict[s
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_same_bits_with_one_thread_and_two(
-    kind: str, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    kind: str, make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     if kind == "full_bf16" and not HAS_BF16:
         pytest.skip("needs AVX512_BF16")
@@ -99,7 +99,7 @@ def test_same_bits_with_one_thread_and_two(
 
 
 @pytest.mark.parametrize("rows", ["dense", "catch_up"])
-def test_a_refresh_of_few_classes_has_the_same_bits(rows: str, make_layer: Callable[..., OutputLayer]) -> None:
+def test_a_refresh_of_few_classes_has_the_same_bits(rows: str, make_layer: Callable[..., NumbaLayer]) -> None:
     """The incremental path: two refreshes with a handful of moved classes each."""
     states = []
     for threads in (1, 2):

@@ -15,7 +15,8 @@ import torch
 
 from runner.kernels import full_softmax, full_softmax_bf16
 from runner.kernels.products import HAS_BF16
-from runner.optimizers import AdamConfig, RowTable
+from runner.optimizers import AdamConfig
+from runner.output.numba.row_table import RowTable
 
 BF16 = pytest.param(
     full_softmax_bf16, 5e-3, id="bf16",

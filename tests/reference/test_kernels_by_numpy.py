@@ -19,14 +19,15 @@ from runner.batch_samplers.epoch import EpochConfig
 from runner.contracts import Examples, steps_per_epoch
 from runner.data import LabelledRows
 from runner.data.batches import take
-from runner.heads import output_layer
-from runner.heads.output_layer import OutputLayer
 from runner.kernels import topk
 from runner.kernels.groups import group_by_id
 from runner.kernels.hadamard import LANES
 from runner.kernels.hadamard import hadamard as walsh_hadamard
 from runner.kernels.math import fast_exp
-from runner.optimizers import AdamConfig, RowTable
+from runner.optimizers import AdamConfig
+from runner.output.numba import layer as output_layer
+from runner.output.numba.layer import NumbaLayer
+from runner.output.numba.row_table import RowTable
 from runner.samplers import SAMPLERS
 from runner.samplers.static import StaticConfig
 from runner.structures.alias_table import alias_table
@@ -178,7 +179,7 @@ def test_largest_is_lexsort(seed: int, n: int, rows: int, levels: int, data: st.
     hidden = np.array([1, -1, 2, 0][:rows], dtype=np.float32)[:, None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(output_layer, "_BLOCK_ELEMENTS", 1)
-        ours = OutputLayer(table).largest(hidden, k)
+        ours = NumbaLayer(table).largest(hidden, k).ids_BK
     for row in range(rows):
         logits = hidden[row, 0] * table.weights[:, 0]
         np.testing.assert_array_equal(ours[row], np.lexsort((np.arange(n), -logits))[:k])

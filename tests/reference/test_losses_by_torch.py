@@ -8,18 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.kernels.losses import (
-    blackout_loss,
-    correct_and_mask_shared,
-    count_unmasked,
-    logistic_loss,
-    magnitudes,
-    mask_pairs,
-    partition_loss,
-    restore_signs,
-    softmax_loss,
-)
-from runner.losses import LOSSES
+from runner.kernels.losses import correct_and_mask_shared, count_unmasked, magnitudes, mask_pairs, restore_signs
+from runner.output.across import Alone
+from runner.output.losses import LOSSES
+from runner.output.numba.losses import NumbaRowLogits
 
 few = settings(max_examples=60)
 seeds = st.integers(0, 2**32 - 1)
@@ -39,12 +31,30 @@ def logistic_reference(targets: torch.Tensor, candidates: torch.Tensor, power: f
     return power * softplus(-targets).mean() + softplus(candidates).sum()
 
 
-def unweighted_logistic_loss(
-    target_indptr: np.ndarray, target_P: np.ndarray, begin_B: np.ndarray, end_B: np.ndarray, candidate_N: np.ndarray,
-    weight_B: np.ndarray,
-) -> np.ndarray:  # fmt: skip
-    ones = np.ones(len(begin_B), dtype=np.float32)
-    return logistic_loss(target_indptr, target_P, begin_B, end_B, candidate_N, weight_B, ones)
+def row_logits(
+    target_indptr_B1: np.ndarray, target_P: np.ndarray, begin_B: np.ndarray, end_B: np.ndarray, candidate_N: np.ndarray,
+    weight_B: np.ndarray, num_classes: int = 100,
+) -> NumbaRowLogits:  # fmt: skip
+    return NumbaRowLogits(
+        target_indptr_B1=target_indptr_B1, target_P=target_P, begin_B=begin_B, end_B=end_B, candidate_N=candidate_N,
+        num_targets_B=np.diff(target_indptr_B1), weight_B=weight_B, num_classes=num_classes, across=Alone(),
+    )  # fmt: skip
+
+
+def softmax_loss(*arrays: np.ndarray) -> np.ndarray:
+    return row_logits(*arrays).softmax()
+
+
+def partition_loss(*arrays: np.ndarray) -> np.ndarray:
+    return row_logits(*arrays).partition()
+
+
+def unweighted_logistic_loss(*arrays: np.ndarray) -> np.ndarray:
+    return row_logits(*arrays).logistic(lambda counts_B, num_classes: np.ones(len(counts_B)))
+
+
+def blackout_loss(*arrays: np.ndarray) -> np.ndarray:
+    return row_logits(*arrays).blackout()
 
 
 def blackout_reference(targets: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
@@ -166,7 +176,7 @@ def test_gbce_weighs_targets_by_the_sampling_rate(seed: int, rows: int, t: float
     assert x.grad is not None
     loss = LOSSES["gbce"](name="gbce", t=t)  # type: ignore[call-arg]
     equal = np.full(rows, 1 / rows, dtype=np.float32)
-    ours = loss.apply(np.arange(rows + 1), targets, begin, end, candidates, equal, num_classes)
+    ours = loss.apply(row_logits(np.arange(rows + 1), targets, begin, end, candidates, equal, num_classes))
     np.testing.assert_allclose(ours, torch.stack(expected).detach().numpy(), rtol=1e-5)
     np.testing.assert_allclose(targets, x.grad.numpy(), rtol=1e-5, atol=1e-8)
     np.testing.assert_allclose(candidates, 0 if c.grad is None else c.grad.numpy(), rtol=1e-5, atol=1e-8)

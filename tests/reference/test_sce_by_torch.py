@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from runner.contracts import Query, TrainingFacts
 from runner.errors import ConfigError
-from runner.heads.output_layer import OutputLayer
-from runner.losses import ActiveSetLoss, LossConfig, PartitionEstimateLoss, SampledSoftmaxLoss
+from runner.output.losses import ActiveSetLoss, LossConfig, PartitionEstimateLoss, SampledSoftmaxLoss
+from runner.output.numba.layer import NumbaLayer
 from runner.samplers.sce import Sce, SceConfig, centres, gram, triangular_root, usual_buckets
 
 B, D, N = 30, 8, 200
@@ -23,16 +23,16 @@ ACTIVE_SET = ActiveSetLoss(name="active_set")
 Make = Callable[..., Any]
 
 
-def build(layer: OutputLayer, **settings: Any) -> Any:
+def build(layer: NumbaLayer, **settings: Any) -> Any:
     training = TrainingFacts.one_label_a_row(np.ones(layer.num_classes, dtype=np.int64))
     return SceConfig(name="sce", **settings).build(layer=layer, training=training, seed=5)
 
 
 @pytest.fixture
-def layer(make_layer: Make) -> OutputLayer:
+def layer(make_layer: Make) -> NumbaLayer:
     """Make a class matrix without biases, which the paper does not have."""
-    layer: OutputLayer = make_layer(N, D, norm=2.0)
-    layer.table.bias_view[:] = 0
+    layer: NumbaLayer = make_layer(N, D, norm=2.0)
+    layer.table.biases()[:] = 0
     return layer
 
 
@@ -43,7 +43,7 @@ def query(make_query: Make) -> Query:
     return query
 
 
-def losses_of(layer: OutputLayer, query: Query, sampler: Sce, loss: LossConfig = ACTIVE_SET) -> tuple[np.ndarray, Any]:
+def losses_of(layer: NumbaLayer, query: Query, sampler: Sce, loss: LossConfig = ACTIVE_SET) -> tuple[np.ndarray, Any]:
     """Return each row's loss at step 1, and the scores."""
     scores = layer.score(query, sampler.sample(query, 1), 1)
     return scores.loss(loss).copy(), scores
@@ -65,7 +65,7 @@ def published(
     return loss
 
 
-def tensors(layer: OutputLayer, query: Query) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def tensors(layer: NumbaLayer, query: Query) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return hidden states, class vectors and targets."""
     hidden, weights = (
         torch.tensor(array, dtype=torch.float64, requires_grad=True) for array in (query.hidden_BD, layer.table.weights)
@@ -77,7 +77,7 @@ def tensors(layer: OutputLayer, query: Query) -> tuple[torch.Tensor, torch.Tenso
 
 
 @pytest.mark.parametrize("mix", [True, False])
-def test_one_bucket_has_the_published_loss_and_gradients(layer: OutputLayer, query: Query, mix: bool) -> None:
+def test_one_bucket_has_the_published_loss_and_gradients(layer: NumbaLayer, query: Query, mix: bool) -> None:
     """With one bucket nothing is aggregated. The paper's mean is over the rows in it, ours over the batch."""
     sampler = build(layer, buckets=1, bucket_rows=12, bucket_classes=50, mix=mix)
     centre = torch.from_numpy(centres(query.hidden_BD, 1, mix=mix, seed=5, step=1)).double()
@@ -97,7 +97,7 @@ def test_one_bucket_has_the_published_loss_and_gradients(layer: OutputLayer, que
     np.testing.assert_allclose(grad_weights, weights.grad, atol=1e-7)
 
 
-def test_the_loss_lies_between_the_published_one_and_full_softmax(layer: OutputLayer, query: Query) -> None:
+def test_the_loss_lies_between_the_published_one_and_full_softmax(layer: NumbaLayer, query: Query) -> None:
     """The partition over all of a row's buckets contains that over each, and is part of that over all classes."""
     sampler = build(layer, buckets=9, bucket_rows=10, bucket_classes=40, mix=True)
     centre = torch.from_numpy(centres(query.hidden_BD, 9, mix=True, seed=5, step=1)).double()
@@ -115,10 +115,10 @@ def test_the_loss_lies_between_the_published_one_and_full_softmax(layer: OutputL
 
 
 @pytest.mark.parametrize("scale", [None, 4.0])
-def test_candidates_are_the_classes_of_the_rows_buckets(layer: OutputLayer, query: Query, scale: float | None) -> None:
+def test_candidates_are_the_classes_of_the_rows_buckets(layer: NumbaLayer, query: Query, scale: float | None) -> None:
     """In a normalised layer directions are compared, of classes whose vectors differ in length."""
     layer.table.weights *= np.geomspace(0.2, 5, N, dtype=np.float32)[:, None]
-    layer = OutputLayer(layer.table, scale)
+    layer = NumbaLayer(layer.table, scale)
     sampler = build(layer, buckets=7, bucket_rows=9, bucket_classes=33, mix=True)
     vectors_BD, classes_ND = layer.query_vectors(query.hidden_BD), layer.class_vectors()
     expected: list[set[int]] = [set() for _ in range(B)]
@@ -131,14 +131,14 @@ def test_candidates_are_the_classes_of_the_rows_buckets(layer: OutputLayer, quer
     assert (proposal.log_expected_count_N == 0).all()
 
 
-def test_a_bucket_larger_than_the_batch_and_the_classes_gives_full_softmax(layer: OutputLayer, query: Query) -> None:
+def test_a_bucket_larger_than_the_batch_and_the_classes_gives_full_softmax(layer: NumbaLayer, query: Query) -> None:
     sampler = build(layer, bucket_rows=B + 1, bucket_classes=N + 1)
     hidden, weights, target = tensors(layer, query)
     full = torch.nn.functional.cross_entropy(hidden @ weights.T, target, reduction="none")
     np.testing.assert_allclose(losses_of(layer, query, sampler)[0], full.detach(), rtol=1e-5, atol=1e-6)
 
 
-def test_the_authors_sizes_are_taken_where_none_are_set(layer: OutputLayer, query: Query) -> None:
+def test_the_authors_sizes_are_taken_where_none_are_set(layer: NumbaLayer, query: Query) -> None:
     assert [usual_buckets(rows) for rows in (1, 2, 4, 6, 2048 * 95)] == [2, 2, 4, 4, 882]
     rows_KX, classes_KC = build(layer, bucket_classes=11).buckets(query, 1)
     assert rows_KX.shape == (10, 10)
@@ -148,7 +148,7 @@ def test_the_authors_sizes_are_taken_where_none_are_set(layer: OutputLayer, quer
 # ---------------------------------------------------------------- rows without targets, and tails
 
 
-def test_rows_without_targets_are_in_no_bucket(layer: OutputLayer, query: Query) -> None:
+def test_rows_without_targets_are_in_no_bucket(layer: NumbaLayer, query: Query) -> None:
     """Padding must not be drawn, nor pull the centres."""
     sampler = build(layer, bucket_classes=20, mix=True)
     with_padding = Query(
@@ -166,7 +166,7 @@ def test_rows_without_targets_are_in_no_bucket(layer: OutputLayer, query: Query)
     assert (losses_of(layer, nobody, sampler)[0] == 0).all()
 
 
-def test_a_tail_gives_candidates_to_every_row_and_stated_counts_to_targets(layer: OutputLayer, query: Query) -> None:
+def test_a_tail_gives_candidates_to_every_row_and_stated_counts_to_targets(layer: NumbaLayer, query: Query) -> None:
     sampler = build(layer, buckets=2, bucket_rows=8, bucket_classes=30, num_tail=25)
     proposal = sampler.sample(query, 1)
     sizes_B = np.diff(proposal.indptr_B1)

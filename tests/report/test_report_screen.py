@@ -5,7 +5,7 @@ import io
 import pandas as pd
 import pytest
 
-from runner.commands.screen import fitted
+from runner.machine.terminal import fitted
 from runner.report.layout import markdown_table
 from runner.report.screen import screen_table, wrapped_table
 

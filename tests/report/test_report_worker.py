@@ -11,8 +11,8 @@ import pytest
 
 from runner import REPOSITORY
 from runner.config import forget_failures
-from runner.machine import compilation
 from runner.report import worker
+from runner.training import compilation
 
 SHORT = ["model=regression", "epochs=1", "hardware.threads=1"]
 

@@ -10,9 +10,10 @@ import pytest
 
 from runner.config import compose
 from runner.errors import ConfigError
-from runner.optimizers import AdamConfig, RowTable
+from runner.optimizers import AdamConfig
 from runner.options import settings
 from runner.options.settings import EvaluationConfig, RunConfig
+from runner.output.numba.row_table import RowTable
 from runner.training import loop
 from runner.training.run import run
 from runner.training.run_folder import RunFolder

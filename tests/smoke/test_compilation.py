@@ -1,4 +1,4 @@
-"""Kernels are compiled in a separate process, once for each kind of settings (see ``runner.machine.compilation``).
+"""Kernels are compiled in a separate process, once for each kind of settings (see ``runner.training.compilation``).
 
 test_runs.py shows with real processes that a run that compiles has the same bits as its repetition.
 """
@@ -110,7 +110,7 @@ def test_the_compiling_process_tells_of_each_kernel(monkeypatch: pytest.MonkeyPa
     with compilation.kernel_count("kernels") as bar:
         assert compilation._child("{}", bar) == 3
     assert bar.n == 3
-    assert heard.read_text() == "-m runner.machine.compilation\n{}"
+    assert heard.read_text() == "-m runner.training.compilation\n{}"
 
 
 @pytest.mark.parametrize("letters", [10, 9_000, 1_000_000], ids=["short", "longer than the buffer", "than the pipe"])
@@ -169,7 +169,7 @@ def test_kernels_are_compiled_before_this_process_needs_them(
 
 @pytest.mark.slow
 def test_compiling_here_tells_whether_anything_was_missing(tmp_path: Path) -> None:
-    code = "from runner.machine.compilation import *; print(compile_here(to_run_config(json.load(sys.stdin))))"
+    code = "from runner.training.compilation import *; print(compile_here(to_run_config(json.load(sys.stdin))))"
     config = json.dumps(compose(["model=regression"]).as_dict())
     said = []
     for forget in (False, False, True):

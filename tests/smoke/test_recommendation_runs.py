@@ -17,13 +17,12 @@ from test_runs import OPTIONS, numbers, observations, start, summary_of, wait_fo
 
 from runner.config import CONF, compose, forget_failures
 from runner.errors import ConfigError, Diverged, RunnerError
-from runner.losses import LOSSES
-from runner.machine import compilation
 from runner.models import MODELS
 from runner.options.settings import RunConfig
+from runner.output.losses import LOSSES
 from runner.samplers import SAMPLERS
 from runner.tasks import Recommendation, task_of
-from runner.training import loop
+from runner.training import compilation, loop
 from runner.training.run import load_trained, run
 from runner.training.run_folder import RunFolder
 

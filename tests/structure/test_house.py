@@ -1,6 +1,7 @@
 """The package keeps its structure: no imports in a circle, no file too long, few files at its top level."""
 
 import ast
+import re
 from pathlib import Path
 
 from runner import REPOSITORY
@@ -65,3 +66,15 @@ def test_no_file_has_more_than_500_lines() -> None:
 def test_few_modules_lie_on_the_top_floor() -> None:
     top = {path.name for path in (REPOSITORY / "runner").glob("*.py")}
     assert len(top) <= 16, sorted(top)
+
+
+def test_only_the_output_layer_reads_its_weights() -> None:
+    """All others ask for rows: elsewhere the class matrix may lie on a device, or in several processes."""
+    outside = [path for path in FILES if "output" not in path.relative_to(REPOSITORY / "runner").parts]
+    found = [
+        f"{path.relative_to(REPOSITORY)}: {line.strip()}"
+        for path in outside
+        for line in path.read_text().splitlines()
+        if re.search(r"\b(table|words|layer|counts)\.(weights|bias)\b", line)
+    ]
+    assert found == []

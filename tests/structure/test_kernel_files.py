@@ -74,7 +74,7 @@ def test_sources_are_followed_from_file_to_file() -> None:
     sources = {str(file.relative_to(PACKAGE)) for file in kernel_sources(PACKAGE / "samplers" / "lsh_bucket.py")}
     assert {"samplers/lsh_bucket.py", "samplers/hashed.py", "structures/tables.py", "rng.py"} <= sources
     assert PACKAGE / "kernels" / "amx.py" in kernel_sources(PACKAGE / "kernels" / "full_softmax_bf16.py")
-    assert not {"contracts.py", "heads/output_layer.py", "kernels/topk.py", "samplers/lsh.py"} & sources
+    assert not {"contracts.py", "output/numba/layer.py", "kernels/topk.py", "samplers/lsh.py"} & sources
 
 
 A = "from runner.b import (\n    helper,  # inlined\n)\n@njit(cache=True)\ndef kernel(x): return helper(x)\n"

@@ -6,22 +6,22 @@ from typing import Any
 import numpy as np
 
 from runner.contracts import Query, TrainingFacts
-from runner.heads.output_layer import OutputLayer
-from runner.losses import LOSSES
+from runner.output.losses import LOSSES
+from runner.output.numba.layer import NumbaLayer
 from runner.samplers import SAMPLERS
 from runner.structures.quantizers import Quantizer
 
-Layers = Callable[..., OutputLayer]
+Layers = Callable[..., NumbaLayer]
 Queries = Callable[..., Query]
 
 
-def build(name: str, layer: OutputLayer, *, counts: np.ndarray | None = None, seed: int = 3, **options: Any) -> Any:
+def build(name: str, layer: NumbaLayer, *, counts: np.ndarray | None = None, seed: int = 3, **options: Any) -> Any:
     config = SAMPLERS[name](name=name, **options)
     counts = np.ones(layer.num_classes, dtype=np.int64) if counts is None else counts
     return config.build(layer=layer, training=TrainingFacts.one_label_a_row(counts), seed=seed)
 
 
-def one_step(layer: OutputLayer, query: Query, sampler: Any) -> None:
+def one_step(layer: NumbaLayer, query: Query, sampler: Any) -> None:
     """Step 1 of training on the query's targets and the sampler's candidates."""
     layer.table.before_step(1)
     scores = layer.score(query, sampler.sample(query, 1), 1)
@@ -41,9 +41,9 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     return out
 
 
-def logits_of(layer: OutputLayer, query: Query) -> np.ndarray:
+def logits_of(layer: NumbaLayer, query: Query) -> np.ndarray:
     """(B, N) true logits in double precision."""
-    return query.hidden_BD.astype(np.float64) @ layer.table.weights.T + layer.table.bias_view
+    return query.hidden_BD.astype(np.float64) @ layer.table.weights.T + layer.table.biases()
 
 
 def approximate_logits(sampler: Any, query: Query) -> np.ndarray:
@@ -59,7 +59,7 @@ def divergence(log_p: np.ndarray, log_q: np.ndarray) -> np.ndarray:
     return out
 
 
-def grouped_layer(make_layer: Layers, n: int, dim: int, *, groups: int = 40, spread: float = 0.6) -> OutputLayer:
+def grouped_layer(make_layer: Layers, n: int, dim: int, *, groups: int = 40, spread: float = 0.6) -> NumbaLayer:
     """Class vectors around common centres, as training makes them; the biases are small."""
     layer = make_layer(n, dim, norm=spread)
     layer.table.bias[:] *= 0.2

@@ -11,12 +11,12 @@ import pytest
 
 from runner import rng
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
-from runner.diagnosis.by_rank import proposal_against_truth
-from runner.diagnosis.divergence import Divergence, fresh_samplers, measure_divergence
-from runner.diagnosis.gradients import BELOW_NOISE, INFINITE
-from runner.diagnosis.truth import Truth
-from runner.heads.output_layer import OutputLayer
-from runner.losses import LOSSES
+from runner.measures.by_rank import proposal_against_truth
+from runner.measures.divergence import Divergence, fresh_samplers, measure_divergence
+from runner.measures.gradients import BELOW_NOISE, INFINITE
+from runner.measures.truth import Truth
+from runner.output.losses import LOSSES
+from runner.output.numba.layer import NumbaLayer
 from runner.samplers import SAMPLERS, Sampler
 
 N, DIM, ROWS = 90, 8, 5
@@ -44,7 +44,7 @@ class Drawn(Sampler):
 
 
 @pytest.fixture
-def layer(make_layer: Callable[..., OutputLayer]) -> OutputLayer:
+def layer(make_layer: Callable[..., NumbaLayer]) -> NumbaLayer:
     return make_layer(N, DIM, norm=2.0)
 
 
@@ -53,8 +53,8 @@ def query(make_query: Callable[..., Query]) -> Query:
     return make_query(ROWS, DIM, N)
 
 
-def softmax_of(layer: OutputLayer, query: Query) -> np.ndarray:
-    logits_BN = query.hidden_BD.astype(np.float64) @ layer.table.weights.T.astype(np.float64) + layer.table.bias_view
+def softmax_of(layer: NumbaLayer, query: Query) -> np.ndarray:
+    logits_BN = query.hidden_BD.astype(np.float64) @ layer.table.weights.T.astype(np.float64) + layer.table.biases()
     weight_BN = np.exp(logits_BN - logits_BN.max(1, keepdims=True))
     return weight_BN / weight_BN.sum(1, keepdims=True)
 
@@ -67,21 +67,21 @@ def logit_gradient_of(p_BN: np.ndarray, query: Query) -> np.ndarray:
     return gradient_BN
 
 
-def measures_of(sampler: Sampler, layer: OutputLayer, query: Query, loss: str = "sampled_softmax",
+def measures_of(sampler: Sampler, layer: NumbaLayer, query: Query, loss: str = "sampled_softmax",
                 draws: int = 4, **options: Any) -> Divergence:  # fmt: skip
     return measure_divergence(
         sampler, Truth.of(layer, query), LOSSES[loss](name=loss), first_step=9, draws=draws, **options
     )
 
 
-def build(name: str, layer: OutputLayer, **options: Any) -> Sampler:
+def build(name: str, layer: NumbaLayer, **options: Any) -> Sampler:
     return SAMPLERS[name](name=name, **options).build(layer=layer, training=TRAINING, seed=3)
 
 
 # ---------------------------------------------------------------- the softmax
 
 
-def test_truth_is_full_softmax(layer: OutputLayer, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truth_is_full_softmax(layer: NumbaLayer, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     p_BN = softmax_of(layer, query)
     gradient_BN = logit_gradient_of(p_BN, query)
     for blocks in ([(0, N)], [(0, 33), (33, 34), (34, N)]):
@@ -94,11 +94,11 @@ def test_truth_is_full_softmax(layer: OutputLayer, query: Query, monkeypatch: py
         np.testing.assert_allclose(truth.hidden_gradient_BD, gradient_BN @ layer.table.weights, atol=1e-5)
 
 
-def test_truth_by_magnitude(layer: OutputLayer, query: Query) -> None:
+def test_truth_by_magnitude(layer: NumbaLayer, query: Query) -> None:
     """Cross-entropy of the softmax of |logit|, its gradient by central differences of the hidden state."""
 
     def loss(hidden_D: np.ndarray, row: int) -> float:
-        size_N = np.abs(hidden_D @ layer.table.weights.T.astype(np.float64) + layer.table.bias_view)
+        size_N = np.abs(hidden_D @ layer.table.weights.T.astype(np.float64) + layer.table.biases())
         targets = query.targets_P[query.target_indptr_B1[row] : query.target_indptr_B1[row + 1]]
         return float(np.log(np.exp(size_N).sum()) - size_N[targets].mean())
 
@@ -114,7 +114,7 @@ def test_truth_by_magnitude(layer: OutputLayer, query: Query) -> None:
 # ---------------------------------------------------------------- proposals with known measures
 
 
-def test_exact_proposal(layer: OutputLayer, query: Query) -> None:
+def test_exact_proposal(layer: NumbaLayer, query: Query) -> None:
     """q = p: no divergence, and every one of m draws weighs the same."""
     measures = measures_of(Drawn(softmax_of(layer, query), 30), layer, query)
     np.testing.assert_allclose(measures.kl_B, 0, atol=1e-6)
@@ -128,7 +128,7 @@ def test_exact_proposal(layer: OutputLayer, query: Query) -> None:
 
 
 @pytest.mark.parametrize("options", [{"unique": False}, {"unique": True, "shared": False}])
-def test_uniform_proposal(options: dict[str, Any], layer: OutputLayer, query: Query) -> None:
+def test_uniform_proposal(options: dict[str, Any], layer: NumbaLayer, query: Query) -> None:
     """KL = log n - H(p); log sum p^2 / q = log n + log sum p^2; cumulative q = rank / n."""
     p_BN = softmax_of(layer, query)
     measures = measures_of(build("uniform", layer, num_samples=20, **options), layer, query)
@@ -139,7 +139,7 @@ def test_uniform_proposal(options: dict[str, Any], layer: OutputLayer, query: Qu
     np.testing.assert_allclose(measures.proposal_G, measures.rank_end_G / N, rtol=1e-5)
 
 
-def test_weights_and_coverage_of_drawn_candidates(layer: OutputLayer, query: Query) -> None:
+def test_weights_and_coverage_of_drawn_candidates(layer: NumbaLayer, query: Query) -> None:
     sampler = build("unigram", layer, num_samples=25, unique=False, shared=False)
     p_BN = softmax_of(layer, query)
     ess_B, covered_B, recall_B = np.zeros(ROWS), np.zeros(ROWS), np.zeros(ROWS)
@@ -161,13 +161,13 @@ def test_weights_and_coverage_of_drawn_candidates(layer: OutputLayer, query: Que
 
 
 @pytest.mark.parametrize(("found", "recall"), [(4, 0.4), (10, 1.0), (15, 1.0)])
-def test_recall_of_the_exact_nearest_classes(found: int, recall: float, layer: OutputLayer, query: Query) -> None:
+def test_recall_of_the_exact_nearest_classes(found: int, recall: float, layer: NumbaLayer, query: Query) -> None:
     measures = measures_of(build("topk", layer, num_nearest=found), layer, query, "active_set")
     np.testing.assert_allclose(measures.recall_B, recall)
     assert measures.record()["recall"] == pytest.approx(recall)
 
 
-def test_classes_out_of_reach_make_divergences_infinite_not_numbers(layer: OutputLayer, query: Query) -> None:
+def test_classes_out_of_reach_make_divergences_infinite_not_numbers(layer: NumbaLayer, query: Query) -> None:
     measures = measures_of(build("topk", layer, num_nearest=10), layer, query, "active_set")
     p_BN = softmax_of(layer, query)
     record = measures.record()
@@ -180,7 +180,7 @@ def test_classes_out_of_reach_make_divergences_infinite_not_numbers(layer: Outpu
     assert measures.proposal_G[measures.rank_end_G == 10] == pytest.approx(1)
 
 
-def test_a_row_without_candidates_reaches_nothing(layer: OutputLayer, query: Query) -> None:
+def test_a_row_without_candidates_reaches_nothing(layer: NumbaLayer, query: Query) -> None:
     sampler = build("sce", layer, buckets=1, bucket_rows=2, bucket_classes=30)
     measures = measures_of(sampler, layer, query, "active_set")
     reached_B = np.diff(sampler.sample(query, 9).indptr_B1) > 0  # type: ignore[union-attr,arg-type]
@@ -190,7 +190,7 @@ def test_a_row_without_candidates_reaches_nothing(layer: OutputLayer, query: Que
     assert measures.proposal_G[-1] == pytest.approx(2 / ROWS)
 
 
-def test_full_softmax_has_no_error_and_no_proposal(layer: OutputLayer, query: Query) -> None:
+def test_full_softmax_has_no_error_and_no_proposal(layer: NumbaLayer, query: Query) -> None:
     record = measures_of(build("full", layer), layer, query, "full").record()
     assert record["kl"] is None
     assert record["ess"] is None
@@ -206,7 +206,7 @@ def test_full_softmax_has_no_error_and_no_proposal(layer: OutputLayer, query: Qu
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("loss", ["sampled_softmax", "active_set", "nce"])
 def test_logit_gradients_are_those_of_the_update(
-    shared: bool, loss: str, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    shared: bool, loss: str, make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     """Their products with class vectors and hidden states are what a step hands back and adds to Adam's moments."""
     layer, query = make_layer(N, DIM, norm=2.0), make_query(ROWS, DIM, N)
@@ -228,7 +228,7 @@ def test_logit_gradients_are_those_of_the_update(
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_errors_are_those_of_the_drawn_gradients(shared: bool, layer: OutputLayer, query: Query) -> None:
+def test_errors_are_those_of_the_drawn_gradients(shared: bool, layer: NumbaLayer, query: Query) -> None:
     """Against dense NumPy gradients of the same draws."""
     draws = 6
     sampler = build("uniform", layer, num_samples=30, unique=False, shared=shared)
@@ -260,7 +260,7 @@ def test_errors_are_those_of_the_drawn_gradients(shared: bool, layer: OutputLaye
         assert record["noise_floor"] == pytest.approx(floor_B.mean())
 
 
-def test_a_sampler_without_chance_has_bias_alone(layer: OutputLayer, query: Query) -> None:
+def test_a_sampler_without_chance_has_bias_alone(layer: NumbaLayer, query: Query) -> None:
     record = measures_of(build("topk", layer, num_nearest=10), layer, query, "active_set").record()
     for what in ("hidden", "classes"):
         assert record[f"{what}_std"] < 1e-6
@@ -271,7 +271,7 @@ def test_a_sampler_without_chance_has_bias_alone(layer: OutputLayer, query: Quer
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["hidden", "classes"])
 def test_bias_falls_like_one_over_m_and_deviation_like_its_root(
-    what: str, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    what: str, make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     """Sampled softmax is a ratio estimate (Rawat et al. 2019): slopes of -1 and -1/2 over m = 8 .. 64, within 0.25.
 
@@ -291,7 +291,7 @@ def test_bias_falls_like_one_over_m_and_deviation_like_its_root(
 
 
 def test_fresh_tables_average_out_the_bias_of_fixed_ones(
-    make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     """Given the tables the estimate has a bias of its own direction; over tables the directions partly cancel."""
     layer, query = make_layer(N, DIM, norm=3.0), make_query(12, DIM, N)
@@ -310,7 +310,7 @@ def test_fresh_tables_average_out_the_bias_of_fixed_ones(
         assert record[f"fresh_{what}_std"] > 0
 
 
-def test_samplers_without_tables_have_no_fresh_ones(layer: OutputLayer, query: Query) -> None:
+def test_samplers_without_tables_have_no_fresh_ones(layer: NumbaLayer, query: Query) -> None:
     config = SAMPLERS["uniform"](name="uniform")
     assert list(fresh_samplers(config, layer, TRAINING, 0, 5)) == []
     assert not any(name.startswith("fresh") for name in measures_of(build("uniform", layer), layer, query).record())
@@ -321,7 +321,7 @@ def test_samplers_without_tables_have_no_fresh_ones(layer: OutputLayer, query: Q
 
 @pytest.mark.parametrize("rows", ["catch_up", "dense", "touched"])
 def test_measuring_moves_nothing_and_repeats(
-    rows: str, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    rows: str, make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     """Draws at later steps must not make rows catch up with steps that were never taken."""
     layer, query = make_layer(N, DIM, norm=2.0, rows=rows), make_query(ROWS, DIM, N)
@@ -343,7 +343,7 @@ def test_measuring_moves_nothing_and_repeats(
     assert rows == "touched" or (table.weights != before["weights"]).any(), "afterwards rows move again"
 
 
-def test_everything_by_rank(layer: OutputLayer, query: Query) -> None:
+def test_everything_by_rank(layer: NumbaLayer, query: Query) -> None:
     """Full softmax proposes each class once: its share of a group of ranks is the group's size."""
     sampler = build("full", layer)
     assert isinstance(sampler.sample(query, 1), Everything)

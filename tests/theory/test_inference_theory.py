@@ -13,15 +13,15 @@ from scipy.stats import chi2
 from runner.contracts import TrainingFacts
 from runner.errors import Diverged
 from runner.heads.inference import most_likely, sample_by_gumbel, sample_exactly
-from runner.heads.output_layer import OutputLayer
+from runner.output.numba.layer import NumbaLayer
 from runner.samplers import SAMPLERS
 from runner.samplers.lsh_topk import LshTopK
 
 N, DIM, DRAWS = 300, 12, 20_000
 
 
-def softmax(layer: OutputLayer, hidden_D: np.ndarray) -> np.ndarray:
-    logits = layer.table.weights.astype(np.float64) @ hidden_D + layer.table.bias_view
+def softmax(layer: NumbaLayer, hidden_D: np.ndarray) -> np.ndarray:
+    logits = layer.table.weights.astype(np.float64) @ hidden_D + layer.table.biases()
     weights = np.exp(logits - logits.max())
     return np.asarray(weights / weights.sum())
 
@@ -36,7 +36,7 @@ def surprise(drawn: np.ndarray, p_N: np.ndarray) -> float:
     return float(chi2.sf((np.square(seen - expected)[keep] / expected[keep]).sum(), keep.sum() - 1))
 
 
-def lsh(layer: OutputLayer, **options: int) -> LshTopK:
+def lsh(layer: NumbaLayer, **options: int) -> LshTopK:
     config = SAMPLERS["lsh_topk"](name="lsh_topk", **options)  # type: ignore[arg-type]
     training = TrainingFacts.one_label_a_row(np.ones(layer.num_classes, dtype=np.int64))
     sampler = config.build(layer=layer, training=training, seed=5)
@@ -51,7 +51,7 @@ def hidden_D() -> np.ndarray:
 
 @pytest.mark.parametrize("norm", [0.5, 3.0])
 def test_exact_draws_follow_the_softmax(
-    norm: float, make_layer: Callable[..., OutputLayer], hidden_D: np.ndarray
+    norm: float, make_layer: Callable[..., NumbaLayer], hidden_D: np.ndarray
 ) -> None:
     layer = make_layer(N, DIM, norm=norm)
     drawn = sample_exactly(layer, np.repeat(hidden_D[None], DRAWS, axis=0), seed=1, step=1)
@@ -69,7 +69,7 @@ def test_exact_draws_follow_the_softmax(
     ],
 )
 def test_lazy_gumbels_follow_the_softmax(
-    norm: float, options: dict[str, int], make_layer: Callable[..., OutputLayer], hidden_D: np.ndarray
+    norm: float, options: dict[str, int], make_layer: Callable[..., NumbaLayer], hidden_D: np.ndarray
 ) -> None:
     layer = make_layer(N, DIM, norm=norm)
     drawn = sample_by_gumbel(lsh(layer, **options), np.repeat(hidden_D[None], DRAWS, axis=0), step=1)
@@ -77,7 +77,7 @@ def test_lazy_gumbels_follow_the_softmax(
 
 
 def test_without_the_tail_the_draws_are_the_nearest_classes_only(
-    make_layer: Callable[..., OutputLayer], hidden_D: np.ndarray
+    make_layer: Callable[..., NumbaLayer], hidden_D: np.ndarray
 ) -> None:
     """What the chi-square above must be able to see: a sampler that forgets the tail."""
     layer = make_layer(N, DIM, norm=0.5)
@@ -87,7 +87,7 @@ def test_without_the_tail_the_draws_are_the_nearest_classes_only(
 
 
 def test_draws_differ_by_step_and_row_but_not_by_threads(
-    make_layer: Callable[..., OutputLayer], hidden_D: np.ndarray
+    make_layer: Callable[..., NumbaLayer], hidden_D: np.ndarray
 ) -> None:
     hidden_BD = np.repeat(hidden_D[None], 50, axis=0)
     results = []
@@ -102,14 +102,14 @@ def test_draws_differ_by_step_and_row_but_not_by_threads(
     assert len(np.unique(first)) > 5
 
 
-def test_the_most_likely_class(make_layer: Callable[..., OutputLayer], hidden_D: np.ndarray) -> None:
+def test_the_most_likely_class(make_layer: Callable[..., NumbaLayer], hidden_D: np.ndarray) -> None:
     layer = make_layer(N, DIM)
     assert most_likely(layer, hidden_D[None])[0] == softmax(layer, hidden_D).argmax()
 
 
 @pytest.mark.parametrize("what", ["hidden", "weights"])
 def test_a_model_that_is_not_a_number_can_not_be_sampled(
-    what: str, make_layer: Callable[..., OutputLayer], hidden_D: np.ndarray
+    what: str, make_layer: Callable[..., NumbaLayer], hidden_D: np.ndarray
 ) -> None:
     layer = make_layer(N, DIM)
     sampler = lsh(layer, num_nearest=5, num_tail=20, K=4, L=3)

@@ -8,14 +8,14 @@ from quantized import Layers, build, divergence, grouped_layer, log_q, log_softm
 
 from runner.contracts import Query, TrainingFacts
 from runner.errors import Diverged
-from runner.heads.output_layer import OutputLayer
+from runner.output.numba.layer import NumbaLayer
 from runner.samplers import SAMPLERS
 from runner.structures.codeword_learning import Learner, Lesson
 
 NOBODY = np.zeros(0, dtype=np.int32)
 
 
-def trained_like(make_layer: Layers) -> tuple[OutputLayer, Query, Query]:
+def trained_like(make_layer: Layers) -> tuple[NumbaLayer, Query, Query]:
     """Classes in groups, and hidden states near the vectors of Zipf-distributed targets: to learn from, to judge by."""
     n, dim, rows = 3000, 16, 200
     layer = grouped_layer(make_layer, n, dim, spread=0.8)
@@ -31,7 +31,7 @@ def trained_like(make_layer: Layers) -> tuple[OutputLayer, Query, Query]:
     return layer, queries[0], queries[1]
 
 
-def trained(name: str, layer: OutputLayer, query: Query, steps: int, **options: Any) -> Any:
+def trained(name: str, layer: NumbaLayer, query: Query, steps: int, **options: Any) -> Any:
     """A sampler after some steps in which the layer stood still."""
     sampler = build(name, layer, codewords=8, **options)
     for step in range(1, steps + 1):
@@ -106,7 +106,7 @@ def test_learning_allows_for_popularity(make_layer: Layers) -> None:
     kl = []
     for log_weight in (None, np.log(weight)):
         lesson = Lesson(
-            values_SD=layer.table.weights, codes_2S=codes, hidden_BD=seen.hidden_BD, bias_S=layer.table.bias_view,
+            values_SD=layer.table.weights, codes_2S=codes, hidden_BD=seen.hidden_BD, bias_S=layer.table.biases(),
             log_weight_S=log_weight,
         )  # fmt: skip
         first, second = learnt(made, start, lesson, "hard", 60)
@@ -129,7 +129,7 @@ def learnt(made: Any, start: np.ndarray, lesson: Lesson, assignment: Any, steps:
 def test_learning_lowers_its_own_objective(assignment: Any, kind: Any, make_layer: Layers) -> None:
     """Reconstruction + KL over all classes, computed here in NumPy, falls with steps of Adam."""
     layer, seen, _ = trained_like(make_layer)
-    weights, bias = layer.table.weights, layer.table.bias_view
+    weights, bias = layer.table.weights, layer.table.biases()
     made = quantizer(kind, 8)
     start = made.fit(weights, np.random.default_rng(0))
     codes, _ = made.assign(weights, start)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from runner.contracts import Query, TrainingFacts
-from runner.heads.output_layer import OutputLayer
 from runner.kernels.groups import group_by_id
 from runner.kernels.math import cos_of_turns
+from runner.output.numba.layer import NumbaLayer
 from runner.samplers import SAMPLERS
 from runner.structures.features import ONE, RandomFourier
 from runner.structures.sum_tree import SumTree
@@ -54,7 +54,7 @@ def kernel(x: np.ndarray, y: np.ndarray, nu: float) -> np.ndarray:
     return np.exp(-nu * np.square(x - y).sum(-1) / 2)
 
 
-def rff(layer: OutputLayer, *, seed: int = 3, **options: Any) -> Any:
+def rff(layer: NumbaLayer, *, seed: int = 3, **options: Any) -> Any:
     training = TrainingFacts.one_label_a_row(np.ones(layer.num_classes, dtype=np.int64))
     return SAMPLERS["rff"](name="rff", **options).build(layer=layer, training=training, seed=seed)
 
@@ -75,7 +75,7 @@ def all_masses(sampler: Any, query: Query) -> np.ndarray:
 
 
 @pytest.fixture
-def layer(make_layer: Callable[..., OutputLayer]) -> OutputLayer:
+def layer(make_layer: Callable[..., NumbaLayer]) -> NumbaLayer:
     return make_layer(N, DIM, norm=2.0)
 
 
@@ -179,7 +179,7 @@ def test_features_are_a_function_of_the_direction(kind: Any, dim: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("tree", [True, False])
 def test_query_and_classes_share_their_frequencies(
-    kind: str, tree: bool, make_layer: Callable[..., OutputLayer]
+    kind: str, tree: bool, make_layer: Callable[..., NumbaLayer]
 ) -> None:
     """Each class vector as a query finds itself: fresh frequencies for an item would make its estimate 0 +- 0.03.
 
@@ -217,7 +217,7 @@ def test_zero_vectors_stay_zero(kind: Any) -> None:
 @pytest.mark.parametrize("n", [1, 2, 15, 16, 17, 33, 48, 100, 130, 300])
 @pytest.mark.parametrize("shared", [False, True])
 def test_tree_is_flat_when_all_masses_are_positive(
-    n: int, shared: bool, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    n: int, shared: bool, make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     """Above the floor everywhere, branch probabilities telescope to mass over sum of masses."""
     layer, query = make_layer(n, DIM), make_query(ROWS, DIM, n)
@@ -233,7 +233,7 @@ def test_tree_is_flat_when_all_masses_are_positive(
 @pytest.mark.parametrize("options", [{}, {"tree": False}, {"shared": True}, {"features": "orthogonal"}])
 @pytest.mark.parametrize("D", [2, 5, 64])
 def test_negative_masses_leave_a_distribution(
-    n: int, options: dict[str, Any], D: int, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    n: int, options: dict[str, Any], D: int, make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     """Every class can be drawn, and all probabilities sum to 1."""
     layer, query = make_layer(n, DIM, norm=2.0), make_query(ROWS, DIM, n)
@@ -247,7 +247,7 @@ def test_negative_masses_leave_a_distribution(
     np.testing.assert_allclose(counts.sum(1), sampler.config.num_samples, rtol=1e-5)
 
 
-def test_flat_clamps_at_the_floor(layer: OutputLayer, query: Query) -> None:
+def test_flat_clamps_at_the_floor(layer: NumbaLayer, query: Query) -> None:
     """q = max(mass, floor) / sum; the floor is e^-nu under much noise, the noise under less, e^-2 nu under none."""
     for D, nu, floor in ((8, 4.0, np.exp(-4)), (2**15, 4.0, 2**-8), (2**15, 2.0, np.exp(-4)), (64, 1.0, np.exp(-2))):
         sampler = rff(layer, D=D, nu=nu, tree=False)
@@ -259,7 +259,7 @@ def test_flat_clamps_at_the_floor(layer: OutputLayer, query: Query) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("nu", [1.0, 4.0])
-def test_many_features_give_the_softmax_of_directions(kind: str, nu: float, layer: OutputLayer, query: Query) -> None:
+def test_many_features_give_the_softmax_of_directions(kind: str, nu: float, layer: NumbaLayer, query: Query) -> None:
     """Total variation to softmax(nu cos(w, h)) is under 0.05, and 64 times fewer features have over 4 times as much.
 
     (It would be 8 times but for clamping, which keeps errors from growing.)
@@ -276,14 +276,14 @@ def test_many_features_give_the_softmax_of_directions(kind: str, nu: float, laye
     assert distances[1] < distances[0] / 4, distances
 
 
-def test_a_shared_draw_is_by_the_mean_of_the_rows_kernels(layer: OutputLayer, query: Query) -> None:
+def test_a_shared_draw_is_by_the_mean_of_the_rows_kernels(layer: NumbaLayer, query: Query) -> None:
     sampler = rff(layer, D=2048, nu=0.5, shared=True)
     own = rff(layer, D=2048, nu=0.5)
     mean_N = all_masses(own, query).mean(0)
     np.testing.assert_allclose(all_probabilities(sampler, query)[0], mean_N / mean_N.sum(), rtol=1e-9)
 
 
-def test_targets_counts_are_those_of_any_id(layer: OutputLayer, query: Query) -> None:
+def test_targets_counts_are_those_of_any_id(layer: NumbaLayer, query: Query) -> None:
     for options in ({}, {"tree": False}, {"shared": True}):
         sampler = rff(layer, D=16, **options)
         counts_BN = sampler.log_expected_count(query, np.arange(N, dtype=np.int32), 1)
@@ -347,7 +347,7 @@ def test_rows_that_go_down_a_tree_together_get_what_each_gets_alone(dtype: type,
 # ---------------------------------------------------------------- following the weights
 
 
-def optimizer_step(layer: OutputLayer, rows: np.ndarray, step: int) -> None:
+def optimizer_step(layer: NumbaLayer, rows: np.ndarray, step: int) -> None:
     groups = group_by_id(rows, layer.num_classes)
     layer.table.before_step(step)
     layer.table.read(rows, step)
@@ -358,7 +358,7 @@ def optimizer_step(layer: OutputLayer, rows: np.ndarray, step: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("period", [1, 3])
-def test_refresh_is_a_rebuild(kind: str, period: int, make_layer: Callable[..., OutputLayer], query: Query) -> None:
+def test_refresh_is_a_rebuild(kind: str, period: int, make_layer: Callable[..., NumbaLayer], query: Query) -> None:
     """Bitwise, features and sums: nothing drifts over refreshes of a few classes."""
     layer = make_layer(N, DIM, norm=0.5, rows="touched")
     sampler = rff(layer, D=40, features=kind, refresh_every_steps=period)
@@ -380,7 +380,7 @@ def test_refresh_is_a_rebuild(kind: str, period: int, make_layer: Callable[..., 
 
 
 @pytest.mark.parametrize("rows", ["dense", "touched", "catch_up"])
-def test_momentum_is_followed_when_it_is_spent(rows: str, make_layer: Callable[..., OutputLayer], query: Query) -> None:
+def test_momentum_is_followed_when_it_is_spent(rows: str, make_layer: Callable[..., NumbaLayer], query: Query) -> None:
     """Classes touched once are read twice: at once, and when they have come to rest.
 
     Then the tree is a rebuilt one, but for the 0.1 % of momentum that is left after 66 steps: bytes that stood at the
@@ -412,11 +412,11 @@ def test_momentum_is_followed_when_it_is_spent(rows: str, make_layer: Callable[.
 
 @pytest.mark.parametrize("options", [{"features": "plain"}, {"features": "orthogonal", "shared": True}])
 def test_resumed_training_has_the_same_bits(
-    options: dict[str, Any], make_layer: Callable[..., OutputLayer], query: Query
+    options: dict[str, Any], make_layer: Callable[..., NumbaLayer], query: Query
 ) -> None:
     """Restored at step 7 of 12, between refreshes and with momentum unspent."""
 
-    def go(layer: OutputLayer, sampler: Any, first: int, last: int) -> list[np.ndarray]:
+    def go(layer: NumbaLayer, sampler: Any, first: int, last: int) -> list[np.ndarray]:
         seen = []
         for step in range(first, last + 1):
             proposal = sampler.sample(query, step)
@@ -426,7 +426,7 @@ def test_resumed_training_has_the_same_bits(
             sampler.refresh(query, step, touched)
         return seen
 
-    def fresh() -> tuple[OutputLayer, Any]:
+    def fresh() -> tuple[NumbaLayer, Any]:
         layer = make_layer(N, DIM, norm=0.5)
         return layer, rff(layer, D=32, num_samples=10, refresh_every_steps=5, **options)
 
@@ -441,7 +441,7 @@ def test_resumed_training_has_the_same_bits(
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_refresh_is_no_work_that_nobody_needs(layer: OutputLayer, query: Query) -> None:
+def test_a_refresh_is_no_work_that_nobody_needs(layer: NumbaLayer, query: Query) -> None:
     sampler = rff(layer)
     assert [sampler.refresh(query, step, NOBODY) for step in range(1, 5)] == [False] * 4
     assert sampler.statistics["refreshes"] == 0

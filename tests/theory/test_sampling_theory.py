@@ -9,10 +9,11 @@ import pytest
 from runner.config import compose
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
 from runner.heads.classes import estimate
-from runner.heads.output_layer import OutputLayer
-from runner.losses import LOSSES
 from runner.machine.clock import StageClock
-from runner.optimizers import AdamConfig, RowTable
+from runner.optimizers import AdamConfig
+from runner.output.losses import LOSSES
+from runner.output.numba.layer import NumbaLayer
+from runner.output.numba.row_table import RowTable
 from runner.samplers import SAMPLERS
 
 N, DIM = 200, 8
@@ -27,7 +28,7 @@ def twins(one: Query, rows: int) -> Query:
     )
 
 
-def hidden_gradient(layer: OutputLayer, query: Query, proposal: Proposal | Everything, loss: str) -> np.ndarray:
+def hidden_gradient(layer: NumbaLayer, query: Query, proposal: Proposal | Everything, loss: str) -> np.ndarray:
     scores = layer.score(query, proposal, 1)
     scores.loss(LOSSES[loss](name=loss))
     return scores.update()
@@ -38,7 +39,7 @@ def test_counts_of_draws_until_classes_are_distinct_are_exact() -> None:
     n, draws, rows = 8, 3, 40_000
     config = compose(["sampler=log_uniform", "sampler.until_distinct=true", "sampler.shared=false",
                       f"sampler.num_samples={draws}"])  # fmt: skip
-    layer = OutputLayer(RowTable(AdamConfig(), np.zeros((n, 1), dtype=np.float32), bias=True))
+    layer = NumbaLayer(RowTable(AdamConfig(), np.zeros((n, 1), dtype=np.float32), bias=True))
     training = TrainingFacts.one_label_a_row(np.arange(n, 0, -1))
     sampler = config.sampler.build(layer=layer, training=training, seed=0)
     query = Query(
@@ -66,13 +67,13 @@ def test_noise_contrastive_estimation_learns_the_probabilities() -> None:
         target_indptr_B1=np.arange(rows + 1, dtype=np.int64),
         targets_P=targets,
     )
-    layer = OutputLayer(RowTable(AdamConfig(), np.zeros((len(p_N), 1), dtype=np.float32), bias=True))
+    layer = NumbaLayer(RowTable(AdamConfig(), np.zeros((len(p_N), 1), dtype=np.float32), bias=True))
     sampler = config.sampler.build(
         layer=layer, training=TrainingFacts.one_label_a_row(np.bincount(targets, minlength=len(p_N))), seed=0
     )
 
     def gradient_BN(logits_N: np.ndarray) -> np.ndarray:
-        layer.table.bias_view[:] = logits_N
+        layer.table.biases()[:] = logits_N
         scores = estimate(layer, sampler, config.loss, query, 1, StageClock()).scores
         row_X, class_X, gradient_X = scores.logit_gradients()
         out_BN = np.zeros((rows, len(p_N)))
@@ -102,7 +103,7 @@ def test_corrected_targets_and_draws_with_replacement_learn_the_distribution(
     config = LOSSES[loss](name=loss) if loss == "nce" else LOSSES[loss](name=loss, correct_target=True)  # type: ignore[call-arg]
     log_count_N = np.log(draws * q_N).astype(np.float32)
     table = RowTable(AdamConfig(), np.zeros((n, 1), dtype=np.float32), bias=True)
-    table.bias_view[:] = np.log(p) + above
+    table.biases()[:] = np.log(p) + above
     query = Query(
         hidden_BD=np.ones((n, 1), dtype=np.float32),
         target_indptr_B1=np.arange(n + 1, dtype=np.int64),
@@ -117,7 +118,7 @@ def test_corrected_targets_and_draws_with_replacement_learn_the_distribution(
                 ids_N=np.tile(ids, n), log_expected_count_N=log_count_N[np.tile(ids, n)],
                 indptr_B1=draws * np.arange(n + 1), distinct=False,
             )  # fmt: skip
-        scores = OutputLayer(table).score(query, proposal, 1)
+        scores = NumbaLayer(table).score(query, proposal, 1)
         scores.loss(config, log_count_N)
         row_X, class_X, gradient_X = scores.logit_gradients()
         np.add.at(expected_N, class_X, n * gradient_X * p[row_X] * q_N[list(drawn)].prod())
@@ -125,7 +126,7 @@ def test_corrected_targets_and_draws_with_replacement_learn_the_distribution(
 
 
 def test_gradient_bias_falls_like_one_over_m(
-    make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     """The sampled softmax is a ratio estimate, so its gradient is biased by O(1 / m) (Rawat et al. 2019).
 
@@ -158,7 +159,7 @@ def test_gradient_bias_falls_like_one_over_m(
 
 @pytest.mark.parametrize("num_samples", [1, 2, 4])
 def test_exact_draws_leave_no_bias(
-    num_samples: int, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    num_samples: int, make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     """Drawn from the softmax outside the target, the estimate is the gradient, even of a target with p > 0.5.
 
@@ -168,13 +169,13 @@ def test_exact_draws_leave_no_bias(
     rows, repeats = 1000, 60
     one = make_query(1, DIM, N, seed=3, most_targets=1)
 
-    def made() -> OutputLayer:
+    def made() -> NumbaLayer:
         layer = make_layer(N, DIM, norm=1.5)
         layer.table.bias[one.targets_P[0]] = 6.0
         return layer
 
     layer = made()
-    logits_N = layer.table.weights.astype(np.float64) @ one.hidden_BD[0] + layer.table.bias_view
+    logits_N = layer.table.weights.astype(np.float64) @ one.hidden_BD[0] + layer.table.biases()
     assert np.exp(logits_N[one.targets_P[0]]) > 0.5 * np.exp(logits_N).sum()
     exact = hidden_gradient(layer, one, Everything(N), "full")[0]
     found = {}
@@ -198,7 +199,7 @@ def test_exact_draws_leave_no_bias(
 
 @pytest.mark.parametrize("name", ["uniform", "log_uniform", "unigram", "lsh_label", "lsh_embedding", "midx_pq"])
 def test_work_of_a_step_does_not_grow_with_the_classes(
-    name: str, make_layer: Callable[..., OutputLayer], make_query: Callable[..., Query]
+    name: str, make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
     """Rows of the class matrix read and written in a step, at 2,000 and 32,000 classes alike configured.
 
@@ -227,7 +228,7 @@ def test_work_of_a_step_does_not_grow_with_the_classes(
     assert touched[1] <= 1.5 * touched[0] + 60
 
 
-def test_catch_up_touches_only_what_it_is_asked_for(make_layer: Callable[..., OutputLayer]) -> None:
+def test_catch_up_touches_only_what_it_is_asked_for(make_layer: Callable[..., NumbaLayer]) -> None:
     """Reading a few rows after many steps leaves all other rows' memory alone: that is the point of it."""
     layer = make_layer(1000, DIM)
     table = layer.table

@@ -129,7 +129,7 @@ def compile_apart(config: RunConfig, bar: "tqdm[Any]") -> bool:
 def _child(config: str, bar: "tqdm[Any]") -> int:
     """Let a process do ``main`` for a configuration as JSON; return its exit status."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "runner.machine.compilation"],
+        [sys.executable, "-m", "runner.training.compilation"],
         cwd=REPOSITORY,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(place).absolute()) for place in sys.path)},
         stdin=subprocess.PIPE,

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from runner.commands.frame import carry_out, parser_of
 from runner.config import compose
-from runner.machine.compilation import compile_apart, kernel_count, marker_of
+from runner.training.compilation import compile_apart, kernel_count, marker_of
 
 # Neighbours share few kernels, so that processes side by side seldom compile the same one.
 USUAL_RUNS = (
@@ -57,7 +57,7 @@ def compile_usual_runs() -> list[str]:
 
 def main() -> int:
     """Compile what is missing; return 1 if some of it could not be compiled."""
-    parser_of("python -m runner.machine.ahead", __doc__).parse_args()
+    parser_of("python -m runner.training.ahead", __doc__).parse_args()
     return carry_out(lambda: 1 if compile_usual_runs() else 0)
 
 

@@ -40,7 +40,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.contracts import Batch, TrainingFacts
-from runner.diagnosis.gradients import (
+from runner.errors import require
+from runner.measures.gradients import (
     Draw,
     GradientError,
     draw_with_gradients,
@@ -48,13 +49,12 @@ from runner.diagnosis.gradients import (
     gradient_errors,
     mean_over_rows,
 )
-from runner.diagnosis.truth import Truth, query_of
-from runner.errors import require
-from runner.losses import LossConfig
+from runner.measures.truth import Truth, query_of
+from runner.output.layer import Layer
+from runner.output.losses import LossConfig
 from runner.samplers import Sampler, SamplerConfig
 
 if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
     from runner.network import ClassNetwork
 
 _NEAREST = 10  # the most likely classes that recall counts
@@ -249,7 +249,7 @@ def _effective_sample_size(log_weight_M: np.ndarray) -> float:
 
 
 def fresh_samplers(
-    config: SamplerConfig, layer: "OutputLayer", training: TrainingFacts, seed: int, count: int
+    config: SamplerConfig, layer: Layer, training: TrainingFacts, seed: int, count: int
 ) -> Iterator[Sampler]:
     """Build the sampler with ``count`` other seeds, one after the other; none if it has no random tables."""
     if not config.random_tables:

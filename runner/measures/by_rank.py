@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.contracts import Batch, Query
-from runner.diagnosis.truth import logits_of, query_of
+from runner.measures.truth import logits_of, query_of
+from runner.output.layer import Layer
 from runner.samplers import Sampler
 
 if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
     from runner.network import ClassNetwork
 
 
 def proposal_against_truth(
-    sampler: Sampler, layer: "OutputLayer", query: Query, step: int, *, by_magnitude: bool = False
+    sampler: Sampler, layer: Layer, query: Query, step: int, *, by_magnitude: bool = False
 ) -> dict[str, Any]:
     """Return the mass of softmax and proposal by rank of the logit, as means over the rows (LNS paper, Figure 3).
 

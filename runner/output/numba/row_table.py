@@ -1,21 +1,21 @@
-"""Hold a matrix whose rows take steps one by one, and gradients that are computed but not applied yet.
+"""Hold a matrix whose rows take steps one by one, and gradients of its rows that are computed but not applied yet.
 
 Legend: R rows, D columns, N pairs of a row and a source, U distinct rows, B sources with a gradient, S all sources.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from runner.kernels import rows as kernels
 from runner.optimizers.configs import AdaGradConfig, AdamConfig, OptimizerConfig, SgdConfig
 from runner.optimizers.drift import Drift
+from runner.output.layer import RowGradient
 
-# Names in ``state_dict`` that end in one of these parts are needed for further training only.
-STATE_OF_TRAINING = ("first", "second", "last_step", "bias_first", "bias_second", "drift", "carried")
 _NOTHING = np.zeros(0, dtype=np.float32)
 
 
@@ -57,9 +57,41 @@ class RowTable:
             self.drift.lr = lr
 
     @property
-    def bias_view(self) -> np.ndarray:
-        """Return the biases, (R,) float32, as a view; it is empty without biases."""
-        return self.bias[:, 0]
+    def shape(self) -> tuple[int, int]:
+        """Return the numbers of rows and columns."""
+        rows, columns = self.weights.shape
+        return rows, columns
+
+    def rows(self, rows_U: np.ndarray | None = None) -> np.ndarray:
+        """Return these rows as they stand, (U, D) a copy; None: all rows, (R, D), as a view."""
+        return self.weights if rows_U is None else self.weights[rows_U]
+
+    def rows_at(self, rows_U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the matrix and ``rows_U``, for kernels that read rows where they lie."""
+        return self.weights, rows_U
+
+    def biases(self, rows_U: np.ndarray | None = None) -> np.ndarray:
+        """Return these biases as they stand, (U,) a copy; None: all, (R,), as a view. Without biases it is empty."""
+        biases_R = self.bias[:, 0]
+        return biases_R if rows_U is None else biases_R[rows_U]
+
+    def write(
+        self,
+        rows_U: np.ndarray | None,
+        *,
+        vectors: np.ndarray | None = None,
+        biases: np.ndarray | float | None = None,
+    ) -> None:
+        """Replace the vectors and biases of rows (None: all), by arrays of as many or by one for all; moments stay."""
+        rows = slice(None) if rows_U is None else rows_U
+        if vectors is not None:
+            self.weights[rows] = vectors
+        if biases is not None:
+            self.bias[rows, 0] = biases
+
+    def is_finite(self) -> bool:
+        """Tell whether all rows and biases are finite."""
+        return bool(np.isfinite(self.weights).all() and np.isfinite(self.bias).all())
 
     @property
     def _held(self) -> dict[str, np.ndarray]:
@@ -80,7 +112,7 @@ class RowTable:
         """Mark every row as never updated, so that no read moves it; for weights that come without their history."""
         self.last_step[:] = 0
 
-    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore what ``state_dict`` returned."""
         for name, target in self._held.items():
             target[...] = state[name]
@@ -134,8 +166,6 @@ class RowTable:
         Later steps then round as if nobody had looked: catching up at once or in two parts differs in the last bits.
         Takes a copy of the weights that lag.
         """
-        from runner.kernels.rows import catch_up_weights
-
         upto = self._upto(step)
         if upto == 0:
             yield
@@ -144,7 +174,7 @@ class RowTable:
         moved = [array for array in (self.weights, self.bias) if array.size]
         held = [array[rows_U] for array in moved]
         try:
-            catch_up_weights(*self._arrays, rows_U, self.last_step, *self._lag(upto))
+            kernels.catch_up_weights(*self._arrays, rows_U, self.last_step, *self._lag(upto))
             with self.frozen():
                 yield
         finally:
@@ -163,8 +193,6 @@ class RowTable:
 
     def read(self, rows_U: np.ndarray | None, step: int) -> None:
         """Bring rows (None: all) to their values before ``step``; do nothing unless the policy lets rows lag."""
-        from runner.kernels.rows import catch_up_rows
-
         upto = self._upto(step)
         if upto == 0:
             return
@@ -172,18 +200,16 @@ class RowTable:
         if rows_U is None:
             rows_U = np.arange(self.weights.shape[0], dtype=np.int32)
         decay = (self.config.beta1, self.config.beta2, *self._powers)
-        catch_up_rows(*self._arrays, rows_U, self.last_step, *self._lag(upto), *decay)
+        kernels.catch_up_rows(*self._arrays, rows_U, self.last_step, *self._lag(upto), *decay)
 
     def read_for_update(self, rows_U: np.ndarray, step: int) -> None:
         """Read distinct rows, each of which ``update_groups`` will update at the same step.
 
         The moments catch up in the update, so that they are written once, not twice.
         """
-        from runner.kernels.rows import catch_up_weights
-
         upto = self._upto(step)
         if upto > 0:
-            catch_up_weights(*self._arrays, rows_U, self.last_step, *self._lag(upto))
+            kernels.catch_up_weights(*self._arrays, rows_U, self.last_step, *self._lag(upto))
 
     def score_for_update(
         self,
@@ -199,10 +225,8 @@ class RowTable:
         ``groups``: the pairs grouped by row (``kernels.groups.group_by_id``). Pair n is the product of its row with
         ``sources_BD[pair_source_N[n]]``.
         """
-        from runner.kernels.rows import score_pairs
-
         lag = (self.last_step, *self._lag(self._upto(step)))
-        score_pairs(*self._arrays, *lag, sources_BD, *groups, pair_source_N, logits_N, least_norm)
+        kernels.score_pairs(*self._arrays, *lag, sources_BD, *groups, pair_source_N, logits_N, least_norm)
 
     def score(
         self,
@@ -213,10 +237,8 @@ class RowTable:
         least_norm: np.float32 | None = None,
     ) -> None:
         """Write the logits of pairs whose rows are current; for the arguments see ``score_for_update``."""
-        from runner.kernels.rows import score_pairs
-
         lag = (self.last_step, *self._lag(0))
-        score_pairs(*self._arrays, *lag, sources_BD, *groups, pair_source_N, logits_N, least_norm)
+        kernels.score_pairs(*self._arrays, *lag, sources_BD, *groups, pair_source_N, logits_N, least_norm)
 
     def before_step(self, step: int) -> None:
         """Under ``dense``, apply the previous step to the rows that it did not touch."""
@@ -257,7 +279,7 @@ class RowTable:
         step: int,
         bias_grad_N: np.ndarray | None = None,
         least_norm: np.float32 | None = None,
-    ) -> "RowGradient":
+    ) -> "RowTableGradient":
         """Return the gradient that ``update_groups`` would apply; it must be applied at the same step."""
         distinct = len(groups[1])
         grad_UD = np.empty((distinct, self.weights.shape[1]), dtype=np.float32)
@@ -278,10 +300,8 @@ class RowTable:
         least_norm: np.float32 | None,
         *into: np.ndarray,
     ) -> None:
-        from runner.kernels.rows import update_groups
-
         bias_grad_N = grad_N if bias_grad_N is None else bias_grad_N
-        update_groups(
+        kernels.update_groups(
             *self._arrays, self.last_step, step, self._upto(step), *self._adam_scalars(step), *self._powers,
             sources_SD, *groups, pair_source_N, grad_N, bias_grad_N, source_grad_BD, least_norm, *into,
         )  # fmt: skip
@@ -300,50 +320,38 @@ class RowTable:
             for array in (self.bias, self.bias_first, self.bias_second):
                 array[rows] = 0
 
-    def gradients_of_all(self, kernel: Callable[..., None], step: int, *arguments: Any) -> "RowGradient":
+    def gradients_of_all(self, kernel: Callable[..., None], step: int, *arguments: Any) -> "RowTableGradient":
         """Return the gradient that ``update_all`` would apply. It takes as much memory as the matrix."""
         grad_RD, bias_grad_R = np.empty_like(self.weights), np.empty(len(self.weights), dtype=np.float32)
         scalars = self._adam_scalars(step)
         kernel(*self._arrays, self.last_step, step, *scalars, *arguments, grad_RD, bias_grad_R)
         return self._kept(np.arange(len(self.weights), dtype=np.int32), grad_RD, bias_grad_R)
 
-    def _kept(self, rows_U: np.ndarray, grad_UD: np.ndarray, bias_grad_U: np.ndarray) -> "RowGradient":
+    def _kept(self, rows_U: np.ndarray, grad_UD: np.ndarray, bias_grad_U: np.ndarray) -> "RowTableGradient":
         if not self._bias_moves:
             bias_grad_U[:] = 0
-        return RowGradient(table=self, rows_U=rows_U, grad_UD=grad_UD, bias_grad_U=bias_grad_U)
+        return RowTableGradient(table=self, rows_U=rows_U, grad_UD=grad_UD, bias_grad_U=bias_grad_U)
 
     def apply(
         self, rows_U: np.ndarray, grad_UD: np.ndarray, bias_grad_U: np.ndarray, step: int, factor: float = 1.0
     ) -> None:
         """Take a step with distinct rows by gradients times ``factor``. Rows must have been read at this step."""
-        from runner.kernels.rows import adagrad_rows, adam_rows, descend_rows
-
         if isinstance(self.config, AdamConfig):
-            adam_rows(
+            kernels.adam_rows(
                 *self._arrays, self.last_step, step, self._upto(step), *self._adam_scalars(step), *self._powers,
                 rows_U, grad_UD, bias_grad_U, np.float32(factor),
             )  # fmt: skip
         elif isinstance(self.config, AdaGradConfig):
             scalars = (np.float32(self._lr), np.float32(self.config.epsilon), np.float32(factor))
-            adagrad_rows(
+            kernels.adagrad_rows(
                 self.weights, self.second, self.bias, self.bias_second, rows_U, grad_UD, bias_grad_U, *scalars
             )  # fmt: skip
         else:
-            descend_rows(self.weights, self.bias, rows_U, grad_UD, bias_grad_U, np.float32(self._lr * factor))
-
-
-class Gradient(Protocol):
-    """Hold a gradient that is computed but not applied yet."""
-
-    def squared_norm(self) -> float:
-        """Return the sum of the gradient's squares."""
-
-    def apply(self, step: int, factor: float = 1.0) -> None:
-        """Take the step by ``factor`` times the gradient."""
+            kernels.descend_rows(self.weights, self.bias, rows_U, grad_UD, bias_grad_U, np.float32(self._lr * factor))
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowGradient:
+class RowTableGradient:
     """Hold the gradient of distinct rows of a table (``rows_U`` ascending) and of their biases, if it has biases."""
 
     table: RowTable
@@ -352,32 +360,20 @@ class RowGradient:
     bias_grad_U: np.ndarray
 
     def squared_norm(self) -> float:
-        from runner.kernels.rows import squared_norm
+        of_biases = kernels.squared_norm(self.bias_grad_U) if len(self.table.bias) else 0.0
+        return float(kernels.squared_norm(self.grad_UD.reshape(-1)) + of_biases)
 
-        of_biases = squared_norm(self.bias_grad_U) if len(self.table.bias) else 0.0
-        return float(squared_norm(self.grad_UD.reshape(-1)) + of_biases)
-
-    def plus(self, other: "RowGradient") -> "RowGradient":
+    def plus(self, other: RowGradient) -> "RowTableGradient":
         """Return the sum, over the rows of both. A gradient of all rows of the table is changed in place."""
+        assert isinstance(other, RowTableGradient), "gradients of one table are of one kind"
         if len(self.rows_U) == len(self.table.weights):
             self.grad_UD[other.rows_U] += other.grad_UD
             if len(self.table.bias):
                 self.bias_grad_U[other.rows_U] += other.bias_grad_U
             return self
-        from runner.kernels.rows import add_rows
-
         parts = (part for one in (self, other) for part in (one.rows_U, one.grad_UD, one.bias_grad_U))
-        rows_U, grad_UD, bias_grad_U = add_rows(*parts)
-        return RowGradient(table=self.table, rows_U=rows_U, grad_UD=grad_UD, bias_grad_U=bias_grad_U)
+        rows_U, grad_UD, bias_grad_U = kernels.add_rows(*parts)
+        return RowTableGradient(table=self.table, rows_U=rows_U, grad_UD=grad_UD, bias_grad_U=bias_grad_U)
 
     def apply(self, step: int, factor: float = 1.0) -> None:
         self.table.apply(self.rows_U, self.grad_UD, self.bias_grad_U, step, factor)
-
-
-def clipping_factor(gradients: Sequence[Gradient], largest_norm: float) -> float:
-    """Return the factor for all gradients under which their joint norm is at most ``largest_norm``.
-
-    It is the factor of ``torch.nn.utils.clip_grad_norm_``, and nan if a gradient is not finite.
-    """
-    norm = math.sqrt(sum(gradient.squared_norm() for gradient in gradients))
-    return min(1.0, largest_norm / (norm + 1e-6)) if math.isfinite(norm) else math.nan

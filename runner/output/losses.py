@@ -27,14 +27,13 @@ Dubey, Pradeep}, booktitle={ICLR}, year={2016}}
 Legend: B rows of a batch, P targets of the batch, N candidates of all rows.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from runner.kernels import losses as kernels
 from runner.options.fields import Options, option
+from runner.output.row_logits import RowLogits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +46,9 @@ class LossConfig(Options):
     by_magnitude: take the absolute values of logits, before corrections and in every ranking.
     needs_every_class: the loss contains the sum over all classes, so candidates of a sampler are not enough.
     like: for a loss from a plugin, the built-in loss whose samplers it goes with.
-    kernel: the function that computes losses and, in place of the logits, gradients.
     """
 
     section: ClassVar[str] = "loss"
-    kernel: ClassVar[Callable[..., np.ndarray]] = staticmethod(kernels.softmax_loss)
     corrects_candidates: ClassVar[bool]
     masks_hits: ClassVar[bool] = True
     by_magnitude: ClassVar[bool] = False
@@ -74,23 +71,9 @@ class LossConfig(Options):
         """
         return self.masks_hits and (distinct or not self.corrects_targets)
 
-    def apply(
-        self,
-        target_indptr_B1: np.ndarray,
-        target_P: np.ndarray,
-        begin_B: np.ndarray,
-        end_B: np.ndarray,
-        candidate_N: np.ndarray,
-        weight_B: np.ndarray,
-        num_classes: int,
-    ) -> np.ndarray:
-        """Return the loss of each row, (B,), and replace the logits by their gradients.
-
-        The logits of targets and candidates are already corrected, and masked with -inf. The candidates of row b are
-        ``candidate_N[begin_B[b] : end_B[b]]``, out of ``num_classes``. Gradients are those of the sum of ``weight_B``,
-        (B,) float32, times the returned losses.
-        """
-        return self.kernel(target_indptr_B1, target_P, begin_B, end_B, candidate_N, weight_B)
+    def apply(self, rows: RowLogits) -> np.ndarray:
+        """Return the loss of each row, (B,) float32, and replace the logits by gradients."""
+        return rows.softmax()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,9 +140,11 @@ class PartitionEstimateLoss(LossConfig):
     candidates has loss 0 and no gradient.
     """
 
-    kernel = staticmethod(kernels.partition_loss)
     corrects_candidates = True
     masks_hits = False
+
+    def apply(self, rows: RowLogits) -> np.ndarray:
+        return rows.partition()
 
 
 # ---------------------------------------------------------------- a binary problem for each target and candidate
@@ -169,25 +154,12 @@ class PartitionEstimateLoss(LossConfig):
 class LogisticLoss(LossConfig):
     """Compute -mean over targets of ``power`` log sigmoid(logit) - sum over candidates of log(1 - sigmoid(logit))."""
 
-    kernel = staticmethod(kernels.logistic_loss)
-
     def power(self, num_candidates_B: np.ndarray, num_classes: int) -> np.ndarray:
         """Return the power of sigmoid(target logit) in each row, (B,), for these numbers of unmasked candidates."""
         return np.ones(len(num_candidates_B))
 
-    def apply(
-        self,
-        target_indptr_B1: np.ndarray,
-        target_P: np.ndarray,
-        begin_B: np.ndarray,
-        end_B: np.ndarray,
-        candidate_N: np.ndarray,
-        weight_B: np.ndarray,
-        num_classes: int,
-    ) -> np.ndarray:
-        num_candidates_B = kernels.count_unmasked(begin_B, end_B, candidate_N)
-        power_B = self.power(num_candidates_B, num_classes).astype(np.float32)
-        return self.kernel(target_indptr_B1, target_P, begin_B, end_B, candidate_N, weight_B, power_B)
+    def apply(self, rows: RowLogits) -> np.ndarray:
+        return rows.logistic(self.power)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,12 +214,14 @@ class BlackoutLoss(LossConfig):
     paper's weights 1 / Q, because the number of draws is a common factor and cancels.
     """
 
-    kernel = staticmethod(kernels.blackout_loss)
     corrects_candidates = True
 
     @property
     def corrects_targets(self) -> bool:
         return True
+
+    def apply(self, rows: RowLogits) -> np.ndarray:
+        return rows.blackout()
 
 
 LOSSES: dict[str, type[LossConfig]] = {

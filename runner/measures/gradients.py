@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from runner.contracts import CandidateScores, Proposal
-from runner.diagnosis.truth import Truth
+from runner.contracts import Proposal
 from runner.heads.classes import estimate
-from runner.losses import LossConfig
 from runner.machine.clock import StageClock
+from runner.measures.truth import Truth
+from runner.output.layer import CandidateScores
+from runner.output.losses import LossConfig
 from runner.samplers import Sampler
 
 BELOW_NOISE = "below noise"  # statuses, used when there is no true number
@@ -75,7 +76,7 @@ class GradientError:
     variance_B: np.ndarray
 
     def record(self) -> dict[str, Any]:
-        """Return relative errors as ``runner.diagnosis.divergence`` defines them.
+        """Return relative errors as ``runner.measures.divergence`` defines them.
 
         Rows whose exact gradient is 0 are left out.
         """

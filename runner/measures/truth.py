@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from runner.contracts import Batch, Query
+from runner.output.layer import Layer
 
 if TYPE_CHECKING:
-    from runner.heads.output_layer import OutputLayer
     from runner.network import ClassNetwork
 
 
@@ -29,14 +29,14 @@ class Truth:
     marks the softmax of the logits' absolute values, for a model that was trained so.
     """
 
-    layer: "OutputLayer"
+    layer: Layer
     query: Query
     by_magnitude: bool
     log_partition_B: np.ndarray
     hidden_gradient_BD: np.ndarray
 
     @classmethod
-    def of(cls, layer: "OutputLayer", query: Query, *, by_magnitude: bool = False) -> "Truth":
+    def of(cls, layer: Layer, query: Query, *, by_magnitude: bool = False) -> "Truth":
         """Pass over the classes twice, for the partition and for the gradient. Rows must be current."""
         rows, weights = query.num_rows, layer.class_vectors()
         blocks = layer.blocks(rows)
@@ -78,7 +78,7 @@ class Truth:
         return log_p_BC, grad_BC
 
 
-def logits_of(layer: "OutputLayer", hidden_BD: np.ndarray, lo: int, hi: int) -> np.ndarray:
+def logits_of(layer: Layer, hidden_BD: np.ndarray, lo: int, hi: int) -> np.ndarray:
     """Return the logits of the classes [lo, hi), (B, hi - lo) float32."""
     logits_BC = np.empty((len(hidden_BD), hi - lo), dtype=np.float32)
     layer.block_logits(hidden_BD, lo, hi, logits_BC)

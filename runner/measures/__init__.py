@@ -1,0 +1,1 @@
+"""Measure a sampler against the softmax: divergence, gradients, and draws by rank."""

@@ -1,0 +1,64 @@
+"""Choose what of a batch concerns the classes that are held here.
+
+Legend: B rows of a batch, P targets of the batch, N candidates.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from runner.contracts import Proposal, Query
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """Name the classes lo to hi - 1 of ``num_classes``; row r of a table of theirs is class lo + r."""
+
+    lo: int
+    hi: int
+    num_classes: int
+
+    @property
+    def is_all(self) -> bool:
+        return self.hi - self.lo == self.num_classes
+
+    def _among(self, ids: np.ndarray) -> np.ndarray:
+        return (ids >= self.lo) & (ids < self.hi)
+
+    def targets(self, query: Query) -> Query:
+        """Return the query with the targets that are held alone, as rows of the table."""
+        if self.is_all:
+            return query
+        here_P = self._among(query.targets_P)
+        return replace(
+            query,
+            targets_P=query.targets_P[here_P] - np.int32(self.lo),
+            target_indptr_B1=_indptr_of_kept(query.target_indptr_B1, here_P),
+        )
+
+    def of_targets(self, query: Query, values_P: np.ndarray) -> np.ndarray:
+        """Return the numbers of those targets of the whole query that are held."""
+        return values_P if self.is_all else values_P[self._among(query.targets_P)]
+
+    def candidates(self, proposal: Proposal) -> Proposal:
+        """Return the proposal with the candidates that are held alone, as rows of the table."""
+        if self.is_all:
+            return proposal
+        here_N = self._among(proposal.ids_N)
+        indptr_B1 = proposal.indptr_B1
+        return replace(
+            proposal,
+            ids_N=proposal.ids_N[here_N] - np.int32(self.lo),
+            log_expected_count_N=proposal.log_expected_count_N[here_N],
+            indptr_B1=None if indptr_B1 is None else _indptr_of_kept(indptr_B1, here_N),
+        )
+
+    def classes(self, rows: np.ndarray) -> np.ndarray:
+        """Return the class ids of rows of the table, int32."""
+        return rows if self.lo == 0 else rows + np.int32(self.lo)
+
+
+def _indptr_of_kept(indptr_B1: np.ndarray, kept_X: np.ndarray) -> np.ndarray:
+    """Return where each row's entries begin and end once only the kept ones are left."""
+    before_X1 = np.concatenate([[0], np.cumsum(kept_X)])
+    return np.asarray(before_X1[indptr_B1], dtype=np.int64)

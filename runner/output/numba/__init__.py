@@ -1,0 +1,1 @@
+"""Compute the output layer by Numba, on a CPU."""
