@@ -18,8 +18,9 @@ from typing import Any, Literal
 from runner.conversion import as_path
 from runner.errors import require
 
-# These settings say where and how a run happens, never what it computes, so they are not part of its run_id.
-PLACE_ONLY = ("hardware", "results_dir", "force", "checkpoint_every_seconds", "keep_weights", "tracker")
+# These settings say where and how a run happens and what it is called, never what it computes, so they are not part of
+# its run_id.
+PLACE_ONLY = ("hardware", "results_dir", "force", "checkpoint_every_seconds", "keep_weights", "tracker", "method")
 _FIRST_SECONDS = 0.25  # the first moment of evaluation.seconds_factor
 ADAPTIVE = "adaptive_softmax"  # the method of runs with output.kind=adaptive
 EVERY_EXAMPLE_ONCE = {"name": "epoch"}  # the default sampler of examples; a run folder's config.yaml leaves it out
@@ -226,6 +227,7 @@ class RunConfig:
     ``batch_size``: training rows of a step; of a text or a log, its windows.
     ``sampler``, ``loss``: None where the network has no classes. ``plugins``: modules or Python files that register
     what this package lacks (see ``runner.registry``).
+    ``method``: the name of the method in conf/method that the run is of, if one was chosen. It changes no number.
     ``unused``: names of the sections that only other tasks use; they are not part of the run's identity.
     ``results_dir``: folder in which the folder ``runs`` holds a folder for each run.
     ``checkpoint_every_seconds``: seconds between two checkpoints, from which an interrupted run continues.
@@ -250,6 +252,7 @@ class RunConfig:
     ranking: RankingConfig = RankingConfig()
     training: TrainingConfig = TrainingConfig()
     plugins: tuple[str, ...] = ()
+    method: str | None = None
     unused: frozenset[str] = frozenset()
     results_dir: str = "results"
     force: bool = False
@@ -272,7 +275,7 @@ class RunConfig:
         require(
             self.output.kind == "classes" or (self.sampler is None and self.loss is None),
             "output.kind=adaptive has a loss of its own and samples no classes: add '~sampler' '~loss', or take"
-            " preset=adaptive_softmax",
+            " method=adaptive_softmax",
         )
         if self.sampler is None or self.loss is None:
             return
@@ -294,7 +297,7 @@ class RunConfig:
         - ``sampler.rank`` and ``sampler.until_distinct`` of log-uniform draws if the rank is that by frequency, and if
           draws end after their number;
         - ``ranking`` if seen items are excluded;
-        - ``batch_sampler`` if every example comes once an epoch, ``tracker`` if there is none;
+        - ``batch_sampler`` if every example comes once an epoch, ``tracker`` and ``method`` if there is none;
         - ``hardware.parallel_jobs`` if the run has the machine to itself;
         - ``evaluation.seconds_factor`` if the clock asks for no evaluations;
         - ``dataset.valid_share`` if it is 0, ``dataset.threshold`` if it is null, ``dataset.split`` if it is ratio;
@@ -311,6 +314,7 @@ class RunConfig:
             "training": self.training == TrainingConfig(),
             "batch_sampler": out["batch_sampler"] == EVERY_EXAMPLE_ONCE,
             "tracker": self.tracker == "none",
+            "method": self.method is None,
             **dict.fromkeys(self.unused, True),
         }
         for section, is_so in changes_nothing.items():
@@ -338,17 +342,20 @@ class RunConfig:
 
         A plugin's file enters the hash by its name alone.
         """
-        return f"{self.dataset.name}-{self.model.name}-{self.method_name}-{digest_of(self.as_dict())}"
+        return f"{self.dataset.name}-{self.model.name}-{self.sampler_name}-{digest_of(self.as_dict())}"
 
     @property
-    def method(self) -> Any:
-        """Return what is compared: the sampler of classes or, in a network without classes, that of examples."""
-        return self.batch_sampler if self.sampler is None else self.sampler
+    def sampler_name(self) -> str:
+        """Return the name of the sampler of classes, or of what takes its place: an output layer, or the sampler of
+        examples of a network without classes."""
+        if self.output.kind == "adaptive":
+            return ADAPTIVE
+        return str((self.batch_sampler if self.sampler is None else self.sampler).name)
 
     @property
     def method_name(self) -> str:
-        """Return the name of ``method``, or that of an output layer that takes the place of a sampler."""
-        return ADAPTIVE if self.output.kind == "adaptive" else str(self.method.name)
+        """Return the name of the method, or of the sampler if no method was chosen."""
+        return self.method or self.sampler_name
 
     @property
     def run_dir(self) -> Path:

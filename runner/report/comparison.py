@@ -14,7 +14,7 @@ import pandas as pd
 
 from runner.conversion import did_you_mean
 from runner.errors import ConfigError, RunnerError
-from runner.report.methods import known_methods
+from runner.methods.catalogue import known_methods
 from runner.report.records import FINISHED, RunRecord
 from runner.report.sweep import exact, finished_status, flat
 
