@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs 
 
 from runner import REPOSITORY
 from runner.commands.meanings import Entry, meaning, read, read_option, shown
-from runner.config import CONF, GROUPS, _registries
+from runner.config import CHOICES, CONF, _registries
 from runner.settings import RunConfig
 
 PAGE = REPOSITORY / "docs" / "options.md"
@@ -39,6 +39,10 @@ TITLES = {
     ),
     "dataset": "[Data](data.md) describes the families and the formats of own files.",
     "hardware": "",
+    "method": (
+        "What is compared, by one name: a sampler, a loss and settings, or a model. `-m method=full,nce` makes a run of"
+        " each. A run stores the name, which tables and figures show as the method's label."
+    ),
     "preset": "A preset may set any other key. Values on the command line take the place of a preset's.",
 }
 _SELECTORS = ("name", "kind")  # they say which option it is, and are not set
@@ -100,14 +104,19 @@ def of_group(group: str, registry: Mapping[str, type], selector: str) -> str:
     return "\n\n".join([f"## {group}", *filter(None, [TITLES[group]]), *sections])
 
 
-def of_presets() -> str:
-    sections = [f"## preset\n\n{TITLES['preset']}"]
-    for path in sorted((CONF / "preset").glob("*.yaml")):
+def of_files(group: str) -> str:
+    """Return the section of a group whose files set keys of other groups: methods and presets."""
+    sections = [f"## {group}\n\n{TITLES[group]}"]
+    for path in sorted((CONF / group).glob("*.yaml")):
         file = read(path)
         if file.entries or file.chooses:
-            swept = (yaml.safe_load(path.read_text()).get("hydra") or {}).get("sweeper", {}).get("params", {})
+            raw = yaml.safe_load(path.read_text())
+            swept = (raw.get("hydra") or {}).get("sweeper", {}).get("params", {})
             sweeps = ", ".join(f"`{key}={values}`" for key, values in swept.items())
-            body = [prose(file.about), settings(file.entries, file.chooses), sweeps and f"It sweeps {sweeps}."]
+            look = raw.get("method")
+            label = f"{look['label']}: {look['caveat']}." if look else ""
+            entries = [entry for entry in file.entries if not entry.path.startswith("method.")]
+            body = [prose(label), prose(file.about), settings(entries, file.chooses), sweeps and f"It sweeps {sweeps}."]
             sections.append(f"### `{path.stem}`\n\n" + "\n\n".join(filter(None, body)))
     return "\n\n".join(sections)
 
@@ -115,7 +124,7 @@ def of_presets() -> str:
 def of_run() -> str:
     """Return the section of the keys that belong to no group, and of the default of each group."""
     file = read(CONF / "config.yaml")
-    chosen = [f"`{group}={name}`" for group, name in file.chooses.items() if group in (*GROUPS, "preset")]
+    chosen = [f"`{group}={name}`" for group, name in file.chooses.items() if group in CHOICES]
     lines = ["## Keys of every run", f"By default {', '.join(chosen)}.", table(file.entries, RunConfig, "")]
     return "\n\n".join(lines)
 
@@ -128,7 +137,7 @@ def page() -> str:
         if group in registries:
             selector, registry = registries[group]
             sections.append(of_group(group, registry, selector))
-    return "\n\n".join([*sections, of_presets()]) + "\n"
+    return "\n\n".join([*sections, of_files("method"), of_files("preset")]) + "\n"
 
 
 def main() -> int:

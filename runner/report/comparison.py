@@ -34,7 +34,7 @@ def chosen(records: Sequence[RunRecord], names: Sequence[str], where: Sequence[s
     from hydra.errors import HydraException
 
     found = [named(records, name) for name in names] if names else list(records)
-    settings = [(record, flat(record.config)) for record in found if record.config]
+    settings = [(record, {"method": record.method_name, **flat(record.config)}) for record in found if record.config]
     known = dict.fromkeys(key for _, setting in settings for key in setting)
     for word in where:
         key = word.partition("=")[0]
