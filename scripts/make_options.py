@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs 
 
 from runner import REPOSITORY
 from runner.commands.meanings import MEANINGS, RUN, read_preset, shown
-from runner.config import CONF, registries
+from runner.config import CHOICES, CONF, registries
 from runner.options.fields import described
 from runner.options.files import OptionFile, about, meanings_of, option_files, run_keys, yaml_lines
 from runner.options.settings import RunConfig
@@ -44,6 +44,10 @@ TITLES = {
     ),
     "dataset": "[Data](data.md) describes the families and the formats of own files.",
     "hardware": "",
+    "method": (
+        "What is compared, by one name: a sampler, a loss and settings, or a model. `-m method=full,nce` makes a run of"
+        " each. A run stores the name, which tables and figures show as the method's label."
+    ),
     "preset": "A preset may set any other key. Values on the command line take the place of a preset's.",
 }
 
@@ -134,14 +138,19 @@ def of_group(group: str, options: Mapping[str, tuple[type, OptionFile]]) -> str:
     return "\n\n".join([f"## {group}", *filter(None, [TITLES[group]]), *sections])
 
 
-def of_presets() -> str:
-    sections = [f"## preset\n\n{TITLES['preset']}"]
-    for path in sorted((CONF / "preset").glob("*.yaml")):
-        preset = read_preset(path)
-        if preset.keys or preset.chooses:
-            swept = (yaml.safe_load(path.read_text()).get("hydra") or {}).get("sweeper", {}).get("params", {})
+def of_files(group: str) -> str:
+    """Return the section of a group whose files are written by hand: methods and presets."""
+    sections = [f"## {group}\n\n{TITLES[group]}"]
+    for path in sorted((CONF / group).glob("*.yaml")):
+        file = read_preset(path)
+        if file.keys or file.chooses:
+            raw = yaml.safe_load(path.read_text())
+            swept = (raw.get("hydra") or {}).get("sweeper", {}).get("params", {})
             sweeps = ", ".join(f"`{key}={values}`" for key, values in swept.items())
-            body = [prose(preset.about), sets(preset.keys, preset.chooses), sweeps and f"It sweeps {sweeps}."]
+            look = raw.get("method")
+            label = f"{look['label']}: {look['caveat']}." if look else ""
+            keys = {path: value for path, value in file.keys.items() if not path.startswith("method.")}
+            body = [prose(label), prose(file.about), sets(keys, file.chooses), sweeps and f"It sweeps {sweeps}."]
             sections.append(f"### `{path.stem}`\n\n" + "\n\n".join(filter(None, body)))
     return "\n\n".join(sections)
 
@@ -149,7 +158,7 @@ def of_presets() -> str:
 def of_run() -> str:
     """Return the section of the keys that belong to no group, and of the default of each group."""
     chosen = read_preset(CONF / "config.yaml").chooses
-    defaults = [f"`{group}={name}`" for group, name in chosen.items() if group in TITLES]
+    defaults = [f"`{group}={name}`" for group, name in chosen.items() if group in CHOICES]
     rows = []
     for path, value, says in run_keys(RunConfig):
         section, _, key = path.rpartition(".")
@@ -162,7 +171,7 @@ def of_run() -> str:
 def page(made: Mapping[str, Mapping[str, tuple[type, OptionFile]]]) -> str:
     """Return docs/options.md."""
     groups = [of_group(group, made[group]) for group in TITLES if group in made]
-    return "\n\n".join([HEAD.strip(), of_run(), *groups, of_presets()]) + "\n"
+    return "\n\n".join([HEAD.strip(), of_run(), *groups, of_files("method"), of_files("preset")]) + "\n"
 
 
 def main() -> int:

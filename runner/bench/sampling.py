@@ -185,8 +185,8 @@ def draw_figure(report: dict[str, Any], stem: Path) -> Path:
     import matplotlib
     import numpy as np
 
+    from runner.methods.catalogue import label_of
     from runner.report.figure_style import STYLE, looks_of, save
-    from runner.report.methods import label_of
     from runner.report.panels import Line, Panel, Scale, figure_of
 
     by_codewords = len(report["sizes"]) == 1

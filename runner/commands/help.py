@@ -25,7 +25,8 @@ OF_GROUPS = {
     "optimizer": "how weights follow the gradient",
     "batch_sampler": "which training examples a step takes",
     "hardware": "where it runs, and with how many threads",
-    "preset": "a named method or switch, which may set any other key",
+    "method": "what is compared, by one name: sampler, loss and settings, or a model",
+    "preset": "a paper's settings or a switch, which may set any other key",
 }
 
 

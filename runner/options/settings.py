@@ -19,8 +19,9 @@ from runner.errors import require
 from runner.options.conversion import as_path
 from runner.options.fields import Options, option
 
-# These settings say where and how a run happens, never what it computes, so they are not part of its run_id.
-PLACE_ONLY = ("hardware", "results_dir", "force", "checkpoint_every_seconds", "keep_weights", "tracker")
+# These settings say where and how a run happens and what it is called, never what it computes, so they are not part of
+# its run_id.
+PLACE_ONLY = ("hardware", "results_dir", "force", "checkpoint_every_seconds", "keep_weights", "tracker", "method")
 _FIRST_SECONDS = 0.25  # the first moment of evaluation.seconds_factor
 ADAPTIVE = "adaptive_softmax"  # the method of runs with output.kind=adaptive
 EVERY_EXAMPLE_ONCE = {"name": "epoch"}  # the default sampler of examples; a run folder's config.yaml leaves it out
@@ -238,6 +239,7 @@ class RunConfig(Options):
     """Hold all settings of a run: those that decide its numbers, and those that say where it happens (``PLACE_ONLY``).
 
     ``sampler``, ``loss``: None where the network has no classes.
+    ``method``: the name of the method in conf/method that the run is of, if one was chosen. It changes no number.
     ``unused``: names of the sections that only other tasks use; they are not part of the run's identity.
     """
 
@@ -263,6 +265,7 @@ class RunConfig(Options):
     plugins: tuple[str, ...] = option(
         (), "modules or files that register your own samplers, losses, models...: plugins=[./my_sampler.py]"
     )
+    method: str | None = None
     unused: frozenset[str] = frozenset()
     results_dir: str = option("results", "folder of runs/, which holds a folder for each run")
     force: bool = option(False, "true: start again, even if the run is finished")
@@ -287,7 +290,7 @@ class RunConfig(Options):
         require(
             self.output.kind == "classes" or (self.sampler is None and self.loss is None),
             "output.kind=adaptive has a loss of its own and samples no classes: add '~sampler' '~loss', or take"
-            " preset=adaptive_softmax",
+            " method=adaptive_softmax",
         )
         if self.sampler is None or self.loss is None:
             return
@@ -309,7 +312,7 @@ class RunConfig(Options):
         - ``sampler.rank`` and ``sampler.until_distinct`` of log-uniform draws if the rank is that by frequency, and if
           draws end after their number;
         - ``ranking`` if seen items are excluded;
-        - ``batch_sampler`` if every example comes once an epoch, ``tracker`` if there is none;
+        - ``batch_sampler`` if every example comes once an epoch, ``tracker`` and ``method`` if there is none;
         - ``hardware.parallel_jobs`` if the run has the machine to itself;
         - ``evaluation.seconds_factor`` if the clock asks for no evaluations;
         - ``dataset.valid_share`` if it is 0, ``dataset.threshold`` if it is null, ``dataset.split`` if it is ratio;
@@ -326,6 +329,7 @@ class RunConfig(Options):
             "training": self.training == TrainingConfig(),
             "batch_sampler": out["batch_sampler"] == EVERY_EXAMPLE_ONCE,
             "tracker": self.tracker == "none",
+            "method": self.method is None,
             **dict.fromkeys(self.unused, True),
         }
         for section, is_so in changes_nothing.items():
@@ -353,17 +357,20 @@ class RunConfig(Options):
 
         A plugin's file enters the hash by its name alone.
         """
-        return f"{self.dataset.name}-{self.model.name}-{self.method_name}-{digest_of(self.as_dict())}"
+        return f"{self.dataset.name}-{self.model.name}-{self.sampler_name}-{digest_of(self.as_dict())}"
 
     @property
-    def method(self) -> Any:
-        """Return what is compared: the sampler of classes or, in a network without classes, that of examples."""
-        return self.batch_sampler if self.sampler is None else self.sampler
+    def sampler_name(self) -> str:
+        """Return the name of the sampler of classes, or of what takes its place: an output layer, or the sampler of
+        examples of a network without classes."""
+        if self.output.kind == "adaptive":
+            return ADAPTIVE
+        return str((self.batch_sampler if self.sampler is None else self.sampler).name)
 
     @property
     def method_name(self) -> str:
-        """Return the name of ``method``, or that of an output layer that takes the place of a sampler."""
-        return ADAPTIVE if self.output.kind == "adaptive" else str(self.method.name)
+        """Return the name of the method, or of the sampler if no method was chosen."""
+        return self.method or self.sampler_name
 
     @property
     def run_dir(self) -> Path:

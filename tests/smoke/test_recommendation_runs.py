@@ -191,7 +191,7 @@ LEARNS_TOO = [
     ("sasrec", UNIFORM),
     ("sasrec", f"{UNIFORM} loss.correct_target=true"),
     ("sasrec", f"{UNIFORM} loss=gbce output.bias=true"),
-    ("sasrec", "preset=gsasrec sampler.num_samples=20"),
+    ("sasrec", "method=gsasrec sampler.num_samples=20"),
     ("sasrec", f"{UNIFORM} loss=nce output.bias=true"),
     ("sasrec", f"{UNIFORM} loss=blackout"),
     ("sasrec", f"{UNIFORM} loss=active_set"),
