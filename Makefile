@@ -86,7 +86,8 @@ data: $(STAMP) ## download and prepare a data set (NAME, FROM)
 	$(PY) scripts/prepare_dataset.py $(NAME) $(if $(FROM),--from $(FROM))
 
 .PHONY: generated
-generated: $(STAMP) ## write what follows from the config classes: conf/, docs/options.md, golden curves of new samplers
+generated: $(STAMP) ## write what follows from the classes: conf/, docs/options.md, look and golden curve of a new sampler
+	$(PY) scripts/add_methods.py
 	$(PY) scripts/make_options.py
 	$(PY) tests/golden/regenerate.py --missing
 
