@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from runner.data import TextDataset
     from runner.network import ClassNetwork
-    from runner.settings import RunConfig
+    from runner.options.settings import RunConfig
 
     Draw = Callable[[np.ndarray, int], np.ndarray]  # hidden states (B, D) and a step to B classes
 

@@ -22,10 +22,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.conversion import as_path
 from runner.errors import ConfigError, RunnerError, require
 from runner.home import CONF
-from runner.settings import RunConfig, module_name
+from runner.options.conversion import as_path
+from runner.options.settings import RunConfig, module_name
 
 if TYPE_CHECKING:
     from runner.batch_samplers import ExampleSamplerConfig

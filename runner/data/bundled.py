@@ -1,24 +1,27 @@
 """Prepare tables for regression that scikit-learn brings along: nothing is downloaded."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from runner.data.dense import RegressionDataset
 from runner.data.regression import SplitConfig
 from runner.errors import require
+from runner.options.fields import Variant
 
-BUNDLED = ("diabetes", "breast_cancer")
+BUNDLED = {
+    "diabetes": "442 patients, 10 features, progression of diabetes after a year (Efron et al. 2004).",
+    "breast_cancer": "569 tumours, 30 features of cell nuclei, 1 for benign, 0 for malignant (Wolberg et al. 1995).",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SklearnConfig(SplitConfig):
     """Choose a table that scikit-learn brings along, by its name in `sklearn.datasets.load_<name>`.
 
-    `diabetes` (Efron et al. 2004, Least angle regression): 442 patients, 10 features (age, sex, body mass index, blood
-    pressure, six blood serum values) and the progression of the disease after a year. Features have their own units.
-    `breast_cancer` (Wolberg et al. 1995, UCI, CC BY 4.0): 569 tumours, 30 features of cell nuclei, and 1 for a benign
-    tumour, 0 for a malignant one.
+    The features of `diabetes` (Efron et al. 2004, Least angle regression) are age, sex, body mass index, blood pressure
+    and six blood serum values, in their own units. `breast_cancer` is by Wolberg et al. (1995, UCI, CC BY 4.0).
     """
 
     kind: str = "sklearn"
@@ -27,6 +30,10 @@ class SklearnConfig(SplitConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.name in BUNDLED, f"dataset.name: {self.name!r} is not one of {', '.join(BUNDLED)}")
+
+    @classmethod
+    def variants(cls, name: str) -> Mapping[str, Variant]:
+        return {name: Variant(about=about) for name, about in BUNDLED.items()}
 
     def build(self) -> RegressionDataset:
         """Split the table and open it; the same split is prepared once."""

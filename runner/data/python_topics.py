@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from runner.data.base import DatasetConfig
 from runner.data.text import TextDataset
 from runner.errors import DataError
 
@@ -26,8 +27,12 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PythonTopicsConfig:
-    """Choose the help topics of this Python. There is nothing to set."""
+class PythonTopicsConfig(DatasetConfig):
+    """Take the help topics of the Python that runs this, about 100,000 words and punctuation marks; for smoke runs
+    only.
+
+    Nothing is downloaded.
+    """
 
     family: ClassVar[str] = "text"
 

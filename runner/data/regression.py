@@ -4,44 +4,33 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from runner.data.base import DatasetConfig, seed_of, share_for_test, share_for_validation
 from runner.errors import require
+from runner.options.fields import option
 
 VALID_SHARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegressionConfig:
-    """Hold the settings that the task applies, not the preparation of the data.
-
-    `valid_share`: share of the training rows that is held out for validation, in (0, 0.5].
-    `threshold`: None, or the number above which a response becomes 1; all others become 0 (for logistic regression).
-    """
+class RegressionConfig(DatasetConfig):
+    """Hold the options that the task applies, not the preparation of the data."""
 
     family: ClassVar[str] = "regression"
 
-    valid_share: float = VALID_SHARE
-    threshold: float | None = None
+    valid_share: float = share_for_validation(VALID_SHARE)
+    threshold: float | None = option(None, "for logistic regression: responses above it become 1, all others 0")
 
     def __post_init__(self) -> None:
-        require(0 < self.valid_share <= 0.5, f"dataset.valid_share must lie in (0, 0.5], got {self.valid_share}")
+        super().__post_init__()
         check_threshold(self.threshold)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitConfig(RegressionConfig):
-    """Add how rows are split into training and test rows (`runner/data/splits.py`).
+    """Add how rows are split into training and test rows (`runner/data/splits.py`)."""
 
-    `test_share`: share of the rows that is held out for the test, in (0, 0.9].
-    `split_seed`: seed of the draw of the test rows.
-    """
-
-    test_share: float = 0.1
-    split_seed: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 < self.test_share <= 0.9, f"dataset.test_share must lie in (0, 0.9], got {self.test_share}")
-        require(0 <= self.split_seed < 2**31, "dataset.split_seed must lie in [0, 2147483647]")
+    test_share: float = share_for_test()
+    split_seed: int = seed_of("the draw of the test rows")
 
 
 def check_threshold(threshold: float | None) -> None:

@@ -11,7 +11,7 @@ Legend: R rows of the table.
 
 import numpy as np
 
-from runner.errors import DataError, require
+from runner.errors import DataError
 
 
 def split_rows(num_rows: int, test_share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -26,11 +26,6 @@ def split_groups(group_R: np.ndarray, test_share: float, seed: int) -> tuple[np.
     groups = np.unique(group_R)
     is_test_R = np.isin(group_R, groups[_chosen(len(groups), test_share, seed)])
     return np.flatnonzero(~is_test_R), np.flatnonzero(is_test_R)
-
-
-def check_valid_share(share: float) -> None:
-    """Raise ConfigError unless a share of the training rows that may be 0 lies in [0, 0.5]."""
-    require(0 <= share <= 0.5, f"dataset.valid_share must lie in [0, 0.5], got {share}")
 
 
 def hold_out(num_rows: int, valid_share: float, *part: int) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,6 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
-from runner.conversion import convert
 from runner.data.dense import DenseRows, RegressionDataset
 from runner.data.manifests import (
     COLUMNS,
@@ -58,6 +57,7 @@ from runner.data.verify import (
 )
 from runner.errors import ConfigError, DataError, DataNotPrepared
 from runner.machine.disk import sync, writing
+from runner.options.conversion import convert
 
 Dataset = XmcDataset | TextDataset | RegressionDataset | PairsDataset | SequencesDataset
 

@@ -27,8 +27,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from runner.data.base import SPLIT, DatasetConfig, seed_of
 from runner.data.sequences import SequencesDataset, Split
-from runner.errors import require
+from runner.options.fields import option
 
 GENERATOR_VERSION = 2  # part of the folder's hash; raise it when the same configuration gives other data than before
 USERS_AT_ONCE = 4096
@@ -43,33 +44,18 @@ RANK_OFFSET = 10  # flattens the head of Zipf's law
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyntheticLogConfig:
-    """Choose a generated log.
-
-    `num_users`: number of users. `num_items`: number of classes; some may have no event.
-    `mean_length`: events of a user. `seed`: of the data, which do not depend on the run's seed.
-    `split`: which of a user's last events are for validation and testing (`runner/data/sequences.py`).
-    """
+class SyntheticLogConfig(DatasetConfig):
+    """Generate a log of events in which the next item follows from one of the last three."""
 
     family: ClassVar[str] = "sequences"
 
     kind: str = "synthetic_log"
     name: str = "synthetic_log"
-    num_users: int = 5000
-    num_items: int = 1000
-    mean_length: int = 25
-    seed: int = 0
-    split: Split = "ratio"
-
-    def __post_init__(self) -> None:
-        require(1 <= self.num_users <= 100_000_000, "dataset.num_users must lie in [1, 100000000]")
-        require(
-            FEWEST_ITEMS <= self.num_items <= 10_000_000, f"dataset.num_items must lie in [{FEWEST_ITEMS}, 10000000]"
-        )
-        require(
-            FEWEST_EVENTS <= self.mean_length <= 10_000, f"dataset.mean_length must lie in [{FEWEST_EVENTS}, 10000]"
-        )
-        require(0 <= self.seed < 2**31, "dataset.seed must lie in [0, 2147483647]")
+    num_users: int = option(5000, "number of users", low=1, high=100_000_000)
+    num_items: int = option(1000, "number of classes; some may have no event", low=FEWEST_ITEMS, high=10_000_000)
+    mean_length: int = option(25, "events of a user", low=FEWEST_EVENTS, high=10_000)
+    seed: int = seed_of("the data, which do not depend on the run's seed")
+    split: Split = option("ratio", "", choices=SPLIT)
 
     def build(self) -> SequencesDataset:
         """Generate the log and open it; a configuration that was generated before is only opened."""

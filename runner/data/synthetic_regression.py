@@ -28,9 +28,10 @@ from pathlib import Path
 
 import numpy as np
 
+from runner.data.base import seed_of, share_for_test
 from runner.data.dense import RegressionDataset
 from runner.data.regression import RegressionConfig
-from runner.errors import require
+from runner.options.fields import option
 
 GENERATOR_VERSION = 1  # part of the folder's hash; raise it when the same configuration gives other data than before
 ROWS_AT_ONCE = 4096
@@ -41,28 +42,17 @@ NOISE = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticRegressionConfig(RegressionConfig):
-    """Choose a generated table.
-
-    `num_rows`: training and test rows together. `num_features`: number of features, F. `test_share`: share of the rows
-    that is held out for the test. `seed`: of the data, which do not depend on the run's seed. `tail`: degrees of
-    freedom of the noise; it must be above 2, for a finite variance, and smaller numbers make a heavier tail.
-    """
+    """Generate a table with skewed, correlated features and heavy-tailed noise whose scale depends on the features."""
 
     kind: str = "synthetic_regression"
     name: str = "synthetic_regression"
-    num_rows: int = 20_000
-    num_features: int = 8
-    tail: float = 3.0
-    test_share: float = 0.1
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(10 <= self.num_rows <= 100_000_000, "dataset.num_rows must lie in [10, 100000000]")
-        require(2 <= self.num_features <= 10_000, "dataset.num_features must lie in [2, 10000]")
-        require(2 < self.tail <= 1e6, f"dataset.tail must lie in (2, 1e6], got {self.tail}")
-        require(0 < self.test_share <= 0.5, f"dataset.test_share must lie in (0, 0.5], got {self.test_share}")
-        require(0 <= self.seed < 2**31, "dataset.seed must lie in [0, 2147483647]")
+    num_rows: int = option(20_000, "training and test rows together", low=10, high=100_000_000)
+    num_features: int = option(8, "number of features", low=2, high=10_000)
+    tail: float = option(
+        3.0, "degrees of freedom of the Student noise; smaller numbers make a heavier tail", above=2, high=1e6
+    )
+    test_share: float = share_for_test(0.5)
+    seed: int = seed_of("the data, which do not depend on the run's seed")
 
     def build(self) -> RegressionDataset:
         """Generate the table and open it; a configuration that was generated before is only opened."""

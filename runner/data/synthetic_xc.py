@@ -30,9 +30,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from runner.data.base import DatasetConfig, seed_of, share_for_validation
 from runner.data.rows import XmcDataset
-from runner.data.splits import check_valid_share
 from runner.errors import ConfigError
+from runner.options.fields import option
 
 GENERATOR_VERSION = 1  # part of the folder's hash; raise it when the same configuration gives other data than before
 LIKE = ("amazon670k", "wiki325k", "odp", "amazoncat13k", "delicious200k")
@@ -73,52 +74,39 @@ DEFAULT_SHAPE = Shape(
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyntheticXcConfig:
-    """Choose a generated set.
+class SyntheticXcConfig(DatasetConfig):
+    """Generate data of any size, which may have the shape of a published set.
 
-    `like`: take the shape of a published set from its card; keys that are not None override it.
-    `label_frequency`: power_law or uniform.
-    `seed`: of the data, which do not depend on the run's seed.
-    `exponent`: exponent s of the power law, by which the class of rank r has a frequency ~ (r + 10)^-s.
-    `branching`: children of a node of the class tree.
-    `valid_share`: share of the training rows that the task holds out for validation; the data do not depend on it.
-    Raises ConfigError for a value out of range.
+    The siblings of a class in the class tree are the hard negatives.
     """
 
     family: ClassVar[str] = "rows"
 
     kind: str = "synthetic_xc"
     name: str = "synthetic_xc"
-    like: str | None = None
-    num_classes: int | None = None
-    num_features: int | None = None
-    num_train: int | None = None
-    num_test: int | None = None
-    labels_per_row: float | None = None
-    features_per_row: float | None = None
-    label_frequency: str = "power_law"
-    exponent: float = 1.1
-    branching: int = 16
-    seed: int = 0
-    valid_share: float = 0.0
+    like: str | None = option(
+        None, "published set whose shape is taken from its card; keys that are not null override it", choices=LIKE
+    )
+    num_classes: int | None = option(None, "number of classes", null="1,000 without like", low=2, high=MOST_CLASSES)
+    num_features: int | None = option(None, "number of features", null="5,000 without like", low=100, high=2**31 - 1)
+    num_train: int | None = option(None, "training rows", null="20,000 without like", low=1, high=2**31 - 1)
+    num_test: int | None = option(None, "test rows", null="4,000 without like", low=1, high=2**31 - 1)
+    labels_per_row: float | None = option(
+        None, "mean number of labels of a row", null="3 without like", low=1, high=200
+    )
+    features_per_row: float | None = option(
+        None, "mean number of features of a row", null="30 without like", low=4, high=2000
+    )
+    label_frequency: str = option("power_law", "how frequent classes are", choices=FREQUENCIES)
+    exponent: float = option(
+        1.1, "exponent of the power law: the class of rank r has a frequency ~ (r + 10)^-exponent", low=0, high=5
+    )
+    branching: int = option(16, "children of a node of the class tree", low=2, high=256)
+    seed: int = seed_of("the data, which do not depend on the run's seed", 2**63 - 1)
+    valid_share: float = share_for_validation(0.0)
 
     def __post_init__(self) -> None:
-        if self.like is not None and self.like not in LIKE:
-            raise ConfigError(f"dataset.like: {self.like!r} is not one of null, {', '.join(LIKE)}")
-        if self.label_frequency not in FREQUENCIES:
-            raise ConfigError(
-                f"dataset.label_frequency: {self.label_frequency!r} is not one of {', '.join(FREQUENCIES)}"
-            )
-        _within("num_classes", self.num_classes, 2, MOST_CLASSES)
-        _within("num_features", self.num_features, 100, 2**31 - 1)
-        _within("num_train", self.num_train, 1, 2**31 - 1)
-        _within("num_test", self.num_test, 1, 2**31 - 1)
-        _within("labels_per_row", self.labels_per_row, 1, 200)
-        _within("features_per_row", self.features_per_row, 4, 2000)
-        _within("exponent", self.exponent, 0, 5)
-        _within("branching", self.branching, 2, 256)
-        _within("seed", self.seed, 0, 2**63 - 1)
-        check_valid_share(self.valid_share)
+        super().__post_init__()
         if self.shape.labels_per_row > self.shape.num_classes / 2:
             raise ConfigError(
                 f"dataset.labels_per_row: must be at most half of num_classes ({self.shape.num_classes}),"
@@ -174,11 +162,6 @@ class SyntheticXcConfig:
         folder = prepared_dir("synthetic_xc", self.key)
         fill_folder(folder, fill)
         return dataclasses.replace(load_rows(folder), name=self.name)
-
-
-def _within(key: str, value: float | None, low: float, high: float) -> None:
-    if value is not None and not low <= value <= high:  # also refuses NaN
-        raise ConfigError(f"dataset.{key}: must lie in {low:,}..{high:,}, found {value}")
 
 
 def _generate(config: SyntheticXcConfig, folder: Path) -> Any:

@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from runner.settings import HardwareConfig, RunConfig
+from runner.options.settings import HardwareConfig, RunConfig
 
 CPU = torch.device("cpu")
 

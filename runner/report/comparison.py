@@ -12,12 +12,12 @@ from typing import Any
 
 import pandas as pd
 
-from runner.conversion import did_you_mean
 from runner.errors import ConfigError, RunnerError
-from runner.report.methods import known_methods
+from runner.methods.catalogue import known_methods
+from runner.options.conversion import did_you_mean
+from runner.options.settings import flat
 from runner.report.records import FINISHED, RunRecord
 from runner.report.sweep import exact, finished_status
-from runner.settings import flat
 
 _OF_A_METHOD = ("sampler.", "loss.", "batch_sampler.")
 NO_RUNS_YET = "no runs yet; python -m runner makes one"
@@ -35,7 +35,7 @@ def chosen(records: Sequence[RunRecord], names: Sequence[str], where: Sequence[s
     from hydra.errors import HydraException
 
     found = [named(records, name) for name in names] if names else list(records)
-    settings = [(record, flat(record.config)) for record in found if record.config]
+    settings = [(record, {"method": record.method_name, **flat(record.config)}) for record in found if record.config]
     known = dict.fromkeys(key for _, setting in settings for key in setting)
     for word in where:
         key = word.partition("=")[0]

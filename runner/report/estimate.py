@@ -14,12 +14,12 @@ from runner.data.synthetic_xc import Shape
 from runner.models.language import LstmConfig, TransformerConfig
 from runner.models.sequences import Gru4recConfig, SasrecConfig
 from runner.models.trees import OmikujiConfig
+from runner.options.settings import RunConfig
 from runner.report.grids import PlannedRun
 from runner.report.records import RunRecord
 from runner.report.reference_seconds import reference_seconds
 from runner.report.speed import Speed
 from runner.samplers.full import FullConfig
-from runner.settings import RunConfig
 
 # These constants give the cost of runs in units of what ``speed`` measures. They come from the runs of grids lns and
 # midx_lm on two idle cores of a Zen 4 processor. Products: our own tiles are faster than torch's product, whose logits

@@ -12,9 +12,9 @@ from runner.data.card import load_card
 from runner.data.places import PREPARE, prepared_dir
 from runner.data.store import read_manifest
 from runner.errors import DamagedRun, DataError, NotInstalled, ProcessorLacks
+from runner.options.settings import ADAPTIVE, CPU, EVERY_EXAMPLE_ONCE, RunConfig
 from runner.report.grids import PlannedRun
 from runner.report.yardstick import Yardstick
-from runner.settings import ADAPTIVE, CPU, EVERY_EXAMPLE_ONCE, RunConfig
 from runner.training.run_records import FINISHED, check_run, read_observations, read_provenance, read_summary
 from runner.training.same_run import difference
 
@@ -174,19 +174,13 @@ class RunRecord:
 
     @property
     def method_name(self) -> str:
-        """The sampler's name, or that of the method which its settings make of it: ``nce``, ``full_bf16``,
-        ``lsh_label_shared``."""
+        """The method that the run was made as or, if none was chosen, the sampler's name (see ``RunConfig``)."""
+        if "method" in self.config:
+            return str(self.config["method"])
         if self.config.get("output", {}).get("kind") == "adaptive":
             return ADAPTIVE
-        if "sampler" not in self.config:
-            return str(self.config.get("batch_sampler", EVERY_EXAMPLE_ONCE)["name"])
-        sampler = self.config["sampler"]
-        name = str(sampler["name"])
-        if name == "log_uniform" and self.config["loss"]["name"] == "nce":
-            return "nce"
-        if self.summary.get("chosen", {}).get("sampler.products", sampler.get("products")) == "bf16":
-            return f"{name}_bf16"
-        return f"{name}_shared" if name.startswith("lsh") and sampler.get("shared") else name
+        sampler = self.config.get("sampler") or self.config.get("batch_sampler", EVERY_EXAMPLE_ONCE)
+        return str(sampler["name"])
 
     @property
     def ending(self) -> str:

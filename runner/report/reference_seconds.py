@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from runner.errors import DataError
+from runner.options.settings import digest_of
 from runner.report.grids import PlannedRun, point_text
 from runner.report.speed import measure as measure_speed
 from runner.report.yaml_files import TABLES
-from runner.settings import digest_of
 from runner.training.files import write_atomically
 
 FILE = TABLES / "seconds.csv"

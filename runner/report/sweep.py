@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from runner.conversion import did_you_mean
 from runner.errors import ConfigError
+from runner.options.conversion import did_you_mean
+from runner.options.settings import flat
 from runner.report.records import FINISHED, MIXTURE, RunRecord
-from runner.settings import flat
 
 COSTS = ("seconds per epoch", "training seconds", "candidates per row", "peak memory (MB)")
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from runner.contracts import Measure
-from runner.conversion import did_you_mean
 from runner.errors import ConfigError
-from runner.settings import RunConfig
+from runner.options.conversion import did_you_mean
+from runner.options.settings import RunConfig
 from runner.tasks import task_class
 
 _SPLITS = {"test": "test", "test_subset": "test subset", "valid": "validation", "train": "training"}

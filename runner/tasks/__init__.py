@@ -3,7 +3,7 @@
 from typing import Any
 
 from runner.errors import require
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks.adaptive import AdaptiveLanguageModelling
 from runner.tasks.base import Task
 from runner.tasks.classification import Classification

@@ -14,8 +14,8 @@ import numpy as np
 from runner.batch_samplers import ExampleSampler, View
 from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts
 from runner.heads.classes import ClassesHead
+from runner.options.settings import RunConfig
 from runner.output.losses import LogisticLoss
-from runner.settings import RunConfig
 
 if TYPE_CHECKING:
     from runner.network import ClassNetwork, Network

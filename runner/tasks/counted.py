@@ -14,7 +14,7 @@ from runner.data.sequences import SequencesDataset
 from runner.errors import require
 from runner.heads.counts import CountsHead
 from runner.metrics import RANKS, ranking_metrics
-from runner.settings import EVERY_EXAMPLE_ONCE, RunConfig, TrainingConfig
+from runner.options.settings import EVERY_EXAMPLE_ONCE, RunConfig, TrainingConfig
 from runner.tasks.classification import Classification
 from runner.tasks.recommendation import Recommendation
 

@@ -26,7 +26,7 @@ from runner.data.text_batches import TextBatch, Windows, evaluation_batches
 from runner.errors import DataError, Diverged
 from runner.metrics import perplexity
 from runner.models.recurrent import TextEncoder
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks.base import OF_CLASSES, PROGRESS_BAR, Task, label_frequency
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from runner.data import Pairs, PairsDataset
 from runner.data.pair_batches import PairBatch
 from runner.errors import DataError, Diverged
 from runner.models.bert import BertConfig
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks.base import Task, label_frequency
 from runner.tasks.classification import probe_rows
 from runner.tasks.pair_view import PairsView

@@ -22,7 +22,7 @@ from runner.data.sequences import SequencesDataset, split_events
 from runner.errors import DataError, Diverged
 from runner.kernels.ranks import hide_seen, target_ranks
 from runner.metrics import ITEM_RANKS, target_metrics
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks.base import OF_CLASSES, PROGRESS_BAR, Task, label_frequency
 
 if TYPE_CHECKING:

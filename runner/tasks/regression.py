@@ -21,7 +21,7 @@ from runner.heads import scalar_steps as kernel
 from runner.heads.scalar import LOSSES, ScalarHead, ScalarLoss
 from runner.kernels.groups import CHUNKS, PRANGE
 from runner.optimizers import AdaGradConfig, AdamConfig
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.structures.in_memory import InMemory
 from runner.structures.projections import dot
 from runner.tasks.base import Task

@@ -15,7 +15,7 @@ from runner.data.batches import take
 from runner.data.rows import XmcDataset
 from runner.heads.forest import ForestHead, write_rows
 from runner.metrics import RANKS, ranking_metrics
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks.base import PROGRESS_BAR
 from runner.tasks.classification import Classification
 from runner.tasks.counted import check_one_pass

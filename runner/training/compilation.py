@@ -24,8 +24,8 @@ from runner import REPOSITORY
 from runner.config import to_run_config
 from runner.kernels.target import target
 from runner.machine.kernel_files import state_of_all
+from runner.options.settings import RunConfig, flat
 from runner.registry import digest_of
-from runner.settings import RunConfig, flat
 
 # Settings whose value decides no kernel, not even by being zero or missing.
 _DECIDE_NOTHING = ("hardware", "dataset", "seed", "epochs", "max_steps", "evaluation")

@@ -12,7 +12,7 @@ from runner.machine.device import settled
 from runner.machine.terminal import fitted
 from runner.machine.threads import set_threads
 from runner.network import ClassNetwork, Network
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks import Task, task_of
 from runner.training import compilation
 from runner.training.loop import Training

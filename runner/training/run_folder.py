@@ -34,12 +34,12 @@ import yaml
 
 from runner import __version__
 from runner.config import to_run_config
-from runner.conversion import as_path
 from runner.errors import ConfigError, DamagedRun, DataNotPrepared, RunLocked, RunnerError
 from runner.home import IS_CHECKOUT, REPOSITORY
 from runner.machine.disk import sync, writing
+from runner.options.conversion import as_path
+from runner.options.settings import RunConfig
 from runner.registry import check_trusted, sources_of
-from runner.settings import RunConfig
 from runner.training.files import write_atomically
 from runner.training.run_records import (
     CLEARING,

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from runner.contracts import Measure
-from runner.conversion import convert
 from runner.errors import ConfigError, DamagedRun
-from runner.settings import digest_of, flat, module_name
+from runner.options.conversion import convert
+from runner.options.settings import digest_of, flat, module_name
 from runner.training.files import read_json, read_json_lines, read_yaml
 
 FINISHED = "finished"

@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from runner.options.settings import RunConfig, flat
 from runner.registry import file_of, sources_of
-from runner.settings import RunConfig, flat
 
 _AGAIN = "force=true starts it again"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import ConfigError
-from runner.settings import RunConfig, flat
+from runner.options.settings import RunConfig, flat
 
 _LIBRARIES = {"tensorboard": ("tensorboard",), "mlflow": ("mlflow", "sqlalchemy")}
 _SHOWN = ("evaluation", "diagnostics")  # kinds of observations; a distribution is no number

@@ -10,7 +10,7 @@ from runner.machine.clock import StageClock
 from runner.measures.by_rank import proposal_of
 from runner.measures.divergence import divergence_of
 from runner.network import Network
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks import rehearsal_of
 
 

@@ -15,15 +15,14 @@ import pytest
 import yaml
 
 from runner import REPOSITORY, registry
-from runner.config import CONF, compose, explain, to_run_config
+from runner.config import compose, explain, to_run_config
 from runner.errors import ConfigError, RunnerError
-from runner.models import MODELS, LinearConfig
-from runner.optimizers import OPTIMIZERS
-from runner.output.losses import LOSSES, SampledSoftmaxLoss
+from runner.models import LinearConfig
+from runner.options.settings import RunConfig
+from runner.output.losses import SampledSoftmaxLoss
 from runner.registry import FROM_OUTSIDE, check_trusted, register_loss, register_model, register_sampler, register_task
 from runner.samplers import SAMPLERS, SamplerConfig
 from runner.samplers.static import UniformConfig
-from runner.settings import RunConfig
 from runner.tasks import TASKS, Classification
 from runner.training import compilation, run_folder
 from runner.training.run_folder import RunFolder
@@ -405,31 +404,6 @@ def test_names_are_registered_once() -> None:
     assert compose(["sampler=plugin_sampler", "sampler.num_samples=3"]).sampler.num_samples == 3
     with pytest.raises(ConfigError, match="did you mean 'plugin_sampler'"):
         compose(["sampler=plugin_sample"])
-
-
-# ---------------------------------------------------------------- what is built in
-
-
-@pytest.mark.parametrize(
-    ("group", "classes"), [("sampler", SAMPLERS), ("loss", LOSSES), ("model", MODELS), ("optimizer", OPTIMIZERS)]
-)
-def test_every_yaml_has_the_fields_and_defaults_of_its_class(group: str, classes: dict[str, type]) -> None:
-    files = sorted((CONF / group).glob("*.yaml"))
-    assert {file.stem for file in files} == set(classes)
-    for file in files:
-        written = yaml.safe_load(file.read_text())
-        chosen = written.pop("defaults", None)
-        if chosen and chosen[0] == "lsh_embedding":  # LSH Label's YAML is LSH Embedding's but for the name
-            neighbour = yaml.safe_load(file.with_stem("lsh_embedding").read_text())
-            chosen = neighbour.pop("defaults")
-            written = {**neighbour, **written}
-        written = written.get(group, written)  # a file of the global package names its own group
-        fields = {field.name: field.default for field in dataclasses.fields(classes[file.stem])}
-        fields["name"] = file.stem
-        assert written == fields, file
-        if group == "sampler":
-            customary = SAMPLERS[file.stem].losses[0]
-            assert chosen == [{"override /loss@_global_.loss": customary}], f"{file}: losses has another one first"
 
 
 def test_the_registry_is_empty_unless_somebody_registers() -> None:

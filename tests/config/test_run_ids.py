@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from runner.losses import LOSSES
 
-from runner import settings
 from runner.batch_samplers import BATCH_SAMPLERS
 from runner.config import compose, compose_one_of_many
 from runner.data import KINDS
 from runner.models import MODELS
 from runner.optimizers import OPTIMIZERS
+from runner.options import settings
+from runner.options.settings import RunConfig
 from runner.report import grids
 from runner.report.grids import PlannedRun, expand, load_grid
 from runner.report.reference_seconds import _digest
 from runner.report.yaml_files import TABLES
 from runner.samplers import SAMPLERS
-from runner.settings import RunConfig
 
 REGISTRIES: dict[str, MutableMapping[str, Any]] = {
     "sampler": SAMPLERS,

@@ -23,7 +23,7 @@ from runner.machine.clock import StageClock
 from runner.models import sequence_encoder
 from runner.models.sequence_encoder import Gru, Module, SelfAttention, SequenceEncoder
 from runner.network import Network
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks import CountedRecommendation, Recommendation, recommendation
 
 LENGTH = 5

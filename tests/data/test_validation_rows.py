@@ -11,7 +11,7 @@ from runner.config import check_model_reads_dataset, compose
 from runner.contracts import ExampleDraw
 from runner.data import LabelledRows
 from runner.errors import ConfigError, DataError
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks import Classification, classification
 from runner.training.run import run
 

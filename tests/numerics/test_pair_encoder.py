@@ -26,8 +26,8 @@ from runner.models.bert import BertConfig
 from runner.models.pair_encoder import PairEncoder
 from runner.network import ClassNetwork, Network
 from runner.optimizers import AdamConfig, SgdConfig
+from runner.options.settings import RunConfig
 from runner.output.numba.row_table import RowTable
-from runner.settings import RunConfig
 from runner.tasks import SentencePairs
 from runner.tasks.pair_view import PairsView
 

@@ -19,7 +19,7 @@ from runner.machine.clock import StageClock
 from runner.models import MODELS
 from runner.network import Network
 from runner.optimizers import OPTIMIZERS as CONFIGS
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks.regression import CompiledSteps, LinearRegression, LogisticRegression, RegressionView
 
 ROWS, STEPS = 152, 40  # 137 rows are trained on

@@ -23,8 +23,8 @@ from runner.machine.clock import StageClock
 from runner.models.parameters import draws_of
 from runner.models.sequence_encoder import Dropout, Gru, SelfAttention, SequenceEncoder, step_order
 from runner.network import ClassNetwork, Network
+from runner.options.settings import RunConfig
 from runner.output.layer import RowGradient
-from runner.settings import RunConfig
 
 N, E, LENGTH = 30, 12, 7
 SMALL = {

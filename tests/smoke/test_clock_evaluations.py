@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runner import settings
 from runner.config import compose
 from runner.errors import ConfigError
 from runner.optimizers import AdamConfig
+from runner.options import settings
+from runner.options.settings import EvaluationConfig, RunConfig
 from runner.output.numba.row_table import RowTable
-from runner.settings import EvaluationConfig, RunConfig
 from runner.training import loop
 from runner.training.run import run
 from runner.training.run_folder import RunFolder

@@ -22,8 +22,8 @@ from runner.diagnosis import figures
 from runner.diagnosis.folder import read
 from runner.diagnosis.record import Entry
 from runner.errors import RunnerError
+from runner.options.settings import RunConfig
 from runner.samplers import SAMPLERS
-from runner.settings import RunConfig
 from runner.tasks import Classification, classification
 from runner.training import loop
 from runner.training.run import load_trained, run
@@ -283,7 +283,7 @@ def test_a_sampler_that_the_runs_loss_does_not_fit_takes_its_own(folder: Path, c
     (["loss=full"], "loss=full does not go with sampler=lsh_label; valid: "),
     (["loss.t=1"], "unknown key 'loss.t'"),
     (["hardware.threads=many"], "hardware.threads: expected int, got 'many'"),
-    (["hardware.threads=-1"], "hardware.threads must be 0 (all cores) or more"),
+    (["hardware.threads=-1"], "hardware.threads must be 0 or more"),
 ])  # fmt: skip
 def test_a_mistake_is_one_line(arguments: list[str], says: str, folder: Path, command: Command) -> None:
     code, out, err = command(folder, *arguments)

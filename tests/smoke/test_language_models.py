@@ -16,7 +16,7 @@ from runner import diagnose, generate
 from runner.config import compose
 from runner.errors import ConfigError, DataError, Diverged, RunnerError
 from runner.models import MODELS
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks import LanguageModelling
 from runner.training import loop
 from runner.training.run import load_trained, run

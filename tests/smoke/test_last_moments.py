@@ -14,7 +14,7 @@ from runner.errors import ConfigError, RunnerError
 from runner.heads.classes import ClassesHead
 from runner.machine.clock import StageClock
 from runner.network import Network
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks import classification
 from runner.training.run import run
 

@@ -14,7 +14,7 @@ from runner.batch_samplers import BATCH_SAMPLERS
 from runner.config import compose
 from runner.errors import ConfigError, Diverged
 from runner.models import pair_encoder
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks import pairs as task_module
 from runner.training import loop
 from runner.training.run import load_trained, run

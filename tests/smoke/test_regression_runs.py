@@ -13,7 +13,7 @@ from runner.batch_samplers import BATCH_SAMPLERS
 from runner.config import compose
 from runner.errors import ConfigError, Diverged
 from runner.optimizers import OPTIMIZERS
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks.regression import CompiledSteps
 from runner.training import loop
 from runner.training.run import run

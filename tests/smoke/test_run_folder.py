@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from runner.config import compose
-from runner.settings import digest_of
+from runner.options.settings import digest_of
 from runner.training import run_folder, stored_arrays
 from runner.training.run_folder import RunFolder
 

@@ -21,8 +21,8 @@ from runner.errors import ConfigError, DataNotPrepared, RunLocked, RunnerError
 from runner.machine.clock import BUILD, STAGES, StageClock
 from runner.models import MODELS
 from runner.network import Network
+from runner.options.settings import RunConfig
 from runner.samplers import SAMPLERS, static
-from runner.settings import RunConfig
 from runner.training import loop
 from runner.training.run import run
 from runner.training.run_folder import RunFolder, description
@@ -431,7 +431,7 @@ def test_a_failing_job_does_not_hide_the_others(
     process = start([*sweep, *arguments], environment, tmp_path)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 2, err
-    assert "[2/3] sampler.num_samples=-1: cannot run: sampler.num_samples must be at least 1\n" in err
+    assert "[2/3] sampler.num_samples=-1: cannot run: sampler.num_samples must be at least 1, got -1\n" in err
     assert "Traceback" not in err
     folders = [Path(line) for line in out.splitlines()]
     assert len(folders) == 2

@@ -13,7 +13,7 @@ from runner.config import compose
 from runner.errors import ConfigError
 from runner.machine.clock import StageClock
 from runner.network import Network
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.training import loop, trackers
 from runner.training.run import run
 from runner.training.trackers import Trackers, numbers_of

@@ -1,6 +1,6 @@
 """Convert a mapping, as YAML gives it, to a frozen dataclass.
 
-Names and types are checked here; the dataclass itself checks ranges. Errors are single lines that list valid names.
+Names and types are checked here, ranges by ``runner.options.fields``. Errors are single lines that list valid names.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from runner.errors import ConfigError
+from runner.options.fields import check
 
 T = TypeVar("T")
 _SHOWN = 80  # characters of a value in an error line
@@ -123,4 +124,6 @@ def convert(cls: type[T], values: Mapping[str, Any], path: str) -> T:
     for key, field in fields.items():
         if key not in converted and field.default is field.default_factory is dataclasses.MISSING:
             raise ConfigError(f"{path}{key} is required: set it on the command line, e.g. {path}{key}=VALUE")
-    return cls(**converted)
+    built = cls(**converted)
+    check(built, path)  # a class from outside may lack the base that does so
+    return built
