@@ -108,8 +108,11 @@ def _method_of(config: RunConfig, chosen: Any) -> str | None:
     ``chosen`` is the section ``method`` that Hydra composed, or the name that a run folder stores. Raises ConfigError
     for a key of the section that was changed, and for another model than the method's.
     """
-    if not isinstance(chosen, Mapping) or not chosen:
-        return chosen or None
+    if not chosen:
+        return None  # conf/method/none.yaml is an empty section
+    if not isinstance(chosen, Mapping):
+        require(isinstance(chosen, str), f"method: expected str or null, got {shown(chosen)}")
+        return str(chosen)
     known = known_method(str(chosen.get("name")))
     changed = [key for key, value in chosen.items() if value != known.section.get(key)]
     require(not changed, f"method.{', method.'.join(changed)} cannot be set: a method is a file of conf/method")
@@ -119,7 +122,7 @@ def _method_of(config: RunConfig, chosen: Any) -> str | None:
         f"method={known.name} is model={model}, but model={config.model.name} was chosen too, by hand or by a preset;"
         " leave one of them out",
     )
-    return known.name if known.is_what(config) else None
+    return known.name if known.describes(config) else None
 
 
 def _sections_of_other_tasks(config: RunConfig) -> frozenset[str]:

@@ -60,8 +60,8 @@ class KnownMethod:
         """Return the line style as matplotlib takes it."""
         return self.linestyle if isinstance(self.linestyle, str) else (0, self.linestyle)
 
-    def is_what(self, config: Any) -> bool:
-        """Return whether a run with these settings is the method: it has all that the method chooses and sets.
+    def describes(self, config: Any) -> bool:
+        """Return whether a run with these settings has all that the method chooses and sets.
 
         Numbers may differ, such as those of draws and hash tables: they are a method's dials.
         """

@@ -183,6 +183,6 @@ def swept(results_dir: Path, write_run: Callable[..., Path]) -> Path:
             config = dataclasses.replace(compose_one_of_many(tuple(overrides)), results_dir=str(results_dir))
             run = PlannedRun(dataset="d", method="lsh_label", seed=seed, overrides=(), config=config)
             write_run(run, [p1], p1=p1 + 0.01 * seed, seconds=10 * k)
-    other = dataclasses.replace(compose_one_of_many(("sampler=log_uniform", "loss=nce")), results_dir=str(results_dir))
+    other = dataclasses.replace(compose_one_of_many(("method=nce",)), results_dir=str(results_dir))
     write_run(PlannedRun(dataset="d", method="nce", seed=0, overrides=(), config=other), [0.5])
     return results_dir

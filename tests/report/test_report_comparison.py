@@ -29,7 +29,7 @@ def runs(results_dir: Path, write_run: Write) -> list[RunRecord]:
         for seed in (0, 1):
             made(p1 + 0.02 * seed, f"optimizer.lr={rate}", f"seed={seed}", seconds=20.0)
     made(0.6, "sampler=full", "epochs=8", seconds=80.0)
-    made(0.1, "sampler=log_uniform", "loss=nce", status="diverged")
+    made(0.1, "method=nce", status="diverged")
     return all_records(results_dir)
 
 
@@ -55,6 +55,7 @@ def test_settings_of_another_sampler_do_not_count_as_differences(runs: list[RunR
 def test_runs_are_chosen_by_name_and_by_setting(runs: list[RunRecord]) -> None:
     assert len(chosen(runs, [], ["sampler=lsh_label", "optimizer.lr=0.001"])) == 2
     assert len(chosen(runs, [], ["optimizer.lr=1e-3"])) == 2
+    assert len(chosen(runs, [], ["method=nce"])) == 1
     assert chosen(runs, [runs[0].short_id, str(runs[1].path)], []) == runs[:2]
     assert chosen(runs, [], ["sampler.K=9999"]) == []
     with pytest.raises(ConfigError, match=r"--where optimiser=adam: give KEY=VALUE .*valid"):
