@@ -203,4 +203,10 @@ def _is_alike(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
         alike &= mine.get("name") == other.get("name")
         alike &= all(mine.get(key) == other.get(key) for key in _OF_SPEED)
     alike &= all(theirs["optimizer"].get(key) == ours["optimizer"].get(key) for key in ("name", "rows"))
-    return alike and all(theirs[key] == ours[key] for key in ("dataset", "model", "batch_size", "hardware"))
+    alike &= all(_agree(theirs[key], ours[key]) for key in ("dataset", "model", "hardware"))
+    return alike and theirs["batch_size"] == ours["batch_size"]
+
+
+def _agree(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
+    """Tell whether sections are the same, but for options that are newer than a run."""
+    return all(theirs[key] == ours[key] for key in theirs.keys() & ours.keys())

@@ -148,6 +148,12 @@ class RunRecord:
         config: dict[str, Any] = self.summary.get("config", {})
         return config
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Those of its settings that are not the defaults, and the names of what was chosen."""
+        identity: dict[str, Any] = self.summary.get("identity", self.config)  # earlier versions stored none
+        return identity
+
     @functools.cached_property
     def yardstick(self) -> Yardstick:
         """The measures that tell how to read the metrics of a finished run."""
