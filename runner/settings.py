@@ -171,7 +171,7 @@ class DiagnosticsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class WindowsConfig:
-    """Say how a text is cut into windows (see ``runner.data.text_batches``). Data sets of rows have no windows.
+    """Say how a text is cut into windows (see ``runner.data.text.batches``). Data sets of rows have no windows.
 
     ``length``: tokens of a window.
     ``cut``: contiguous (streams whose state is carried from batch to batch) or chunked (independent windows, shuffled).

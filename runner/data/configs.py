@@ -7,26 +7,24 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from runner.conversion import as_path
-from runner.data.bundled import SklearnConfig
-from runner.data.dense import RegressionDataset
-from runner.data.events import Filters, Repeats
-from runner.data.pairs import PairsDataset
-from runner.data.python_topics import PythonTopicsConfig
-from runner.data.regression import VALID_SHARE, SplitConfig, check_threshold
-from runner.data.rows import XmcDataset
-from runner.data.sequences import SequencesDataset, Split
-from runner.data.splits import check_valid_share
-from runner.data.synthetic_log import SyntheticLogConfig
-from runner.data.synthetic_regression import SyntheticRegressionConfig
-from runner.data.synthetic_xc import SyntheticXcConfig
-from runner.data.text import TextDataset
+from runner.data.pairs.dataset import PairsDataset
+from runner.data.regression.bundled import SklearnConfig
+from runner.data.regression.dataset import RegressionDataset
+from runner.data.regression.settings import VALID_SHARE, SplitConfig, check_threshold
+from runner.data.regression.synthetic import SyntheticRegressionConfig
+from runner.data.rows.dataset import XmcDataset
+from runner.data.rows.synthetic import SyntheticXcConfig
+from runner.data.sequences.dataset import SequencesDataset, Split
+from runner.data.sequences.events import Filters, Repeats
+from runner.data.sequences.synthetic import SyntheticLogConfig
+from runner.data.shared.manifests import Dataset
+from runner.data.shared.splits import check_valid_share
+from runner.data.text.dataset import TextDataset
+from runner.data.text.python_topics import PythonTopicsConfig
 from runner.errors import ConfigError, require
-
-if TYPE_CHECKING:
-    from runner.data.store import Dataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +35,7 @@ class CardConfig:
     `sequences` need 0, `rows` may have 0, and the others need more.
     `threshold`: for regression only, None or the number above which a response becomes 1; all others become 0.
     `split`: for sequences only, which of a user's last events are for validation and testing: ratio or last_item
-    (`runner/data/sequences.py`).
+    (`runner/data/sequences/dataset.py`).
     """
 
     kind: str = "card"
@@ -47,7 +45,7 @@ class CardConfig:
     split: Split = "ratio"
 
     def __post_init__(self) -> None:
-        from runner.data.card import card_names
+        from runner.data.shared.cards import card_names
 
         if self.name not in card_names():
             raise ConfigError(f"dataset.name: no card {self.name!r}; choose one of {', '.join(card_names())}")
@@ -70,13 +68,13 @@ class CardConfig:
     @property
     def family(self) -> str:
         """Return the family of the set, as its card says: `rows`, `text`, `regression`, `pairs` or `sequences`."""
-        from runner.data.card import load_card
+        from runner.data.shared.cards import load_card
 
         return load_card(self.name).family
 
-    def build(self) -> "Dataset":
+    def build(self) -> Dataset:
         """Open the prepared set; an embedded one is prepared on first use. Raises DataNotPrepared, DataError."""
-        from runner.data.prepare import load_card_dataset
+        from runner.data.shared.prepare import load_card_dataset
 
         dataset = load_card_dataset(self.name)
         return dataset.with_split(self.split) if isinstance(dataset, SequencesDataset) else dataset
@@ -108,9 +106,9 @@ class XmcFilesConfig:
 
         Raises ConfigError for a wrong path, DataError for wrong files.
         """
-        from runner.data.prepare import load_files_dataset
+        from runner.data.rows.convert import load_own_rows
 
-        return load_files_dataset(_folder(self.path, "the rows, such as train.txt and test.txt"), self.name)
+        return load_own_rows(_folder(self.path, "the rows, such as train.txt and test.txt"), self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,17 +139,17 @@ class TextFilesConfig:
 
         Raises ConfigError for a wrong path, DataError for wrong files.
         """
-        from runner.data.prepare import load_text_files_dataset
+        from runner.data.text.convert import load_own_texts
 
         folder = _folder(self.path, "train.txt, valid.txt and test.txt")
-        return load_text_files_dataset(folder, self.name, self.most_types)
+        return load_own_texts(folder, self.name, self.most_types)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableFileConfig(SplitConfig):
     """Choose your own table of numbers: a file in CSV or svmlight text, plain or compressed (.gz, .xz, .bz2).
 
-    CSV may be separated by comma, semicolon, tab or blanks and may have a header (`runner/data/table_form.py`).
+    CSV may be separated by comma, semicolon, tab or blanks and may have a header (`runner/data/shared/tables.py`).
     `path`: the file.
     `target`: name or index of the column to predict; negative indices count from the last. Every other column is a
     feature. The label of svmlight text is its target. `test_path`: a second file, with the same columns, that holds the
@@ -178,9 +176,9 @@ class TableFileConfig(SplitConfig):
 
         Raises ConfigError for a wrong path or target, DataError for wrong files.
         """
-        from runner.data.prepare import load_table_dataset
+        from runner.data.regression.convert import load_own_tables
 
-        return load_table_dataset(
+        return load_own_tables(
             _own_tables(self.path, self.test_path, "CSV or svmlight text"),
             self.name,
             target=self.target,
@@ -234,10 +232,10 @@ class PairsFileConfig:
 
         Raises ConfigError for a wrong path, DataError for wrong files.
         """
-        from runner.data.prepare import load_pairs_file_dataset
-        from runner.data.read_pairs import PairColumns
+        from runner.data.pairs.convert import load_own_pairs
+        from runner.data.pairs.read import PairColumns
 
-        return load_pairs_file_dataset(
+        return load_own_pairs(
             _own_tables(self.path, self.test_path, "TSV or CSV with a header"),
             self.name,
             columns=PairColumns(first=self.first, second=self.second, label=self.label),
@@ -256,9 +254,9 @@ class InteractionsConfig:
     `user`, `item`, `time`, `rating`: names of the columns. A time is a number or ISO 8601. `min_rating`: events rated
     below it are left out; None keeps all and reads no ratings. `min_user`, `min_item`: users and items with fewer
     events are left out until all that remain have enough. `repeats`: all, or first to keep only a user's first event
-    of each item. `runner/data/events.py` states the rules. `split`: which of a user's last events are for validation
-    and testing; users with fewer than three events are only trained on, and one event alone has nothing to be
-    predicted from.
+    of each item. `runner/data/sequences/events.py` states the rules. `split`: which of a user's last events are for
+    validation and testing; users with fewer than three events are only trained on, and one event alone has nothing to
+    be predicted from.
 
     ``scripts/bench.py read_log`` measures how long ten million rows take, and their memory.
     """
@@ -302,10 +300,10 @@ class InteractionsConfig:
 
         Raises ConfigError for a wrong path, DataError for a wrong file and if no event is left.
         """
-        from runner.data.prepare import load_interactions_dataset
-        from runner.data.read_events import LogColumns
+        from runner.data.sequences.convert import load_own_log
+        from runner.data.sequences.logs import LogColumns
 
-        dataset = load_interactions_dataset(
+        dataset = load_own_log(
             _file("path", self.path, "CSV or TSV with a header"),
             self.name,
             columns=LogColumns(user=self.user, item=self.item, time=self.time, rating=self.rating),

@@ -16,7 +16,7 @@ from runner.machine.clock import StageClock
 from runner.optimizers import OptimizerConfig, RowTable
 
 if TYPE_CHECKING:
-    from runner.data.sequence_batches import SequenceBatch
+    from runner.data.sequences.batches import SequenceBatch
 
 # A count times this is far below one transition, and below nearly every difference between two sums of similarities,
 # even for a billion events; yet float64 holds it beside a sum of hundreds.

@@ -23,7 +23,7 @@ from runner.optimizers import OptimizerConfig, RowTable
 
 if TYPE_CHECKING:
     from runner.data import LabelledRows
-    from runner.data.batches import RowBatch
+    from runner.data.rows.batches import RowBatch
     from runner.models import OmikujiConfig
 
 _PREFIX = "forest."

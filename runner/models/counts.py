@@ -22,8 +22,8 @@ from runner.optimizers import OptimizerConfig, RowTable
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    from runner.data.batches import RowBatch
-    from runner.data.sequence_batches import SequenceBatch, SequenceWindows
+    from runner.data.rows.batches import RowBatch
+    from runner.data.sequences.batches import SequenceBatch, SequenceWindows
 
 _ITEMS_AT_ONCE = 1024
 

@@ -18,7 +18,7 @@ from runner.models.token_encoder import TokenEncoder
 from runner.optimizers import OptimizerConfig, RowTable
 
 if TYPE_CHECKING:
-    from runner.data.text_batches import TextBatch
+    from runner.data.text.batches import TextBatch
 
 State = tuple[Tensor, ...]  # hidden and cell states of an LSTM, (L, B, D) each; empty for a transformer
 

@@ -18,7 +18,7 @@ from runner.batch_samplers import BATCH_SAMPLERS
 from runner.config import CONF, GROUPS, compose, explain, to_run_config
 from runner.conversion import convert, did_you_mean
 from runner.data import KINDS, CardConfig
-from runner.data.card import load_card
+from runner.data.shared.cards import load_card
 from runner.errors import ConfigError, DataError
 from runner.losses import LOSSES
 from runner.models import MODELS

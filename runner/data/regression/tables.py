@@ -1,0 +1,74 @@
+"""Read tables of numbers: CSV with any usual separator, with or without a header, and svmlight text.
+
+Tables are first read by the fast parsers of pandas and scikit-learn. Only if these fail, or find anything but finite
+numbers, is the file read again line by line, to name the line and column (`runner/data/regression/faults.py`).
+
+Legend: R rows, C columns.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from runner.data.regression.faults import csv_fault
+from runner.data.regression.svmlight import read_svmlight
+from runner.data.shared.files import decompress
+from runner.data.shared.tables import BLANKS, DAMAGED, Form, recognise, same_columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Hold the numbers of a file. The label of svmlight text is the last column."""
+
+    form: Form
+    values_RC: np.ndarray  # float64, all finite
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Return the names of the columns, or None if the file has no header."""
+        return self.form.names
+
+
+def read_tables(paths: list[Path]) -> list[Table]:
+    """Read files that belong together, plain or compressed (.gz, .xz, .bz2): they must have the same columns.
+
+    Raises DataError, naming file, line and column, for everything that is not a table of finite numbers in UTF-8.
+    """
+    forms = [recognise(path) for path in paths]
+    for form in forms[1:]:
+        same_columns(forms[0], form)
+    if forms[0].svmlight:
+        return [Table(form=form, values_RC=v) for form, v in zip(forms, read_svmlight(forms), strict=True)]
+    return [Table(form=form, values_RC=_read_csv(form)) for form in forms]
+
+
+def _read_csv(form: Form) -> np.ndarray:
+    """Return the numbers below the header, (R, C) float64, all finite."""
+    try:
+        values_RC = _parse(form)
+    except DAMAGED as error:
+        raise csv_fault(form, error) from None
+    if values_RC.shape[1] != form.columns or not np.isfinite(values_RC).all():
+        raise csv_fault(form, None)
+    return values_RC
+
+
+def _parse(form: Form) -> np.ndarray:
+    import pandas as pd
+
+    options: dict[str, Any] = {}
+    if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):  # later versions always parse exactly
+        options["float_precision"] = "round_trip"
+    with form.path.open("rb") as file:
+        return pd.read_csv(
+            decompress(form.path, file),
+            sep=r"\s+" if form.separator == BLANKS else form.separator,
+            header=None,
+            skiprows=0 if form.names is None else form.first_line,
+            dtype=np.float64,
+            low_memory=False,
+            encoding="utf-8",
+            **options,
+        ).to_numpy()
