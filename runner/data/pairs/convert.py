@@ -8,6 +8,7 @@ Legend: R pairs of a split.
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -47,10 +48,7 @@ def load_own_pairs(
     files: dict[str, Path], name: str, *, columns: PairColumns, test_share: float, split_seed: int
 ) -> PairsDataset:
     """Prepare a user's tables of pairs once and open the result; the arguments are those of `convert_own`."""
-
-    def fill(folder: Path) -> PairsManifest:
-        return convert_own(files, folder, name=name, columns=columns, test_share=test_share, split_seed=split_seed)
-
+    fill = partial(convert_own, files, name=name, columns=columns, test_share=test_share, split_seed=split_seed)
     return load_own("pairs", PairsDataset, name, fill, files, columns, test_share, split_seed)
 
 

@@ -6,6 +6,7 @@ Legend: R rows of a table, r rows of a piece, F features.
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -85,11 +86,8 @@ def load_own_tables(
     files: dict[str, Path], name: str, *, target: str | int, test_share: float, split_seed: int
 ) -> RegressionDataset:
     """Prepare a user's tables of numbers once and open the result; the arguments are those of `convert_own`."""
+    fill = partial(convert_own, files, name=name, target=target, test_share=test_share, split_seed=split_seed)
     split = {"target": target, "test_share": test_share, "split_seed": split_seed}
-
-    def fill(folder: Path) -> RegressionManifest:
-        return convert_own(files, folder, name=name, target=target, test_share=test_share, split_seed=split_seed)
-
     return load_own("table", RegressionDataset, name, fill, files, json.dumps(split))
 
 

@@ -3,15 +3,16 @@
 Legend: R rows, C columns.
 """
 
+import re
 from typing import Any
 
 import numpy as np
 
-from runner.data.regression.faults import svmlight_fault
 from runner.data.shared.files import decompress
-from runner.data.shared.tables import DAMAGED, Form
+from runner.data.shared.tables import DAMAGED, Form, no_number, text_lines
 from runner.errors import DataError
 
+_PAIR = re.compile(r"(\d+):(.*)")
 MOST_CELLS = 2**31  # 16 GiB; indices may promise far more cells than the file has numbers
 
 
@@ -51,7 +52,33 @@ def _read(form: Form) -> tuple[Any, np.ndarray]:
         with form.path.open("rb") as file:
             sparse, label_R = load_svmlight_file(decompress(form.path, file), dtype=np.float64, zero_based=True)
     except DAMAGED as error:
-        raise svmlight_fault(form, error) from None
+        raise _fault(form, error) from None
     if not len(label_R) or not (np.isfinite(sparse.data).all() and np.isfinite(label_R).all()):
-        raise svmlight_fault(form, None)
+        raise _fault(form, None)
     return sparse, label_R
+
+
+def _fault(form: Form, reason: Exception | None) -> DataError:
+    """Return the error of the first wrong label or pair; `reason`: what the parser said, shown if there is none."""
+    rows = 0
+    for number, line in text_lines(form.path):
+        words = line.split("#", 1)[0].split()
+        if not words:
+            continue
+        rows += 1
+        where = f"{form.path}: line {number}:"
+        if (problem := no_number(words[0])) is not None:
+            return DataError(f"{where} label {problem}")
+        before = -1
+        for entry, word in enumerate(words[1:], start=2):
+            pair = _PAIR.fullmatch(word)
+            if pair is None:
+                return DataError(f"{where} entry {entry}: {word[:40]!r} is not a pair index:value")
+            if (problem := no_number(pair[2])) is not None:
+                return DataError(f"{where} entry {entry} (index {pair[1]}): {problem}")
+            if int(pair[1]) <= before:
+                return DataError(f"{where} entry {entry}: index {pair[1]} after {before}; indices must ascend in a row")
+            before = int(pair[1])
+    if rows == 0:
+        return DataError(f"{form.path}: the file has no rows")
+    return DataError(f"{form.path}: cannot be read as svmlight text ({' '.join(str(reason).split())})")

@@ -1,7 +1,7 @@
 """Read tables of numbers: CSV with any usual separator, with or without a header, and svmlight text.
 
 Tables are first read by the fast parsers of pandas and scikit-learn. Only if these fail, or find anything but finite
-numbers, is the file read again line by line, to name the line and column (`runner/data/regression/faults.py`).
+numbers, is the file read again line by line, to name the line and column.
 
 Legend: R rows, C columns.
 """
@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from runner.data.regression.faults import csv_fault
 from runner.data.regression.svmlight import read_svmlight
 from runner.data.shared.files import decompress
-from runner.data.shared.tables import BLANKS, DAMAGED, Form, recognise, same_columns
+from runner.data.shared.tables import BLANKS, DAMAGED, Form, recognise, rows_of_numbers, same_columns
+from runner.errors import DataError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,13 +46,16 @@ def read_tables(paths: list[Path]) -> list[Table]:
 
 def _read_csv(form: Form) -> np.ndarray:
     """Return the numbers below the header, (R, C) float64, all finite."""
+    reason = None
     try:
         values_RC = _parse(form)
+        if values_RC.shape[1] == form.columns and np.isfinite(values_RC).all():
+            return values_RC
     except DAMAGED as error:
-        raise csv_fault(form, error) from None
-    if values_RC.shape[1] != form.columns or not np.isfinite(values_RC).all():
-        raise csv_fault(form, None)
-    return values_RC
+        reason = " ".join(str(error).split())
+    for _ in rows_of_numbers(form):  # raises the error of the first line with a fault
+        pass
+    raise DataError(f"{form.path}: cannot be read as a table ({reason})")
 
 
 def _parse(form: Form) -> np.ndarray:

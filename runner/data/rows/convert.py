@@ -4,6 +4,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -84,11 +85,7 @@ def load_own_rows(path: Path, name: str) -> XmcDataset:
     Raises DataError for missing or wrong files, and for files of several forms.
     """
     rows = find_own_rows(path)
-
-    def fill(folder: Path) -> RowsManifest:
-        return convert_own(rows, folder, name=name)
-
-    return load_own("xmc", XmcDataset, name, fill, rows.files, says=path)
+    return load_own("xmc", XmcDataset, name, partial(convert_own, rows, name=name), rows.files, says=path)
 
 
 def convert_own(rows: OwnRows, folder: Path, *, name: str) -> RowsManifest:

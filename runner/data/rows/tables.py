@@ -6,8 +6,6 @@ column is a feature, in the order of the file; cells of 0 are not stored.
 Legend: r rows of a piece, F features.
 """
 
-import csv
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -16,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from runner.data.rows.texts import Block, FileCounts
-from runner.data.shared.tables import Form, cells, named, problem_of_cells, recognise, text_lines
+from runner.data.shared.tables import Form, recognise, rows_of_numbers
 from runner.errors import DataError
 
 LABELS = "labels"
@@ -70,8 +68,6 @@ def read_row_table(path: Path, sink: Callable[[Block], None], *, labelled: bool)
             rows_kept += len(kept)
             featureless += int(np.count_nonzero(block.row_sizes == 0))
             top_label = max(top_label, int(block.labels.max(initial=-1)))
-    if rows_read == 0:
-        raise DataError(f"{path}: line {form.first_line} is a header, but no rows follow")
     return FileCounts(
         rows_read=rows_read,
         rows_without_labels=rows_read - rows_kept,
@@ -83,27 +79,13 @@ def read_row_table(path: Path, sink: Callable[[Block], None], *, labelled: bool)
 
 def _rows(form: Form, column: int | None, *, labelled: bool) -> Iterator[_Row]:
     """Yield the rows below the header; `column`: the column of labels, if there is one. Raises DataError."""
-    for number, line in text_lines(form.path):
-        if number == form.first_line and form.names is not None:
-            continue
-        try:
-            words = cells(line, form.separator)
-        except csv.Error as error:
-            raise DataError(f"{form.path}: line {number}: cannot be read as CSV ({error})") from None
+    for number, words, values in rows_of_numbers(form, text=column):
         if number == form.first_line and _number_the_columns(words):
             raise DataError(
                 f"{form.path}: line {number}: {words[0].strip()} to {words[-1].strip()} in order may be a header or a"
                 " row (pandas writes such a header for columns without names); begin the file with a line of names that"
                 " are no numbers, or remove this header (in pandas, header=False)"
             )
-        numbers = words if column is None else words[:column] + words[column + 1 :]
-        try:
-            values = list(map(float, numbers))
-            is_right = len(words) == form.columns and "_" not in line and math.isfinite(sum(values))
-        except ValueError:
-            is_right = False
-        if not is_right and (problem := problem_of_cells(form, words, text=column)) is not None:
-            raise DataError(f"{form.path}: line {number}: {problem}")
         labels = _labels(form, column, number, words[column]) if labelled and column is not None else []
         yield _Row(line=number, values=values, labels=labels)
 
@@ -120,7 +102,7 @@ def _labels(form: Form, column: int, number: int, cell: str) -> list[int]:
     for word in words:
         if not (word.isascii() and word.isdigit() and len(word) <= 10 and int(word) <= _LARGEST_LABEL):
             raise DataError(
-                f"{form.path}: line {number}: {named(form, column)}: {word[:40]!r} is not the number of a label;"
+                f"{form.path}: line {number}: {form.named(column)}: {word[:40]!r} is not the number of a label;"
                 " numbers begin at 0 and are separated by blanks or semicolons"
             )
     return sorted(set(map(int, words)))
@@ -135,7 +117,7 @@ def _block(form: Form, column: int | None, rows: list[_Row]) -> Block:
         row, feature = wrong[0].tolist()
         at = feature + (column is not None and feature >= column)
         raise DataError(
-            f"{form.path}: line {rows[row].line}: {named(form, at)}: {rows[row].values[feature]:g} is too large for a"
+            f"{form.path}: line {rows[row].line}: {form.named(at)}: {rows[row].values[feature]:g} is too large for a"
             " number of 32 bits; give the feature another unit"
         )
     row_of_value, indices = np.nonzero(values_rF)

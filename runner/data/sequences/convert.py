@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from runner.data.sequences.card import SequencesCard, SequencesLayout
@@ -46,10 +47,7 @@ def convert(
 
 def load_own_log(path: Path, name: str, *, columns: LogColumns, filters: Filters) -> SequencesDataset:
     """Prepare a user's log once and open the result; the arguments are those of `convert_own`."""
-
-    def fill(folder: Path) -> SequencesManifest:
-        return convert_own(path, folder, name=name, columns=columns, filters=filters)
-
+    fill = partial(convert_own, path, name=name, columns=columns, filters=filters)
     return load_own("interactions", SequencesDataset, name, fill, {"data": path}, columns, filters)
 
 

@@ -12,26 +12,33 @@ Legend: E events, r rows of a piece.
 """
 
 import csv
-import io
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import chain, islice
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 
 from runner.data.sequences.events import Events
-from runner.data.shared.files import blocks, progress_bar
-from runner.data.shared.tables import NUMBER
+from runner.data.shared.files import progress_bar
+from runner.data.shared.tables import (
+    NUMBER,
+    SEPARATORS,
+    Form,
+    first_line,
+    is_blank,
+    lines_of,
+    numbered_rows,
+    place_of,
+    rows_of_text,
+)
 from runner.errors import DataError
 
-SEPARATORS = ("\t", ";", ",")  # if several of them fit a header equally well, the first is taken
 ROWS_AT_ONCE = 1 << 10  # many short-lived lists at once would keep Python's garbage collector busy
-_SHOWN_COLUMNS = 20  # of a header in messages
 _NO_NUMBER = {"nan", "inf", "infinity"}  # lower case and without sign
 
 
@@ -64,22 +71,25 @@ class Read:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Table:
-    """Say how a table is laid out."""
+class _Log:
+    """Say how a log is laid out."""
 
-    path: Path
-    separator: str
-    quoted: bool  # a cell may be in double quotes
-    lines_before: int  # number of lines up to the header, 0 without one
-    header: tuple[str, ...] | None
-    width: int
+    form: Form
     place: dict[str, int]  # position of the columns of LogColumns
     iso: bool  # times are ISO 8601 and not numbers
 
+    @property
+    def lines_before(self) -> int:
+        """Return the number of lines up to the header, 0 without one."""
+        return 0 if self.form.names is None else self.form.first_line
+
+    def lines(self, progress: Callable[[int], None] | None = None) -> Iterator[str]:
+        """Return the lines below the header."""
+        return islice(lines_of(self.form.path, progress), self.lines_before, None)
+
     def named(self, what: str) -> str:
         """Return what messages call a column."""
-        column = self.place[what]
-        return f"column {column + 1} ({self.header[column]})" if self.header else f"column {column + 1} ({what})"
+        return self.form.named(self.place[what], otherwise=what)
 
 
 class _Ids:
@@ -125,19 +135,19 @@ def read_events(
     line and column, for a missing column, a row with more or fewer cells than the first line, an empty id, a time or a
     rating that is no finite number, unbalanced quotes, bytes that are not UTF-8, and a file without events.
     """
-    table = _layout(path, columns, separator, header, quoted)
+    log = _layout(path, columns, separator, header, quoted)
     users, items, times, count = _Ids(), _Ids(), [np.empty(0)], 0
-    use_ratings = min_rating is not None and "rating" in table.place
-    parse_time = _iso_seconds if table.iso else float
+    use_ratings = min_rating is not None and "rating" in log.place
+    parse_time = _iso_seconds if log.iso else float
     try:
         with progress_bar(path) as progress:
-            rows = _rows(table, progress)
+            rows = rows_of_text(log.form, log.lines(progress))
             while piece := list(islice(rows, ROWS_AT_ONCE)):
-                if set(map(len, piece)) != {table.width}:
-                    piece = [row for row in piece if not _is_blank(row)]
-                    if set(map(len, piece)) - {table.width}:
-                        raise _fault(table, use_ratings, None)
-                cells = {what: list(map(itemgetter(column), piece)) for what, column in table.place.items()}
+                if set(map(len, piece)) != {log.form.columns}:
+                    piece = [row for row in piece if not is_blank(row)]
+                    if set(map(len, piece)) - {log.form.columns}:
+                        raise _fault(log, use_ratings, None)
+                cells = {what: list(map(itemgetter(column), piece)) for what, column in log.place.items()}
                 count += len(piece)
                 keep_r = None
                 if use_ratings:
@@ -147,12 +157,12 @@ def read_events(
                 users.append(cells["user"], keep_r)
                 items.append(cells["item"], keep_r)
     except (ValueError, OverflowError, csv.Error) as error:
-        raise _fault(table, use_ratings, error) from None
+        raise _fault(log, use_ratings, error) from None
     if not count:
-        raise DataError(f"{path}: line {table.lines_before}: only a header, no events")
+        raise DataError(f"{path}: line {log.lines_before}: only a header, no events")
     user, item = users.finish(), items.finish()
     if user is None or item is None:
-        raise _fault(table, use_ratings, None)
+        raise _fault(log, use_ratings, None)
     events = Events(user_E=user[0], item_E=item[0], time_E=np.concatenate(times), users=user[1], items=item[1])
     return Read(events=events, num_read=count, stripped=user[2] + item[2])
 
@@ -165,7 +175,7 @@ def read_users(path: Path) -> Read:
     """
     items, sizes, users = _Ids(), [], []
     with progress_bar(path) as progress:
-        for line, text in enumerate(chain.from_iterable(_texts(path, progress)), start=1):
+        for line, text in enumerate(lines_of(path, progress), start=1):
             if cells := text.split():
                 items.append(cells, None)
                 sizes.append(len(cells))
@@ -187,47 +197,33 @@ def read_users(path: Path) -> Read:
 # ---- layout ----
 
 
-def _layout(path: Path, columns: LogColumns, separator: str | None, header: bool, quoted: bool) -> _Table:
+def _layout(path: Path, columns: LogColumns, separator: str | None, header: bool, quoted: bool) -> _Log:
     """Find out separator, width and the kind of times from the first lines. Raises DataError."""
-    lines = enumerate(chain.from_iterable(_texts(path, lambda _: None)), start=1)
-    number, first = next(((number, line) for number, line in lines if line.strip()), (0, ""))
-    if not number:
-        raise DataError(f"{path}: the file is empty")
+    number, first = first_line(path, lines_of(path))
     used = columns.used()
     separator = _separator(first, used) if separator is None else separator
     cells = _cells(first, separator, quoted)
     names = tuple(cell.strip() for cell in cells) if header else None
     if names is not None:
-        for role, name in used.items():
-            if names.count(str(name)) != 1:
-                what = "no column" if name not in names else f"{names.count(str(name))} columns"
-                shown = ", ".join(" ".join(name.split())[:40] for name in names[:_SHOWN_COLUMNS])
-                raise DataError(
-                    f"{path}: line {number}: {what} named {name!r}; the header has {shown} (comma,"
-                    f" semicolon or tab separate columns); name the column by {columns.set_by.format(role)}"
-                )
-        place = {what: names.index(str(name)) for what, name in used.items()}
+        way_out = " (comma, semicolon or tab separate columns); name the column by "
+        place = {
+            what: place_of(path, number, names, str(name), way_out + columns.set_by.format(what))
+            for what, name in used.items()
+        }
     else:
         place = {what: int(column) for what, column in used.items()}
         if max(place.values()) >= len(cells):
             raise DataError(
                 f"{path}: line {number}: {len(cells)} columns, but column {max(place.values()) + 1} is used"
             )
-    table = _Table(
-        path=path,
-        separator=separator,
-        quoted=quoted,
-        lines_before=number if header else 0,
-        header=names,
-        width=len(cells),
-        place=place,
-        iso=False,
-    )
+    quoting = None if len(separator) > 1 else csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    form = Form(path=path, separator=separator, first_line=number, names=names, columns=len(cells), quoting=quoting)
+    log = _Log(form=form, place=place, iso=False)
     row = cells
     if header:
-        _, row = next(_numbered_rows(table), (0, cells))
+        _, row = next(_numbered(log), (0, cells))
     is_iso = len(row) == len(cells) and NUMBER.fullmatch(row[place["time"]]) is None and _is_iso(row[place["time"]])
-    return _Table(**{**vars(table), "iso": is_iso})
+    return replace(log, iso=is_iso)
 
 
 def _separator(line: str, used: dict[str, str | int]) -> str:
@@ -250,57 +246,8 @@ def _cells(line: str, separator: str, quoted: bool) -> list[str]:
         return [line]
 
 
-# ---- rows ----
-
-
-def _texts(path: Path, progress: Callable[[int], None]) -> Iterator[Iterator[str]]:
-    """Yield the lines of each block of a file, with their ends. Raises DataError, naming the line, for bad bytes."""
-    number = 0
-    for data, consumed in blocks(path, lambda: number):  # noqa: B023  it must see the current value
-        progress(consumed)
-        try:
-            text = data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            line = number + data.count(b"\n", 0, error.start) + 1
-            raise DataError(
-                f"{path}: line {line}: byte 0x{data[error.start]:02x} is not UTF-8; convert the file, for example with"
-                " `iconv -f latin1 -t utf-8`"
-            ) from None
-        if "\0" in text:
-            line = number + text.count("\n", 0, text.index("\0")) + 1
-            raise DataError(f"{path}: line {line}: holds a zero byte; this is not a text file")
-        yield io.StringIO(text, newline="\n")  # splits only at LF, as the line numbers of editors do
-        number += data.count(b"\n")
-
-
-def _rows(table: _Table, progress: Callable[[int], None]) -> Iterator[list[str]]:
-    """Yield the rows below the header, blank ones included."""
-    lines = islice(chain.from_iterable(_texts(table.path, progress)), table.lines_before, None)
-    if len(table.separator) > 1:
-        return (line.rstrip("\r\n").split(table.separator) for line in lines)
-    if table.quoted:
-        return csv.reader(lines, delimiter=table.separator, strict=True)
-    return csv.reader(lines, delimiter=table.separator, quoting=csv.QUOTE_NONE, strict=True)
-
-
-def _numbered_rows(table: _Table) -> Iterator[tuple[int, list[str]]]:
-    """Yield each row that is not blank with the number of its first line. Raises DataError for unbalanced quotes."""
-    rows = _rows(table, lambda _: None)
-    line = table.lines_before + 1
-    while True:
-        try:
-            row = next(rows, None)
-        except csv.Error as error:
-            raise DataError(f"{table.path}: line {line}: cannot be read as a table ({error})") from None
-        if row is None:
-            return
-        if not _is_blank(row):
-            yield line, row
-        line = table.lines_before + rows.line_num + 1 if hasattr(rows, "line_num") else line + 1
-
-
-def _is_blank(row: list[str]) -> bool:
-    return len(row) < 2 and not "".join(row).strip()
+def _numbered(log: _Log) -> Iterator[tuple[int, list[str]]]:
+    return numbered_rows(log.form, log.lines(), before=log.lines_before)
 
 
 # ---- cells ----
@@ -328,31 +275,31 @@ def _is_iso(text: str) -> bool:
     return True
 
 
-def _fault(table: _Table, use_ratings: bool, reason: Exception | None) -> DataError:
+def _fault(log: _Log, use_ratings: bool, reason: Exception | None) -> DataError:
     """Return the error of the first row with a fault; ``reason`` is shown only if no row has one."""
-    for line, row in _numbered_rows(table):
-        if (problem := _problem(table, row, use_ratings)) is not None:
-            return DataError(f"{table.path}: line {line}: {problem}")
-    return DataError(f"{table.path}: cannot be read as a table ({reason})")
+    for line, row in _numbered(log):
+        if (problem := _problem(log, row, use_ratings)) is not None:
+            return DataError(f"{log.form.path}: line {line}: {problem}")
+    return DataError(f"{log.form.path}: cannot be read as a table ({reason})")
 
 
-def _problem(table: _Table, row: list[str], use_ratings: bool) -> str | None:
+def _problem(log: _Log, row: list[str], use_ratings: bool) -> str | None:
     """Return what is wrong with a row, or None."""
-    if len(row) != table.width:
-        return f"{len(row)} columns, but {'the header' if table.header else 'the first line'} has {table.width}"
+    if len(row) != log.form.columns:
+        return f"{len(row)} columns, but {'the header' if log.form.names else 'the first line'} has {log.form.columns}"
     for what in ("user", "item"):
-        text = row[table.place[what]].strip()
+        text = row[log.place[what]].strip()
         if not text:
-            return f"{table.named(what)} is empty; every event needs a user and an item"
+            return f"{log.named(what)} is empty; every event needs a user and an item"
         if "\n" in text:
-            return f"{table.named(what)}: an id must not hold a line end, found {text[:40]!r}"
-    time = row[table.place["time"]]
-    if table.iso and not _is_iso(time):
-        return f"{table.named('time')}: {time.strip()[:40]!r} is not ISO 8601, as the times before it are"
-    if not table.iso and (problem := _no_number(time)) is not None:
-        return f"{table.named('time')}: {problem}; a time is a number or ISO 8601, and all rows have the same kind"
-    if use_ratings and (problem := _no_number(row[table.place["rating"]])) is not None:
-        return f"{table.named('rating')}: {problem}; min_rating needs a rating in every row"
+            return f"{log.named(what)}: an id must not hold a line end, found {text[:40]!r}"
+    time = row[log.place["time"]]
+    if log.iso and not _is_iso(time):
+        return f"{log.named('time')}: {time.strip()[:40]!r} is not ISO 8601, as the times before it are"
+    if not log.iso and (problem := _no_number(time)) is not None:
+        return f"{log.named('time')}: {problem}; a time is a number or ISO 8601, and all rows have the same kind"
+    if use_ratings and (problem := _no_number(row[log.place["rating"]])) is not None:
+        return f"{log.named('rating')}: {problem}; min_rating needs a rating in every row"
     return None
 
 

@@ -47,7 +47,7 @@ def read_card(path: Path) -> Card:
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # also bytes that are no UTF-8, and impossible dates
         raise DataError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     family = raw.pop("family", "rows") if isinstance(raw, dict) else "rows"  # cards of rows may leave it out
-    if family not in FAMILIES:
+    if not isinstance(family, str) or family not in FAMILIES:
         raise DataError(f"{path}: family: {family!r} is not one of {', '.join(FAMILIES)}")
     card: Card = _convert(family_of(family).card, raw, str(path))
     _check(card, path)

@@ -80,6 +80,22 @@ def blocks(path: Path, line: Callable[[], int], *, cut_at: tuple[bytes, ...] = (
         raise DataError(f"{path}: line {line() + 1}: cannot be read ({error})") from None
 
 
+def decoded_block(path: Path, data: bytes, lines_before: int, *, tell_column: bool = False) -> str:
+    """Return the text of whole lines.
+
+    Raises DataError if it is not UTF-8, naming the line and, with `tell_column`, the column by the tabs before it.
+    """
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = lines_before + data.count(b"\n", 0, error.start) + 1
+        tabs = data.count(b"\t", data.rfind(b"\n", 0, error.start) + 1, error.start)
+        raise DataError(
+            f"{path}: line {line}: {f'column {tabs + 1}: ' if tell_column else ''}byte 0x{data[error.start]:02x} is not"
+            " UTF-8; convert the file, for example with `iconv -f latin1 -t utf-8`"
+        ) from None
+
+
 @contextlib.contextmanager
 def progress_bar(path: Path) -> Iterator[Callable[[int], None]]:
     """Show a bar over the bytes of a file; nothing is shown if stderr is not a terminal."""

@@ -138,7 +138,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     if raw.get("format_version") != FORMAT_VERSION:
         return None
     family = raw.get("family", "rows")
-    if family not in FAMILIES:
+    if not isinstance(family, str) or family not in FAMILIES:
         raise damaged(path, f"family {family!r} is unknown")
     kind = family_of(family).manifest
     missing = {field.name for field in fields(kind)} ^ raw.keys()

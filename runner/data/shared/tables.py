@@ -1,17 +1,23 @@
-"""Recognise how a file of numbers is laid out from its first lines: separator, header, or svmlight text."""
+"""Read the tables that people have, CSV and TSV: how a file is laid out, its rows, and what is wrong in which line.
+
+There are two kinds. Tables of numbers may lack a header, and each line is a row. Tables of text are read as streams: a
+cell in quotes may go on over several lines, and a row has the number of its first line.
+"""
 
 import csv
+import io
 import lzma
 import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
-from runner.data.shared.files import blocks
+from runner.data.shared.files import blocks, decoded_block
 from runner.errors import DataError
 
 SEPARATORS = ("\t", ";", ",")  # a file in which two of them fit equally well is split at the first
@@ -20,6 +26,7 @@ _AROUND = r"[^\S\x1c-\x1f]*"  # float() takes all blanks but these, which str.st
 NUMBER = re.compile(rf"{_AROUND}[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?{_AROUND}")
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+\s*")
 NO_NUMBER = {"", "nan", "na", "n/a", "null", "none", "?", "inf", "+inf", "-inf", "infinity", "-infinity"}  # lower case
+_SHOWN_COLUMNS = 20  # of a header in messages
 _HEAD_LINES = 64  # separator and svmlight are recognised from so many lines
 # What a parser raises on a damaged file; pandas' own errors are ValueErrors.
 DAMAGED = (ValueError, OverflowError, EOFError, OSError, lzma.LZMAError, zlib.error)
@@ -27,14 +34,26 @@ DAMAGED = (ValueError, OverflowError, EOFError, OSError, lzma.LZMAError, zlib.er
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """Say how a file of numbers is laid out."""
+    """Say how a table is laid out.
+
+    ``quoting``: QUOTE_MINIMAL or QUOTE_NONE of the module csv, or None to split lines at every separator.
+    """
 
     path: Path
-    svmlight: bool
-    separator: str  # one of SEPARATORS, or BLANKS
-    columns: int  # of the first line; 0 for svmlight
-    names: tuple[str, ...] | None  # the header's, None without one
+    separator: str  # one of SEPARATORS, any other string, or BLANKS
     first_line: int  # 1-based number of the first line that is not blank
+    names: tuple[str, ...] | None = None  # the header's, None without one
+    columns: int = 0  # of the first line; 0 for svmlight
+    svmlight: bool = False
+    quoting: int | None = csv.QUOTE_MINIMAL
+
+    def named(self, column: int, otherwise: str = "") -> str:
+        """Return what messages call a column: its 1-based number, and its name if there is a header."""
+        name = self.names[column] if self.names is not None and column < len(self.names) else otherwise
+        return f"column {column + 1} ({name})" if name else f"column {column + 1}"
+
+
+# ---- tables of numbers ----
 
 
 def recognise(path: Path, *, of_one_column: str = "") -> Form:
@@ -47,7 +66,7 @@ def recognise(path: Path, *, of_one_column: str = "") -> Form:
         raise DataError(f"{path}: the file is empty")
     number, first = head[0]
     if any(_is_svmlight(line) for _, line in head):
-        return Form(path=path, svmlight=True, separator=BLANKS, columns=0, names=None, first_line=number)
+        return Form(path=path, svmlight=True, separator=BLANKS, first_line=number)
     separator = _separator([line for _, line in head])
     words = cells(first, separator)
     if len(words) < 2:
@@ -56,7 +75,7 @@ def recognise(path: Path, *, of_one_column: str = "") -> Form:
             f" blanks{of_one_column}"
         )
     names = _header(path, number, words)
-    return Form(path=path, svmlight=False, separator=separator, columns=len(words), names=names, first_line=number)
+    return Form(path=path, separator=separator, columns=len(words), names=names, first_line=number)
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -84,12 +103,6 @@ def decoded(path: Path, number: int, line: bytes) -> str:
 def cells(line: str, separator: str) -> list[str]:
     """Split a line at its separator; quotes around a cell are removed."""
     return line.split() if separator == BLANKS else next(csv.reader([line], delimiter=separator))
-
-
-def named(form: Form, column: int) -> str:
-    """Return what messages call a column: its 1-based number, and its name if there is a header."""
-    known = form.names is not None and column < len(form.names)
-    return f"column {column + 1} ({form.names[column]})" if known and form.names else f"column {column + 1}"
 
 
 def _is_svmlight(line: str) -> bool:
@@ -158,16 +171,42 @@ def same_columns(one: Form, other: Form) -> None:
             raise DataError(f"{where} column {column + 1} is called {name!r}, but {wanted!r} in {one.path}")
 
 
-def problem_of_cells(form: Form, words: list[str], *, text: int | None = None) -> str | None:
+def rows_of_numbers(form: Form, *, text: int | None = None) -> Iterator[tuple[int, list[str], list[float]]]:
+    """Yield the rows below the header: number of the line, cells, and the numbers of all cells but that of ``text``.
+
+    ``text``: a column that may hold anything. Raises DataError, naming line and column, for a cell that is no finite
+    number, for a line with more or fewer cells than the first, and for a header without rows.
+    """
+    number = form.first_line
+    for number, line in text_lines(form.path):
+        if number == form.first_line and form.names is not None:
+            continue
+        try:
+            words = cells(line, form.separator)
+        except csv.Error as error:
+            raise DataError(f"{form.path}: line {number}: cannot be read as CSV ({error})") from None
+        try:
+            values = list(map(float, words if text is None else words[:text] + words[text + 1 :]))
+            is_right = len(words) == form.columns and "_" not in line and math.isfinite(sum(values))
+        except ValueError:
+            is_right = False
+        if not is_right and (problem := _problem_of_cells(form, words, text)) is not None:
+            raise DataError(f"{form.path}: line {number}: {problem}")
+        yield number, words, values
+    if number == form.first_line and form.names is not None:
+        raise DataError(f"{form.path}: line {number} is a header, but no rows follow")
+
+
+def _problem_of_cells(form: Form, words: list[str], text: int | None) -> str | None:
     """Return what is wrong with the cells of a line, or None. The column `text`, if there is one, may hold anything."""
     wanted = f"{len(words)} columns, but line {form.first_line} has {form.columns}"
     if len(words) < form.columns:
-        return f"{named(form, len(words))} is missing: {wanted}"
+        return f"{form.named(len(words))} is missing: {wanted}"
     if len(words) > form.columns:
-        return f"{named(form, form.columns)} is one too many: {wanted}"
+        return f"{form.named(form.columns)} is one too many: {wanted}"
     for column, word in enumerate(words):
         if column != text and (problem := no_number(word)) is not None:
-            return f"{named(form, column)}: {problem}"
+            return f"{form.named(column)}: {problem}"
     return None
 
 
@@ -183,3 +222,79 @@ def no_number(word: str) -> str | None:
     if DECIMAL_COMMA.fullmatch(word):
         return f"{shown} is not a number; write a decimal point instead of the comma"
     return f"{shown} is not a number; columns of text and categories are not supported, encode them as numbers first"
+
+
+# ---- tables of text ----
+
+
+def lines_of(path: Path, progress: Callable[[int], None] | None = None, *, one_by_one: bool = False) -> Iterator[str]:
+    """Return the lines of a file with their ends; a line ends in LF. `progress` gets the bytes read from disk so far.
+
+    Raises DataError, naming the line, for bytes that are not UTF-8 and for a zero byte: before any line of a block is
+    returned, or, with `one_by_one`, at the line that has it, whose column is named too.
+    """
+
+    def texts() -> Iterator[Iterator[str]]:
+        number = 0
+        for block, consumed in blocks(path, lambda: number):  # noqa: B023  it must see the current value
+            if progress is not None:
+                progress(consumed)
+            for data in io.BytesIO(block) if one_by_one else (block,):
+                text = decoded_block(path, data, number, tell_column=one_by_one)
+                if "\0" in text:
+                    line = number + text.count("\n", 0, text.index("\0")) + 1
+                    raise DataError(f"{path}: line {line}: holds a zero byte; this is not a text file")
+                yield io.StringIO(text, newline="\n")  # splits only at LF, as the line numbers of editors do
+                number += data.count(b"\n")
+
+    return chain.from_iterable(texts())
+
+
+def first_line(path: Path, lines: Iterator[str]) -> tuple[int, str]:
+    """Return the number and the text of the first line that is not blank. Raises DataError if there is none."""
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            return number, line
+    raise DataError(f"{path}: the file is empty")
+
+
+def place_of(path: Path, line: int, names: Sequence[str], wanted: str, way_out: str = "") -> int:
+    """Return the position of a column in a header. Raises DataError if it is missing or there twice."""
+    if names.count(wanted) != 1:
+        what = "no column" if wanted not in names else f"{names.count(wanted)} columns"
+        shown = ", ".join(" ".join(name.split())[:40] for name in names[:_SHOWN_COLUMNS])
+        raise DataError(f"{path}: line {line}: {what} named {wanted!r}; the header has {shown}{way_out}")
+    return names.index(wanted)
+
+
+def rows_of_text(form: Form, lines: Iterator[str]) -> Iterator[list[str]]:
+    """Yield the cells of each row, blank rows included. Raises csv.Error for unbalanced quotes."""
+    if form.quoting is None:
+        return (line.rstrip("\r\n").split(form.separator) for line in lines)
+    quoting: Any = form.quoting
+    return csv.reader(lines, delimiter=form.separator, quoting=quoting, strict=True)
+
+
+def numbered_rows(
+    form: Form, lines: Iterator[str], *, before: int, unbalanced: str = "cannot be read as a table ({})"
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield each row that is not blank with the number of its first line; `before`: how many lines come before `lines`.
+
+    Raises DataError with the words `unbalanced` for unbalanced quotes.
+    """
+    rows, line = rows_of_text(form, lines), before + 1
+    while True:
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            raise DataError(f"{form.path}: line {line}: {unbalanced.format(error)}") from None
+        if row is None:
+            return
+        if not is_blank(row):
+            yield line, row
+        line = before + rows.line_num + 1 if hasattr(rows, "line_num") else line + 1
+
+
+def is_blank(row: list[str]) -> bool:
+    """Return whether a row is that of a blank line."""
+    return len(row) < 2 and not "".join(row).strip()

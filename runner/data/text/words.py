@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from runner.data.shared.files import blocks, progress_bar
+from runner.data.shared.files import blocks, decoded_block, progress_bar
 from runner.data.shared.store import ColumnWriter
 from runner.data.text.dataset import EOS, UNK, TextCounts
 from runner.errors import DataError
@@ -51,7 +51,7 @@ def read_words(part: TextPart, *, end_of_line: bool) -> Iterator[list[bytes]]:
         with progress_bar(path) as progress:
             line, position, last = 0, 0, b""
             for data, consumed in blocks(path, lambda: line, cut_at=(b"\n", b" ")):  # noqa: B023  it must see the current value
-                _check_utf8(path, data, line)
+                decoded_block(path, data, line)
                 line += data.count(b"\n")
                 last = data[-1:]
                 piece = data[
@@ -66,17 +66,6 @@ def read_words(part: TextPart, *, end_of_line: bool) -> Iterator[list[bytes]]:
                 raise DataError(f"{path}: the file is empty")
             if end_of_line and part.stop is None and last != b"\n":  # the last line ends in a space, without LF
                 yield [_EOS]
-
-
-def _check_utf8(path: Path, data: bytes, line: int) -> None:
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        number = line + data.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{path}: line {number}: byte 0x{data[error.start]:02x} is not UTF-8;"
-            " convert the file, for example with `iconv -f latin1 -t utf-8`"
-        ) from None
 
 
 def count_words(part: TextPart, *, end_of_line: bool) -> Counter[bytes]:
