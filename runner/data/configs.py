@@ -46,14 +46,16 @@ class CardConfig:
 
     def __post_init__(self) -> None:
         from runner.data.shared.cards import card_names
+        from runner.data.shared.family import family_of
 
         if self.name not in card_names():
             raise ConfigError(f"dataset.name: no card {self.name!r}; choose one of {', '.join(card_names())}")
         what = f"dataset={self.name} holds {self.family}"
         check_valid_share(self.valid_share)
-        if self.family in ("text", "sequences"):
+        holds_out = family_of(self.family).holds_out
+        if holds_out == "no":
             require(self.valid_share == 0, f"dataset.valid_share: {what}, of which no share is held out; leave it at 0")
-        elif self.family != "rows":
+        elif holds_out == "always":
             require(self.valid_share > 0, f"dataset.valid_share: {what}, which is validated on a share above 0")
         check_threshold(self.threshold)
         require(

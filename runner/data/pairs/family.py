@@ -5,4 +5,4 @@ from runner.data.pairs.convert import convert
 from runner.data.pairs.dataset import PairsManifest
 from runner.data.shared.family import Family
 
-FAMILY = Family(card=PairsCard, manifest=PairsManifest, convert=convert)
+FAMILY = Family(card=PairsCard, manifest=PairsManifest, convert=convert, holds_out="always")

@@ -5,4 +5,4 @@ from runner.data.regression.convert import convert
 from runner.data.regression.dataset import RegressionManifest
 from runner.data.shared.family import Family
 
-FAMILY = Family(card=RegressionCard, manifest=RegressionManifest, convert=convert)
+FAMILY = Family(card=RegressionCard, manifest=RegressionManifest, convert=convert, holds_out="always")

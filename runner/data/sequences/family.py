@@ -5,4 +5,4 @@ from runner.data.sequences.convert import convert
 from runner.data.sequences.dataset import SequencesManifest
 from runner.data.shared.family import Family
 
-FAMILY = Family(card=SequencesCard, manifest=SequencesManifest, convert=convert)
+FAMILY = Family(card=SequencesCard, manifest=SequencesManifest, convert=convert, holds_out="no")

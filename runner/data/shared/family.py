@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from runner.data.shared.card import Card
 from runner.data.shared.manifests import Manifest
@@ -31,12 +31,14 @@ class Family:
     ``convert(card, layout, files, folder)`` converts published files, by field of the layout, to a folder. Raises
     DataError for files that are damaged or hold another set than the card describes.
     ``derive(card, base, folder)`` computes a set from the prepared set that its card names as its base.
+    ``holds_out``: whether tasks hold a share of the training rows out for validation.
     """
 
     card: type[Card]
     manifest: type[Manifest]
     convert: Callable[[Any, Any, dict[str, tuple[Path, ...]], Path], Manifest]
     derive: Callable[[Any, Any, Path], Manifest] | None = None
+    holds_out: Literal["always", "maybe", "no"]
 
 
 def family_of(name: str) -> Family:

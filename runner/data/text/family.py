@@ -5,4 +5,4 @@ from runner.data.text.card import TextCard
 from runner.data.text.convert import convert, derive
 from runner.data.text.dataset import TextManifest
 
-FAMILY = Family(card=TextCard, manifest=TextManifest, convert=convert, derive=derive)
+FAMILY = Family(card=TextCard, manifest=TextManifest, convert=convert, derive=derive, holds_out="no")
