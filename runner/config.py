@@ -321,7 +321,7 @@ def _family(dataset: str) -> str:
     import yaml
 
     from runner.data import KINDS
-    from runner.data.card import card_names, load_card
+    from runner.data.shared.cards import card_names, load_card
 
     file = CONF / "dataset" / f"{dataset}.yaml"
     if not dataset.isidentifier() or not file.is_file():

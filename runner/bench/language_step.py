@@ -32,9 +32,9 @@ from runner.bench.render import title_of
 from runner.bench.torch_head import torch_full_head
 from runner.config import check_model_reads_dataset, compose
 from runner.contracts import TrainingFacts
-from runner.data.card import dataset_title
-from runner.data.text import TextDataset
-from runner.data.text_batches import TextBatch
+from runner.data.shared.cards import dataset_title
+from runner.data.text.batches import TextBatch
+from runner.data.text.dataset import TextDataset
 from runner.errors import Diverged, require
 from runner.heads.classes import ClassesHead
 from runner.machine.clock import STAGES, StageClock

@@ -8,28 +8,25 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from runner.data.base import SPLIT, DatasetConfig, seed_of, share_for_test, share_for_validation
-from runner.data.bundled import SklearnConfig
-from runner.data.dense import RegressionDataset
-from runner.data.events import Filters, Repeats
-from runner.data.pairs import PairsDataset
-from runner.data.python_topics import PythonTopicsConfig
-from runner.data.regression import VALID_SHARE, SplitConfig, check_threshold
-from runner.data.rows import XmcDataset
-from runner.data.sequences import SequencesDataset, Split
-from runner.data.synthetic_log import SyntheticLogConfig
-from runner.data.synthetic_regression import SyntheticRegressionConfig
-from runner.data.synthetic_xc import SyntheticXcConfig
-from runner.data.text import TextDataset
+from runner.data.pairs.dataset import PairsDataset
+from runner.data.regression.bundled import SklearnConfig
+from runner.data.regression.dataset import RegressionDataset
+from runner.data.regression.settings import VALID_SHARE, SplitConfig, check_threshold
+from runner.data.regression.synthetic import SyntheticRegressionConfig
+from runner.data.rows.dataset import XmcDataset
+from runner.data.rows.synthetic import SyntheticXcConfig
+from runner.data.sequences.dataset import SequencesDataset, Split
+from runner.data.sequences.events import Filters, Repeats
+from runner.data.sequences.synthetic import SyntheticLogConfig
+from runner.data.shared.base import SPLIT, DatasetConfig, seed_of, share_for_test, share_for_validation
+from runner.data.shared.manifests import Dataset
+from runner.data.text.dataset import TextDataset
+from runner.data.text.python_topics import PythonTopicsConfig
 from runner.errors import ConfigError, require
 from runner.options.conversion import as_path
 from runner.options.fields import Variant, option
-
-if TYPE_CHECKING:
-    from runner.data.store import Dataset
-
 
 CARD_KEYS: dict[str, dict[str, Any]] = {
     "rows": {"valid_share": 0.0},
@@ -59,14 +56,16 @@ class CardConfig(DatasetConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        from runner.data.card import card_names
+        from runner.data.shared.cards import card_names
+        from runner.data.shared.family import family_of
 
         if self.name not in card_names():
             raise ConfigError(f"dataset.name: no card {self.name!r}; choose one of {', '.join(card_names())}")
         what = f"dataset={self.name} holds {self.family}"
-        if self.family in ("text", "sequences"):
+        holds_out = family_of(self.family).holds_out
+        if holds_out == "no":
             require(self.valid_share == 0, f"dataset.valid_share: {what}, of which no share is held out; leave it at 0")
-        elif self.family != "rows":
+        elif holds_out == "always":
             require(self.valid_share > 0, f"dataset.valid_share: {what}, which is validated on a share above 0")
         check_threshold(self.threshold)
         require(
@@ -81,7 +80,7 @@ class CardConfig(DatasetConfig):
     @classmethod
     def variants(cls, name: str) -> Mapping[str, Variant]:
         """Return an option for each card, with the keys that matter for its family."""
-        from runner.data.card import card_names, load_card
+        from runner.data.shared.cards import card_names, load_card
 
         cards = [load_card(card_name) for card_name in card_names()]
         return {card.name: Variant(about=card.title, keys=CARD_KEYS[card.family]) for card in cards}
@@ -89,13 +88,13 @@ class CardConfig(DatasetConfig):
     @property
     def family(self) -> str:
         """Return the family of the set, as its card says: `rows`, `text`, `regression`, `pairs` or `sequences`."""
-        from runner.data.card import load_card
+        from runner.data.shared.cards import load_card
 
         return load_card(self.name).family
 
-    def build(self) -> "Dataset":
+    def build(self) -> Dataset:
         """Open the prepared set; an embedded one is prepared on first use. Raises DataNotPrepared, DataError."""
-        from runner.data.prepare import load_card_dataset
+        from runner.data.shared.prepare import load_card_dataset
 
         dataset = load_card_dataset(self.name)
         return dataset.with_split(self.split) if isinstance(dataset, SequencesDataset) else dataset
@@ -124,9 +123,9 @@ class XmcFilesConfig(DatasetConfig):
 
         Raises ConfigError for a wrong path, DataError for wrong files.
         """
-        from runner.data.prepare import load_files_dataset
+        from runner.data.rows.convert import load_own_rows
 
-        return load_files_dataset(_folder(self.path, "the rows, such as train.txt and test.txt"), self.name)
+        return load_own_rows(_folder(self.path, "the rows, such as train.txt and test.txt"), self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,10 +158,10 @@ class TextFilesConfig(DatasetConfig):
 
         Raises ConfigError for a wrong path, DataError for wrong files.
         """
-        from runner.data.prepare import load_text_files_dataset
+        from runner.data.text.convert import load_own_texts
 
         folder = _folder(self.path, "train.txt, valid.txt and test.txt")
-        return load_text_files_dataset(folder, self.name, self.most_types)
+        return load_own_texts(folder, self.name, self.most_types)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +169,7 @@ class TableFileConfig(SplitConfig):
     """Read your own table of numbers: dataset=regression dataset.path=FILE. FILE is CSV (comma, semicolon, tab or
     blanks, with or without a header) or svmlight text, plain or .gz, .xz, .bz2.
 
-    Every column but the target is a feature (`runner/data/table_form.py`).
+    Every column but the target is a feature (`runner/data/shared/tables.py`).
     """
 
     kind: str = "table_file"
@@ -197,9 +196,9 @@ class TableFileConfig(SplitConfig):
 
         Raises ConfigError for a wrong path or target, DataError for wrong files.
         """
-        from runner.data.prepare import load_table_dataset
+        from runner.data.regression.convert import load_own_tables
 
-        return load_table_dataset(
+        return load_own_tables(
             _own_tables(self.path, self.test_path, "CSV or svmlight text"),
             self.name,
             target=self.target,
@@ -246,10 +245,10 @@ class PairsFileConfig(DatasetConfig):
 
         Raises ConfigError for a wrong path, DataError for wrong files.
         """
-        from runner.data.prepare import load_pairs_file_dataset
-        from runner.data.read_pairs import PairColumns
+        from runner.data.pairs.convert import load_own_pairs
+        from runner.data.pairs.read import PairColumns
 
-        return load_pairs_file_dataset(
+        return load_own_pairs(
             _own_tables(self.path, self.test_path, "TSV or CSV with a header"),
             self.name,
             columns=PairColumns(first=self.first, second=self.second, label=self.label),
@@ -264,9 +263,9 @@ class InteractionsConfig(DatasetConfig):
     (comma or semicolon) or TSV, plain or compressed (.gz, .xz, .bz2), with a row for each event, in any order.
 
     A cell may be in double quotes. Exact copies (same user, item and time) count once, and blanks around ids do not
-    count. `runner/data/events.py` states the rules. Users with fewer than three events are only trained on, and one
-    event alone has nothing to be predicted from. ``scripts/bench.py read_log`` measures how long ten million rows take,
-    and their memory.
+    count. `runner/data/sequences/events.py` states the rules. Users with fewer than three events are only trained on,
+    and one event alone has nothing to be predicted from. ``scripts/bench.py read_log`` measures how long ten million
+    rows take, and their memory.
     """
 
     family: ClassVar[str] = "sequences"
@@ -315,10 +314,10 @@ class InteractionsConfig(DatasetConfig):
 
         Raises ConfigError for a wrong path, DataError for a wrong file and if no event is left.
         """
-        from runner.data.prepare import load_interactions_dataset
-        from runner.data.read_events import LogColumns
+        from runner.data.sequences.convert import load_own_log
+        from runner.data.sequences.logs import LogColumns
 
-        dataset = load_interactions_dataset(
+        dataset = load_own_log(
             _file("path", self.path, "CSV or TSV with a header"),
             self.name,
             columns=LogColumns(user=self.user, item=self.item, time=self.time, rating=self.rating),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.data.card import dataset_title
+from runner.data.shared.cards import dataset_title
 from runner.diagnosis.record import Diagnosis, Entry
 from runner.methods.catalogue import label_of
 from runner.report.figure_style import STYLE, Look, looks_of, new_figure, save

@@ -18,7 +18,7 @@ from runner.output.layer import Rows
 from runner.output.numba.row_table import RowTable
 
 if TYPE_CHECKING:
-    from runner.data.sequence_batches import SequenceBatch
+    from runner.data.sequences.batches import SequenceBatch
 
 # A count times this is far below one transition, and below nearly every difference between two sums of similarities,
 # even for a billion events; yet float64 holds it beside a sum of hundreds.

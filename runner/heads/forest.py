@@ -25,7 +25,7 @@ from runner.output.numba.row_table import RowTable
 
 if TYPE_CHECKING:
     from runner.data import LabelledRows
-    from runner.data.batches import RowBatch
+    from runner.data.rows.batches import RowBatch
     from runner.models import OmikujiConfig
 
 _PREFIX = "forest."

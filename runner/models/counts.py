@@ -24,8 +24,8 @@ from runner.output.layer import Rows
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    from runner.data.batches import RowBatch
-    from runner.data.sequence_batches import SequenceBatch, SequenceWindows
+    from runner.data.rows.batches import RowBatch
+    from runner.data.sequences.batches import SequenceBatch, SequenceWindows
 
 _ITEMS_AT_ONCE = 1024
 

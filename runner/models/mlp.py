@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit, prange
 
 from runner import rng
-from runner.data.batches import RowBatch
+from runner.data.rows.batches import RowBatch
 from runner.kernels.groups import PRANGE, group_by_id
 from runner.kernels.rows import FAST
 from runner.models.base import ModelConfig

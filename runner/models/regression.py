@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from runner.data.dense_batches import DenseBatch
+from runner.data.regression.batches import DenseBatch
 from runner.heads.scalar import ScalarLoss
 from runner.models.base import FixedEncoder, ModelConfig
 from runner.optimizers import OptimizerConfig

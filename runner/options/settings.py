@@ -195,7 +195,7 @@ class DiagnosticsConfig(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowsConfig(Options):
-    """Say how a text is cut into windows (see ``runner.data.text_batches``)."""
+    """Say how a text is cut into windows (see ``runner.data.text.batches``)."""
 
     section: ClassVar[str] = "windows"
 

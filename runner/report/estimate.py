@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.data import CardConfig, SyntheticXcConfig
-from runner.data.card import Expected, ExpectedSequences, ExpectedText, RowsCard, SequencesCard, TextCard, load_card
-from runner.data.python_topics import PythonTopicsConfig
-from runner.data.synthetic_log import SyntheticLogConfig
-from runner.data.synthetic_xc import Shape
+from runner.data.rows.card import Expected, RowsCard
+from runner.data.rows.synthetic import Shape
+from runner.data.sequences.card import ExpectedSequences, SequencesCard
+from runner.data.sequences.synthetic import SyntheticLogConfig
+from runner.data.shared.cards import load_card
+from runner.data.text.card import ExpectedText, TextCard
+from runner.data.text.python_topics import PythonTopicsConfig
 from runner.models.language import LstmConfig, TransformerConfig
 from runner.models.sequences import Gru4recConfig, SasrecConfig
 from runner.models.trees import OmikujiConfig

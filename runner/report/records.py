@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from runner.data import CardConfig
-from runner.data.card import load_card
-from runner.data.places import PREPARE, prepared_dir
-from runner.data.store import read_manifest
+from runner.data.shared.cards import load_card
+from runner.data.shared.places import PREPARE, prepared_dir
+from runner.data.shared.store import read_manifest
 from runner.errors import DamagedRun, DataError, NotInstalled, ProcessorLacks
 from runner.options.settings import ADAPTIVE, CPU, EVERY_EXAMPLE_ONCE, RunConfig
 from runner.report.grids import PlannedRun

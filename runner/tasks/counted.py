@@ -7,10 +7,10 @@ import numpy as np
 
 from runner.batch_samplers import ExampleSampler
 from runner.contracts import TrainingFacts
-from runner.data.batches import take
-from runner.data.rows import XmcDataset
-from runner.data.sequence_batches import SequenceBatch
-from runner.data.sequences import SequencesDataset
+from runner.data.rows.batches import take
+from runner.data.rows.dataset import XmcDataset
+from runner.data.sequences.batches import SequenceBatch
+from runner.data.sequences.dataset import SequencesDataset
 from runner.errors import require
 from runner.heads.counts import CountsHead
 from runner.metrics import RANKS, ranking_metrics

@@ -16,7 +16,7 @@ import numpy as np
 from runner import rng
 from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts, steps_per_epoch
 from runner.data import Pairs, PairsDataset
-from runner.data.pair_batches import PairBatch
+from runner.data.pairs.batches import PairBatch
 from runner.errors import DataError, Diverged
 from runner.models.bert import BertConfig
 from runner.options.settings import RunConfig

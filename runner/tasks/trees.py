@@ -11,8 +11,8 @@ import numpy as np
 from tqdm import tqdm
 
 from runner.batch_samplers import ExampleSampler
-from runner.data.batches import take
-from runner.data.rows import XmcDataset
+from runner.data.rows.batches import take
+from runner.data.rows.dataset import XmcDataset
 from runner.heads.forest import ForestHead, write_rows
 from runner.metrics import RANKS, ranking_metrics
 from runner.options.settings import RunConfig

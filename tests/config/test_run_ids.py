@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runner.losses import LOSSES
+from runner.output.losses import LOSSES
 
 from runner.batch_samplers import BATCH_SAMPLERS
 from runner.config import compose, compose_one_of_many

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from runner.config import compose
-from runner.data.sequence_batches import Grid, SequenceBatch, SequenceWindows, windows_before
-from runner.data.sequences import SequencesDataset, Split, split_events
+from runner.data.sequences.batches import Grid, SequenceBatch, SequenceWindows, windows_before
+from runner.data.sequences.dataset import SequencesDataset, Split, split_events
 from runner.machine.clock import StageClock
 from runner.models import sequence_encoder
 from runner.models.sequence_encoder import Gru, Module, SelfAttention, SequenceEncoder

@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from runner.data import KINDS, CardConfig, TextFilesConfig, XmcFilesConfig
-from runner.data.card import card_names, load_card, load_rows_card, read_card
-from runner.data.download import hash_file
-from runner.data.places import CARDS_ROOT
+from runner.data.rows.card import load_rows_card
+from runner.data.shared.cards import card_names, load_card, read_card
+from runner.data.shared.files import hash_file
+from runner.data.shared.places import CARDS_ROOT
 from runner.errors import ConfigError, DataError
 
 CONF = sorted((CARDS_ROOT.parent / "conf" / "dataset").glob("*.yaml"))

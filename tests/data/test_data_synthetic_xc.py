@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from runner.data import LabelledRows, SyntheticXcConfig, XmcDataset
-from runner.data.synthetic_xc import Generator
+from runner.data.rows.synthetic import Generator
 from runner.errors import ConfigError
 
 SMALL = SyntheticXcConfig(num_classes=400, num_features=2000, num_train=6000, num_test=1500)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from runner.batch_samplers.uniform import UniformExamplesConfig
 from runner.contracts import ExampleDraw
-from runner.data.sequence_batches import SequenceBatch, SequenceWindows, order_by_length, windows_before
+from runner.data.sequences.batches import SequenceBatch, SequenceWindows, order_by_length, windows_before
 
 # Training events and held-out events of each user; some have none of either.
 logs = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 3)), min_size=1, max_size=8)

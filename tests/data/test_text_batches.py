@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from runner.batch_samplers.epoch import EpochConfig
 from runner.contracts import steps_per_epoch
-from runner.data.text_batches import Cut, TextBatch, Windows, evaluation_batches
+from runner.data.text.batches import Cut, TextBatch, Windows, evaluation_batches
 from runner.errors import ConfigError
 
 CUTS: tuple[Cut, ...] = ("contiguous", "chunked")

@@ -19,16 +19,16 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from runner.config import compose, explain
-from runner.data.card import read_card
-from runner.data.read_events import LogColumns, read_events
-from runner.data.read_matrices import read_matrices
-from runner.data.read_pairs import PairColumns, read_pairs
-from runner.data.read_row_tables import read_row_table
-from runner.data.readers import TextFormat, read_rows
-from runner.data.store import read_manifest
-from runner.data.tables import read_tables
-from runner.data.verify import MANIFEST
-from runner.data.words import TextPart, read_words
+from runner.data.pairs.read import PairColumns, read_pairs
+from runner.data.regression.tables import read_tables
+from runner.data.rows.matrices import read_matrices
+from runner.data.rows.tables import read_row_table
+from runner.data.rows.texts import TextFormat, read_rows
+from runner.data.sequences.logs import LogColumns, read_events
+from runner.data.shared.cards import read_card
+from runner.data.shared.store import read_manifest
+from runner.data.shared.verify import MANIFEST
+from runner.data.text.words import TextPart, read_words
 from runner.errors import RunnerError
 from runner.training.run_folder import description
 from runner.training.run_records import check_run, read_observations, read_settings

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from runner.config import check_model_reads_dataset, compose
-from runner.data.text_batches import TextBatch
+from runner.data.text.batches import TextBatch
 from runner.errors import ConfigError
 from runner.generate import main as generate_main
 from runner.heads.adaptive import AdaptiveHead, usual_cutoffs

@@ -15,8 +15,8 @@ from scipy.sparse import csr_array
 from sklearn.metrics.pairwise import cosine_similarity
 
 from runner.config import compose
-from runner.data.sequence_batches import windows_before
-from runner.data.sequences import SequencesDataset, split_events
+from runner.data.sequences.batches import windows_before
+from runner.data.sequences.dataset import SequencesDataset, split_events
 from runner.heads.counts import CountsHead
 from runner.models import counts as models
 from runner.models.counts import nearest_items

@@ -16,7 +16,7 @@ import pytest
 
 from runner.config import check_model_reads_dataset, compose
 from runner.data import LabelledRows
-from runner.data.batches import take
+from runner.data.rows.batches import take
 from runner.errors import ConfigError, NotInstalled
 from runner.heads.forest import NOTHING, ForestHead, write_rows
 from runner.models.trees import LIBRARY, OmikujiConfig

@@ -13,7 +13,7 @@ from torch import nn
 from runner.batch_samplers.epoch import EpochConfig
 from runner.config import compose
 from runner.contracts import TrainingFacts, steps_per_epoch
-from runner.data.text_batches import Cut, TextBatch, Windows
+from runner.data.text.batches import Cut, TextBatch, Windows
 from runner.errors import ConfigError
 from runner.heads.classes import ClassesHead
 from runner.machine.clock import StageClock

@@ -16,7 +16,7 @@ import transformers
 from runner.config import compose
 from runner.contracts import ExampleDraw, TrainingFacts
 from runner.data import Pairs
-from runner.data.pair_batches import PairBatch
+from runner.data.pairs.batches import PairBatch
 from runner.errors import ConfigError
 from runner.heads.classes import ClassesHead
 from runner.machine.clock import StageClock

@@ -13,7 +13,7 @@ import pytest
 
 from runner.batch_samplers import BATCH_SAMPLERS
 from runner.config import compose
-from runner.data.dense import DenseRows, RegressionDataset
+from runner.data.regression.dataset import DenseRows, RegressionDataset
 from runner.heads import scalar_steps as kernel
 from runner.machine.clock import StageClock
 from runner.models import MODELS

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from runner import rng
 from runner.config import compose
 from runner.contracts import TrainingFacts
-from runner.data.sequence_batches import SequenceBatch, SequenceWindows, windows_before
+from runner.data.sequences.batches import SequenceBatch, SequenceWindows, windows_before
 from runner.errors import ConfigError
 from runner.heads.classes import ClassesHead
 from runner.machine.clock import StageClock

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from runner.data.synthetic_log import SyntheticLogConfig
+from runner.data.sequences.synthetic import SyntheticLogConfig
 from runner.errors import ConfigError
 from runner.methods.catalogue import known_methods
 from runner.report import choose as module

@@ -9,7 +9,7 @@ import pytest
 
 from runner.config import compose
 from runner.contracts import TrainingFacts
-from runner.data.batches import RowBatch
+from runner.data.rows.batches import RowBatch
 from runner.errors import ConfigError, RunnerError
 from runner.heads.classes import ClassesHead
 from runner.machine.clock import StageClock

@@ -9,9 +9,9 @@ import pytest
 
 from runner import predict
 from runner.config import compose
-from runner.data.text import TextDataset
-from runner.data.text_batches import TextBatch
-from runner.data.words import TextPart, read_words
+from runner.data.text.batches import TextBatch
+from runner.data.text.dataset import TextDataset
+from runner.data.text.words import TextPart, read_words
 from runner.training.run import load_trained, run
 from runner.training.run_folder import RunFolder, config_of
 
