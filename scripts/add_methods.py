@@ -27,7 +27,7 @@ def unused_colour(used: list[str]) -> str:
     """Return the colour, dark enough to be seen on white, that is farthest from all others."""
     taken = [_rgb(colour) for colour in used]
     colours = itertools.product([hue / 36 for hue in range(36)], (0.25, 0.4), (0.5, 0.8))
-    dark = [rgb for rgb in itertools.starmap(colorsys.hls_to_rgb, colours) if max(rgb[:2]) < 0.8]
+    dark = [rgb for rgb in itertools.starmap(colorsys.hls_to_rgb, colours) if _luminance(rgb) < 0.3]
     red, green, blue = max(
         dark, key=lambda rgb: min(sum((a - b) ** 2 for a, b in zip(rgb, other, strict=True)) for other in taken)
     )
@@ -49,6 +49,11 @@ def new_files() -> Iterator[tuple[Path, str]]:
             f"  linestyle: [{next(dashes)}, 1.5, 1, 1.5]",
         ]  # fmt: skip
         yield METHODS / f"{name}.yaml", "\n".join(lines) + "\n"
+
+
+def _luminance(rgb: tuple[float, float, float]) -> float:
+    """Return about what share of white's light the colour has, as the eye weighs it."""
+    return sum(weight * part**2.2 for weight, part in zip((0.2126, 0.7152, 0.0722), rgb, strict=True))
 
 
 def _rgb(colour: str) -> list[float]:

@@ -50,7 +50,7 @@ class LanguageModelConfig(ModelConfig):
     layers: int = option(2, "number of layers", low=1, high=64)
     embedding: int = option(200, "size of a word's vector", low=1, high=_LARGEST)
     dropout: float = option(0.5, "fraction of units set to 0 in training", low=0, below=1)
-    tied: bool = option(True, "the class vectors are the input embedding too (needs hidden = embedding)")
+    tied: bool = option(True, "the class vectors are the input embedding too")
     init: float | None = option(
         None,
         "all weights except layer norms start uniform in [-init, init]; null: word and class vectors start normal,"
@@ -92,7 +92,9 @@ class LstmConfig(LanguageModelConfig):
     """Encode a text by an LSTM."""
 
     name: str = "lstm"
-    hidden: int = option(200, "units of a layer, and size of the class vectors", low=1, high=_LARGEST)
+    hidden: int = option(
+        200, "units of a layer, and size of the class vectors; the same as embedding if tied", low=1, high=_LARGEST
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

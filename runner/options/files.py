@@ -15,6 +15,7 @@ import yaml
 from runner.options.fields import ALL_KEYS, Variant, described, options_of
 
 WIDTH = 120
+MADE = "# Made by scripts/make_options.py from the config class; edit that instead."
 GROUPS = ("dataset", "model", "loss", "optimizer", "batch_sampler", "sampler", "hardware")
 REQUIRED = "???"  # a key that has no default, as Hydra has it
 
@@ -64,6 +65,7 @@ class OptionFile:
         """Return the file as YAML, with meanings as comments."""
         lines = [f"# @package {self.package}"] if self.package else []
         lines += [f"# {line}" for line in textwrap.wrap(self.about, WIDTH - 2, break_on_hyphens=False)]
+        lines.append(MADE)
         lines += yaml_lines(self.node, {f"{self.group}.{key}" if self.sets else key: says
                                         for key, says in self.meanings.items()})  # fmt: skip
         return "\n".join(lines) + "\n"

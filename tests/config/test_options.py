@@ -12,7 +12,7 @@ from runner.config import registries
 from runner.errors import ConfigError
 from runner.options.conversion import convert
 from runner.options.fields import Option, Options, described, option, options_of
-from runner.options.files import meanings_of, option_file, option_files
+from runner.options.files import MADE, meanings_of, option_file, option_files
 from runner.options.settings import RunConfig
 
 CLASSES = {cls.__name__: cls for _, registry in registries().values() for cls in registry.values()}
@@ -108,7 +108,8 @@ def test_meanings() -> None:
 def test_a_file_of_an_option() -> None:
     file = option_file("sampler", "toy", Other)
     assert file.text == (
-        "# Have another default.\ndefaults:\n  - override /loss@_global_.loss: nce\nname: toy\nsize: 5 # how large\n"
+        f"# Have another default.\n{MADE}\ndefaults:\n  - override /loss@_global_.loss: nce\nname: toy\n"
+        "size: 5 # how large\n"
         "rate: null # how fast; null: not at all\nway: up # up | down: where to\npart: a # a: the first | b\nplain: 1\n"
     )
     assert yaml.safe_load(file.text) == file.node

@@ -406,6 +406,19 @@ def test_names_are_registered_once() -> None:
         compose(["sampler=plugin_sample"])
 
 
+def test_a_plugin_selects_what_a_file_could() -> None:
+    selects = {"optimizer": "sgd", "epochs": 7, "training.patience": 3}
+    register_model("plugin_model", dataclasses.make_dataclass(
+        "M", [("name", str, "plugin_model")], bases=(LinearConfig,), frozen=True, kw_only=True,
+        namespace={"selects": selects},
+    ))  # fmt: skip
+    config = compose(["model=plugin_model", "dataset.valid_share=0.1", "epochs=8"])
+    assert (config.optimizer.name, config.epochs, config.training.patience) == ("sgd", 8, 3)
+    assert config.model.hidden == 128
+    with pytest.raises(ConfigError, match=r"model\.hidden must lie in \[1, 4096\], got 0"):
+        compose(["model=plugin_model", "dataset.valid_share=0.1", "model.hidden=0"])
+
+
 def test_the_registry_is_empty_unless_somebody_registers() -> None:
     assert not [key for key in FROM_OUTSIDE if key[0] == "sampler" and key[1] in ("full", "uniform")]
     assert issubclass(SAMPLERS["uniform"], SamplerConfig)
