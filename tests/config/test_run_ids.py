@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runner.output.losses import LOSSES
 
 from runner.batch_samplers import BATCH_SAMPLERS
 from runner.config import compose, compose_one_of_many
@@ -15,6 +14,7 @@ from runner.models import MODELS
 from runner.optimizers import OPTIMIZERS
 from runner.options import settings
 from runner.options.settings import RunConfig
+from runner.output.losses import LOSSES
 from runner.report import grids
 from runner.report.grids import PlannedRun, expand, load_grid
 from runner.report.reference_seconds import _digest
