@@ -43,13 +43,14 @@ def default_of(option: dataclasses.Field[Any]) -> Any:
     return option.default if factory is dataclasses.MISSING else factory()
 
 
-def _distinct(section: Any, selector: str) -> dict[str, Any]:
+def _distinct(section: Any, selector: str = "") -> dict[str, Any]:
     """Return the settings of a section that differ from their defaults, and the ``selector``, which always counts."""
     found = {}
     for option in dataclasses.fields(section):
         value = getattr(section, option.name)
-        if option.name == selector or (value != default_of(option) and not option.metadata.get("place")):
-            found[option.name] = value
+        if option.metadata.get("place") or (value == default_of(option) and option.name != selector):
+            continue
+        found[option.name] = _distinct(value) if dataclasses.is_dataclass(value) else value
     return found
 
 
