@@ -42,13 +42,14 @@ def default_of(part: dataclasses.Field[Any]) -> Any:
     return part.default if factory is dataclasses.MISSING else factory()
 
 
-def _distinct(section: Any, selector: str) -> dict[str, Any]:
+def _distinct(section: Any, selector: str = "") -> dict[str, Any]:
     """Return the settings of a section that differ from their defaults, and the ``selector``, which always counts."""
     found = {}
     for part in dataclasses.fields(section):
         value = getattr(section, part.name)
-        if part.name == selector or (value != default_of(part) and not part.metadata.get("place")):
-            found[part.name] = value
+        if part.metadata.get("place") or (value == default_of(part) and part.name != selector):
+            continue
+        found[part.name] = _distinct(value) if dataclasses.is_dataclass(value) else value
     return found
 
 

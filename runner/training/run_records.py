@@ -141,10 +141,11 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
     if settings is None or summary is None:
         return settings
     try:
-        is_same = flat(settings) == flat(summary["config"])
+        first, last = flat(summary["config"]), flat(settings)
+        is_same = all(first[key] == last[key] for key in first.keys() & last.keys())
     except RecursionError:  # YAML may hold itself
         is_same = False
-    if not is_same:
+    if not is_same:  # a resumed run that was killed between two files may have newer options in one of them
         raise DamagedRun(path, f"its settings are not those of {summary['run_id']}")
     return settings
 

@@ -68,6 +68,19 @@ def test_a_new_option_that_is_set_changes_the_id(group: str, with_options: None)
     assert compose([f"+{group}.newer=0.6"]).run_id != compose([]).run_id
 
 
+def test_an_option_may_have_options() -> None:
+    """A plugin's option may be a dataclass itself. Then its own options count by the same rule."""
+    inner = dataclasses.make_dataclass("Inner", [("one", int, 1), ("two", int, 2)], frozen=True, kw_only=True)
+    option = ("inner", inner, dataclasses.field(default=inner()))
+    outer: Any = dataclasses.make_dataclass("Outer", [option], bases=(SAMPLERS["uniform"],), frozen=True, kw_only=True)
+    config = compose(["sampler=uniform"])
+    kept = dataclasses.asdict(config.sampler)
+    same, other = (dataclasses.replace(config, sampler=outer(**kept, inner=inner(two=two))) for two in (2, 3))
+    assert same.run_id == config.run_id
+    assert other.identity["sampler"]["inner"] == {"two": 3}
+    assert other.run_id != config.run_id
+
+
 def test_a_new_section_changes_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as another engine, which has a name, as options of a group have."""
     engine = dataclasses.make_dataclass("Engine", [("name", str, "numba")], frozen=True, kw_only=True)
