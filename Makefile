@@ -85,6 +85,12 @@ publish: $(STAMP) ## replace committed tables by those rendered last (TABLE, PRO
 data: $(STAMP) ## download and prepare a data set (NAME, FROM)
 	$(PY) scripts/prepare_dataset.py $(NAME) $(if $(FROM),--from $(FROM))
 
+.PHONY: generated
+generated: $(STAMP) ## write what follows from the classes: conf/, docs/options.md, look and golden curve of a new sampler
+	$(PY) scripts/add_methods.py
+	$(PY) scripts/make_options.py
+	$(PY) tests/golden/regenerate.py --missing
+
 bench: $(STAMP) ## measure the training steps of all methods, side by side (CLASSES)
 	$(PY) scripts/bench.py output_layer $(if $(CLASSES),--classes $(CLASSES))
 	$(PY) scripts/bench.py example_steps

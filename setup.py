@@ -11,12 +11,12 @@ from setuptools.command.build_py import build_py
 
 SHIPPED = (
     "conf/**/*.yaml",
+    "conf/meanings.json",
     "conf/table/seconds.csv",
     "datasets/*/card.yaml",
     "datasets/*/*.txt.xz",  # the two WordNet sets
     "datasets/*/*_LICENSE.txt",
     "results/published/*.csv",
-    "docs/options.md",  # what --help says of keys
 )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from runner import rng
 from runner.contracts import Proposal, Query, TrainingFacts
+from runner.options.fields import option
 from runner.output.layer import Layer
 from runner.registry import register_sampler
 from runner.samplers import Sampler, SamplerConfig
@@ -16,9 +17,9 @@ from runner.samplers import Sampler, SamplerConfig
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonConfig(SamplerConfig):
-    """Set ``size``, an upper bound on the mean number of candidates of a step."""
+    """Toss a coin for each class."""
 
-    size: int = 1000
+    size: int = option(1000, "upper bound on the mean number of candidates of a step", low=1)
 
     def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         frequency_N = np.maximum(training.label_counts_N, 1)

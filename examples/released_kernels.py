@@ -24,6 +24,7 @@ import numpy as np
 from runner import rng
 from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import require
+from runner.options.fields import option
 from runner.output.layer import Layer
 from runner.registry import register_sampler
 from runner.samplers import Sampler, SamplerConfig
@@ -33,13 +34,10 @@ _LEAST_WEIGHT = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasedConfig(SamplerConfig):
-    """Set ``num_samples`` draws a row, with replacement."""
+    """Draw by weights of all classes."""
 
     losses: ClassVar[tuple[str, ...]] = ("sampled_softmax",)
-    num_samples: int = 100
-
-    def __post_init__(self) -> None:
-        require(self.num_samples >= 1, "sampler.num_samples must be at least 1")
+    num_samples: int = option(100, "draws of a row, with replacement", low=1)
 
     def check_loss(self, loss: Any) -> None:
         super().check_loss(loss)
@@ -57,7 +55,7 @@ class ReleasedConfig(SamplerConfig):
 class ReleasedSphereConfig(ReleasedConfig):
     """Weigh classes by alpha o^2 + 1."""
 
-    alpha: float = 100.0
+    alpha: float = option(100.0, "weight of the squared logit")
 
     def weights(self, hidden_BD: np.ndarray, class_ND: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         return self.alpha * (hidden_BD @ class_ND.T) ** 2 + 1
@@ -65,10 +63,10 @@ class ReleasedSphereConfig(ReleasedConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasedRffConfig(ReleasedConfig):
-    """Weigh classes by products of unrelated random features, of which there are ``D`` cosines and ``D`` sines."""
+    """Weigh classes by products of unrelated random features."""
 
-    D: int = 32
-    nu: float = 4.0
+    D: int = option(32, "cosines, and sines, among the features", low=1)
+    nu: float = option(4.0, "sharpness of the kernel", above=0)
 
     def weights(self, hidden_BD: np.ndarray, class_ND: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         queries_BF, classes_NF = (self._features(vectors, generator) for vectors in (hidden_BD, class_ND))

@@ -2,8 +2,8 @@
 import hydra and omegaconf.
 
 Hydra chooses files and applies command-line overrides; everything after that is typed. The dataclass of each group
-is defined beside the class that it configures. ``runner.conversion`` checks names and types; ``__post_init__`` of the
-dataclass checks ranges. Every error is a single line that lists the valid names.
+is defined beside the class that it configures. ``runner.options`` checks names, types and ranges. Every error is a
+single line that lists the valid names.
 """
 
 import copy
@@ -17,19 +17,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runner.conversion import as_path, convert, did_you_mean, number_in, shown
 from runner.errors import ConfigError, RunnerError, require
 from runner.home import CONF
 from runner.machine.disk import explained
 from runner.machine.terminal import fitted
+from runner.methods.catalogue import known_method, method_names, sets_model
+from runner.options.conversion import as_path, convert, did_you_mean, number_in, shown
+from runner.options.files import GROUPS, option_file
+from runner.options.settings import EVERY_EXAMPLE_ONCE, GpuConfig, HardwareConfig, RunConfig
 from runner.registry import FROM_OUTSIDE, load_plugins
-from runner.settings import EVERY_EXAMPLE_ONCE, HardwareConfig, RunConfig
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 OF_CLASSES = ("loss", "sampler")  # groups that networks without classes do not have
-GROUPS = ("dataset", "model", "loss", "optimizer", "batch_sampler", "sampler", "hardware")
+CHOICES = (*GROUPS, "method", "preset")  # all folders of conf/ of which a command line chooses one file
 
 USUAL_MODELS = {"text": "lstm", "regression": "regression", "pairs": "bert", "sequences": "sasrec"}
 """The model of a family of data sets where none is named; for rows it is that of conf/config.yaml."""
@@ -37,7 +39,7 @@ USUAL_MODELS = {"text": "lstm", "regression": "regression", "pairs": "bert", "se
 _TABLE_HINT = "a table is many runs: render one by `make reproduce TABLE=NAME` in a checkout (names are in conf/table)"
 
 
-def _registries() -> dict[str, tuple[str, Mapping[str, type]]]:
+def registries() -> dict[str, tuple[str, Mapping[str, type]]]:
     """Return, for each group, the key that selects its class and the config dataclasses by name."""
     from runner.data import KINDS
     from runner.lgd import BATCH_SAMPLERS
@@ -53,7 +55,7 @@ def _registries() -> dict[str, tuple[str, Mapping[str, type]]]:
         "optimizer": ("name", OPTIMIZERS),
         "batch_sampler": ("name", BATCH_SAMPLERS),
         "sampler": ("name", SAMPLERS),
-        "hardware": ("name", {"cpu": HardwareConfig, "gpu": HardwareConfig}),
+        "hardware": ("name", {"cpu": HardwareConfig, "gpu": GpuConfig}),
     }
 
 
@@ -73,10 +75,11 @@ def to_run_config(cfg: Any) -> RunConfig:
     if "table" in cfg:
         raise ConfigError(_TABLE_HINT)
     values = {key: value for key, value in cfg.items() if key not in ("preset", "hydra")}
+    method = values.pop("method", None)
     values.setdefault("batch_sampler", EVERY_EXAMPLE_ONCE)
     values["plugins"] = _plugins(values.get("plugins") or [])
     load_plugins(values["plugins"])
-    for group, (selector, registry) in _registries().items():
+    for group, (selector, registry) in registries().items():
         section = values.get(group)
         if section is None and group in OF_CLASSES:
             continue
@@ -90,13 +93,36 @@ def to_run_config(cfg: Any) -> RunConfig:
         _check_keys(group, name, section, registry)
         values[group] = convert(registry[name], section, f"{group}.")
     config = convert(RunConfig, values, "")
-    config = dataclasses.replace(config, unused=_sections_of_other_tasks(config))
+    config = dataclasses.replace(config, unused=_sections_of_other_tasks(config), method=_method_of(config, method))
     for group in OF_CLASSES:
         if group not in config.unused and getattr(config, group) is None:
             check_model_reads_dataset(config)  # a model without classes takes both groups away
             options = sorted(file.stem for file in (CONF / group).glob("*.yaml"))
             raise ConfigError(f"{group} is missing; name a file of conf/{group}: {', '.join(options)}")
     return config
+
+
+def _method_of(config: RunConfig, chosen: Any) -> str | None:
+    """Return the name of the method that was chosen, or None if the run is not what its file says.
+
+    ``chosen`` is the section ``method`` that Hydra composed, or the name that a run folder stores. Raises ConfigError
+    for a key of the section that was changed, and for another model than the method's.
+    """
+    if not chosen:
+        return None  # conf/method/none.yaml is an empty section
+    if not isinstance(chosen, Mapping):
+        require(isinstance(chosen, str), f"method: expected str or null, got {shown(chosen)}")
+        return str(chosen)
+    known = known_method(str(chosen.get("name")))
+    changed = [key for key, value in chosen.items() if value != known.section.get(key)]
+    require(not changed, f"method.{', method.'.join(changed)} cannot be set: a method is a file of conf/method")
+    model = known.choices.get("model", config.model.name)
+    require(
+        model == config.model.name,
+        f"method={known.name} is model={model}, but model={config.model.name} was chosen too, by hand or by a preset;"
+        " leave one of them out",
+    )
+    return known.name if known.describes(config) else None
 
 
 def _sections_of_other_tasks(config: RunConfig) -> frozenset[str]:
@@ -156,7 +182,7 @@ def _check_keys(group: str, name: str, section: Mapping[str, Any], registry: Map
         if key in others:
             raise ConfigError(
                 f"{group}={section.get('name', name)} has no key '{key}'; valid: {', '.join(sorted(valid))}. If you"
-                f" did not set it, the preset did: it is made for another {group}"
+                f" did not set it, the method or the preset did: it is made for another {group}"
             )
 
 
@@ -183,7 +209,7 @@ def compose_one_of_many(overrides: tuple[str, ...]) -> RunConfig:
         key, _, text = override.partition("=")
         numbers.pop(key, None)  # the last one counts
         value = number_in(text)
-        if value is None or key in ("preset", *GROUPS) or not re.fullmatch(r"\w+(\.\w+)*", key):
+        if value is None or key in CHOICES or not re.fullmatch(r"\w+(\.\w+)*", key):
             words.append(override)
         else:
             numbers[key] = value
@@ -241,8 +267,8 @@ def defaults_of(choices: Mapping[str, str]) -> dict[str, Any]:
 def prepare_plugins(overrides: Iterable[str]) -> None:
     """Load the plugins that ``plugins=[...]`` names, and tell Hydra about every class that they register.
 
-    Call it before Hydra composes: otherwise Hydra does not know ``sampler=NAME``. Each new option has the defaults of
-    its config class, as a file of conf/ would write them. Raises ConfigError (one line).
+    Call it before Hydra composes: otherwise Hydra does not know ``sampler=NAME``. Hydra gets of each class what a file
+    of conf/ would say. Raises ConfigError (one line).
     """
     from hydra.core.config_store import ConfigStore
     from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -263,23 +289,26 @@ def prepare_plugins(overrides: Iterable[str]) -> None:
             load_plugins(_plugins(value))
         names = value if isinstance(value, list) else [value]
         is_set = not override.is_delete() and not override.is_sweep_override()
-        if group in (*GROUPS, "preset", "") and is_set and not all(isinstance(name, str | dict) for name in names):
+        if group in (*CHOICES, "") and is_set and not all(isinstance(name, str | dict) for name in names):
             place = f"; NAME is a file of conf/{group}" if group else ""
             raise ConfigError(f"cannot read {shown(word)}: write {group or 'GROUP'}=NAME{place}")
     load_plugins([])  # installed plugins are loaded even if none is named
     for (group, name), cls in FROM_OUTSIDE.items():
-        ConfigStore.instance().store(group=group, name=name, node=_as_option(group, name, cls))
+        file = option_file(group, name, cls)
+        ConfigStore.instance().store(group=group, name=name, node=file.node, package=file.package)
 
 
 def with_usual_model(overrides: Iterable[str]) -> list[str]:
     """Return the words of a command line, with the usual model for the data set that they name if they name no model.
 
-    A preset may set the model, so none is added beside one. Words that cannot be read are left for others to explain.
+    A preset and some methods set the model, so none is added beside them. Words that cannot be read are left for others
+    to explain.
     """
     words = list(overrides)
     values = dict(word.split("=", 1) for word in words if "=" in word)
     names = values.get("dataset", "").split(",")
-    if "model" in values or values.get("preset", "none") != "none":
+    has_model = "model" in values or values.get("preset", "none") != "none"
+    if has_model or any(map(sets_model, values.get("method", "").split(","))):
         return words
     models = {USUAL_MODELS.get(_family(name)) for name in names}
     model = models.pop() if len(models) == 1 else None
@@ -291,7 +320,7 @@ def _family(dataset: str) -> str:
     import yaml
 
     from runner.data import KINDS
-    from runner.data.card import card_names, load_card
+    from runner.data.shared.cards import card_names, load_card
 
     file = CONF / "dataset" / f"{dataset}.yaml"
     if not dataset.isidentifier() or not file.is_file():
@@ -319,25 +348,6 @@ def _plugins(value: Any) -> list[str]:
             "plugins must be a list of modules or files: write plugins=[my_module] or plugins=[./my_file.py]"
         )
     return [str(as_path(entry, "plugins")) if entry.endswith(".py") else entry for entry in value]
-
-
-def _as_option(group: str, name: str, cls: type) -> dict[str, Any]:
-    """Return what a file of conf/ would say for the class.
-
-    It holds the defaults of the fields, ??? for a field without one, and for a sampler its customary loss.
-    """
-    option: dict[str, Any] = {}
-    if group == "sampler":
-        option["defaults"] = [{"override /loss@_global_.loss": cls.losses[0]}]  # type: ignore[attr-defined]
-    for field in dataclasses.fields(cls):
-        default = field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
-        option[field.name] = "???" if default is dataclasses.MISSING else default
-    option["kind" if group == "dataset" else "name"] = name
-    if group == "dataset" and option["name"] == "???":
-        option["name"] = name
-    return option
 
 
 # ---------------------------------------------------------------- errors as one line
@@ -399,6 +409,8 @@ def explain(error: BaseException) -> str:
         if missing and "/" in str(missing):
             group, _, name = str(missing).rpartition("/")
             more = "; others come with pip install '.[sweep]'" if group == "hydra/launcher" else ""
+            if group == "preset" and name in method_names():
+                return f"unknown option 'preset={name}'; it is a method: write method={name}"
             return f"unknown option '{group}={name}'{did_you_mean(name, getattr(link, 'options', None) or [])}{more}"
         if isinstance(link, InterpolationResolutionError | UnsupportedInterpolationType):
             reason = "it refers to itself" if "ecursi" in str(link) else str(link).strip().splitlines()[0]
@@ -406,7 +418,7 @@ def explain(error: BaseException) -> str:
         parent = getattr(link, "parent_node", None)
         key = getattr(link, "full_key", None)
         if parent is not None and key and hasattr(parent, "keys"):
-            names = [str(name) for name in parent if str(name) not in ("hydra", "preset")]
+            names = [str(name) for name in parent if str(name) not in ("hydra", "method", "preset")]
             return f"unknown key '{key}'{did_you_mean(str(key).rpartition('.')[2], names)}"
     if any(isinstance(link, RecursionError) for link in chain):
         return "a setting refers to itself; give it a value"
@@ -419,7 +431,7 @@ def explain(error: BaseException) -> str:
     if group_error and group_error[1].split("/")[0] == "table":
         return _TABLE_HINT
     if group_error:
-        keys = [*GROUPS, "preset", *(field.name for field in dataclasses.fields(RunConfig) if field.name != "unused")]
+        keys = [*CHOICES, *(field.name for field in dataclasses.fields(RunConfig) if field.name != "unused")]
         return f"unknown key '{group_error[1]}'{did_you_mean(group_error[1], set(keys))}"
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     if isinstance(error, MemoryError):

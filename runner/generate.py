@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from runner.data import TextDataset
     from runner.network import ClassNetwork
-    from runner.settings import RunConfig
+    from runner.options.settings import RunConfig
 
     Draw = Callable[[np.ndarray, int], np.ndarray]  # hidden states (B, D) and a step to B classes
 
@@ -85,7 +85,7 @@ def generate(arguments: argparse.Namespace) -> list[str]:
             " this command draws only from the softmax of the logits; give a run with another loss"
         )
 
-    from runner.data.text import UNK
+    from runner.data.text.dataset import UNK
     from runner.machine.threads import set_threads
     from runner.training.run import load_trained
 
@@ -116,14 +116,14 @@ def generate(arguments: argparse.Namespace) -> list[str]:
 
 def _words_of(prompt: str, data: "TextDataset") -> list[str]:
     """Return the prompt's words; each line end becomes an end of sentence if the text has sentences."""
-    from runner.data.text import EOS
+    from runner.data.text.dataset import EOS
 
     return prompt.replace("\n", f" {EOS} ").split() if EOS in data.vocabulary else prompt.split()
 
 
 def _written(words: list[str]) -> str:
     """Return the words as text, with a line end for each end of sentence."""
-    from runner.data.text import EOS
+    from runner.data.text.dataset import EOS
 
     lines: list[list[str]] = [[]]
     for word in words:
@@ -156,7 +156,7 @@ def sample_tokens(
 
     A model without a recurrent state sees the last ``length`` tokens, as many as in training.
     """
-    from runner.data.text_batches import TextBatch
+    from runner.data.text.batches import TextBatch
     from runner.models.recurrent import TextEncoder
 
     encoder = network.encoder

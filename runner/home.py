@@ -2,7 +2,7 @@
 
 ``REPOSITORY``: the folder that holds the package: the checkout, or where packages are installed.
 ``IS_CHECKOUT``: whether the package runs from a checkout, perhaps by an editable installation.
-``FILES``: the folder of what is only read: conf/, datasets/ (cards, WordNet), results/published/ and docs/options.md.
+``FILES``: the folder of what is only read: conf/, datasets/ (cards, WordNet) and results/published/.
 """
 
 from pathlib import Path

@@ -20,7 +20,7 @@ from runner.output.gradients import Gradient, clipping_factor
 from runner.output.layer import STATE_OF_TRAINING, RowGradient, Rows
 
 if TYPE_CHECKING:
-    from runner.settings import RunConfig
+    from runner.options.settings import RunConfig
 
 AnyHead = TypeVar("AnyHead", bound=Head)
 

@@ -15,7 +15,7 @@ from runner.models.base import ModelChoice
 from runner.models.language import LstmConfig, TransformerConfig
 from runner.models.mlp import LinearConfig, MlpConfig
 from runner.models.sequences import Gru4recConfig, SasrecConfig
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks.base import Task
 from runner.tasks.classification import Classification
 from runner.tasks.language import LanguageModelling

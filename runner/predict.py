@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from runner.commands.frame import add_run, carry_out, parser_of
-from runner.data.row_files import FORMS, form_of, read_new_rows
+from runner.data.rows.files import FORMS, form_of, read_new_rows
 from runner.errors import DataError, RunnerError, require
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _output(path: Path | None) -> Iterator[TextIO]:
 
 def _of_rows(network: Any, task: Any, arguments: argparse.Namespace) -> Iterator[Line]:
     """Yield the header and, for each row of the file, its best classes."""
-    from runner.data.batches import RowBatch
+    from runner.data.rows.batches import RowBatch
 
     data, form = task.data, arguments.layout or form_of(arguments.file)
     blocks = read_new_rows(arguments.file, form, task.num_features)
@@ -174,7 +174,7 @@ def _at_once(k: int, network: Any) -> int:
 
 def _of_users(network: Any, task: Any, arguments: argparse.Namespace) -> Iterator[Line]:
     """Yield the header and, for each user of the log, the best items, in the order in which users first appear."""
-    from runner.data.sequence_batches import order_by_length, windows_before
+    from runner.data.sequences.batches import order_by_length, windows_before
     from runner.kernels.ranks import hide_seen
 
     users, items_E, indptr_U1 = _read_log(arguments, task)
@@ -199,8 +199,8 @@ def _of_users(network: Any, task: Any, arguments: argparse.Namespace) -> Iterato
 
 def _read_log(arguments: argparse.Namespace, task: Any) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Return the users with events that count, their items in order of time, (E,) int32, and where users begin."""
-    from runner.data.events import by_user
-    from runner.data.read_events import LogColumns, read_events
+    from runner.data.sequences.events import by_user
+    from runner.data.sequences.logs import LogColumns, read_events
 
     columns = LogColumns(user=arguments.user, item=arguments.item, time=arguments.time, set_by="--{} COLUMN")
     read = read_events(arguments.file, columns, separator=None, header=True, quoted=True, min_rating=None)
@@ -245,9 +245,9 @@ def _read_lines(path: Path, data: "TextDataset") -> Iterator[tuple[int, np.ndarr
     Lines end in LF and words are separated by ASCII white space, to which CR belongs, as in training. Raises DataError
     for a file without a word and for a line that is not UTF-8.
     """
-    from runner.data.readers import blocks
-    from runner.data.table_form import decoded
-    from runner.data.text import UNK
+    from runner.data.shared.files import blocks
+    from runner.data.shared.tables import decoded
+    from runner.data.text.dataset import UNK
 
     words = unknown = number = 0
     for piece, _ in blocks(path, lambda: number):  # noqa: B023  it must see the current value

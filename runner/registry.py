@@ -7,6 +7,7 @@ trained and resumed like built-in ones. Packages that declare an entry point in 
 without being named. See docs/extending.md.
 """
 
+import ast
 import dataclasses
 import hashlib
 import importlib
@@ -16,15 +17,15 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.conversion import as_path
 from runner.errors import ConfigError, RunnerError, require
 from runner.home import CONF
-from runner.settings import module_name
+from runner.options.conversion import as_path
+from runner.options.settings import RunConfig, module_name
 
 if TYPE_CHECKING:
     from runner.lgd import ExampleSamplerConfig
@@ -182,13 +183,74 @@ def _is_loaded(plugin: str) -> bool:
     return file is not None and os.path.realpath(file) == os.path.realpath(plugin)
 
 
+# ---------------------------------------------------------------- sources
+
+
+def sources_of(config: RunConfig) -> dict[str, str]:
+    """Return the digest of the sources of every plugin that a run uses, by the name of its module.
+
+    They are those that ``plugins`` names, and installed ones whose classes the run has chosen.
+    """
+    chosen = (type(getattr(config, field.name)) for field in dataclasses.fields(config))
+    installed = {cls.__module__ for cls in chosen if cls in FROM_OUTSIDE.values()}
+    names = {*map(module_name, config.plugins), *(name for name in installed if not name.startswith("runner."))}
+    return {name: digest_of([name]) for name in sorted(names)}
+
+
 def digest_of(plugins: Iterable[str]) -> str:
-    """Return the sha256 of the source files of loaded plugins, in the given order."""
+    """Return the sha256 of the source files of loaded plugins, in the given order.
+
+    What a plugin imports from its own folder belongs to its sources.
+    """
     digest = hashlib.sha256()
     for plugin in plugins:
-        file = getattr(sys.modules[module_name(plugin)], "__file__", None)
-        digest.update(Path(file).read_bytes() if file else plugin.encode())
+        file = file_of(module_name(plugin))
+        for source in [] if file is None else _sources(file):
+            digest.update(source.read_bytes())
+        if file is None:
+            digest.update(plugin.encode())
     return digest.hexdigest()
+
+
+def file_of(module: str) -> Path | None:
+    """Return the source file of a loaded module, None if it has none."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return Path(file) if file is not None and Path(file).is_file() else None
+
+
+def _sources(file: Path) -> list[Path]:
+    """Return a source file, and the files of its folder that it imports, directly or not, in the order of their names.
+
+    Nothing is imported to find them.
+    """
+    found: set[Path] = set()
+    left = [file]
+    while left:
+        path = left.pop()
+        if path not in found:
+            found.add(path)
+            left += _imports(path)
+    return [file, *sorted(found - {file})]
+
+
+def _imports(file: Path) -> Iterator[Path]:
+    """Return the files in a file's folder, and in folders of it, that its import statements name."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # compiled code, or a file that is being edited
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            named = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            named = [f"{node.module or ''}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in named:
+            folder = file.parent
+            for part in filter(None, name.split(".")):
+                yield from (path for path in (folder / f"{part}.py", folder / part / "__init__.py") if path.is_file())
+                folder = folder / part if (folder / part / "__init__.py").is_file() else folder
 
 
 def _import(plugin: str) -> None:

@@ -18,8 +18,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
 from runner.commands.frame import carry_out, parser_of
-from runner.conversion import as_path
 from runner.errors import RunnerError, require
+from runner.options.conversion import as_path
 from runner.report.grids import PROFILES
 from runner.report.tables import TABLES, load_table, table_names
 

@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs 
 
 from runner import REPOSITORY
 from runner.commands.frame import carry_out, parser_of
-from runner.conversion import as_path, did_you_mean
 from runner.errors import require
+from runner.options.conversion import as_path, did_you_mean
 from runner.report.folder_page import PAGE, folder_page
 from runner.report.footprint import with_footprint_of
 from runner.report.grids import PROFILES

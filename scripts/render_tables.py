@@ -11,8 +11,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
 from runner.config import explain
-from runner.conversion import as_path
 from runner.errors import RunnerError
+from runner.options.conversion import as_path
 from runner.report.grids import PROFILES
 from runner.report.tables import SMALL, TABLES, bench_names, load_bench, load_table, table_names
 

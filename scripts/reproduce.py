@@ -13,9 +13,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from a plain clone
 
 from runner.config import CONF, explain
-from runner.conversion import as_path
 from runner.errors import RunnerError
 from runner.machine.terminal import fitted
+from runner.options.conversion import as_path
 from runner.report.grids import PROFILES
 from runner.report.tables import (
     SMALL,

@@ -30,7 +30,7 @@ from runner.models.parameters import Parameters, draws_of, load_states, states_o
 from runner.output.layer import RowGradient, Rows
 
 if TYPE_CHECKING:
-    from runner.settings import RunConfig
+    from runner.options.settings import RunConfig
 
 
 def usual_cutoffs(num_classes: int, dim: int, div_value: float) -> list[int]:

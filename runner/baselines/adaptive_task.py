@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from runner.errors import require
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks.language import LanguageModelling
 
 if TYPE_CHECKING:

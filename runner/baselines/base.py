@@ -80,6 +80,7 @@ class FittedConfig(ModelChoice):
     ``does``: what it does with the training data, in errors. Its ``task`` is one of ``runner.baselines.tasks``.
     """
 
+    selects: ClassVar[Mapping[str, Any]] = {"sampler": None, "loss": None, "epochs": 1, "evaluation.every_epochs": 1}
     does: ClassVar[str] = "counts"
 
     name: str

@@ -15,8 +15,8 @@ from scipy.sparse import coo_array, csr_array
 from runner.baselines.base import Fitted
 
 if TYPE_CHECKING:
-    from runner.data.batches import RowBatch
-    from runner.data.sequence_batches import SequenceBatch
+    from runner.data.rows.batches import RowBatch
+    from runner.data.sequences.batches import SequenceBatch
 
 # A count times this is far below one transition, and below nearly every difference between two sums of similarities,
 # even for a billion events; yet float64 holds it beside a sum of hundreds.

@@ -10,6 +10,7 @@ Legend: N items, U users, I items of a block.
 """
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,18 +19,19 @@ from scipy.sparse import coo_array, csr_array, vstack
 
 from runner.baselines.base import FittedConfig
 from runner.baselines.counted import Counts, no_similarity
-from runner.errors import require
+from runner.options.fields import option
 
 if TYPE_CHECKING:
-    from runner.data.sequence_batches import SequenceWindows
+    from runner.data.sequences.batches import SequenceWindows
 
 _ITEMS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class CountsConfig(FittedConfig):
-    """Serve as the base of the baselines. ``length`` of each is the number of items that a prediction looks back on."""
+    """Serve as the base of baselines that count; ``length`` is the number of items that a prediction looks back on."""
 
+    selects: ClassVar[Mapping[str, Any]] = {"dataset": "synthetic_log", **FittedConfig.selects}
     reads: ClassVar[str] = "sequences"
     task: ClassVar[str | None] = "fitted_sequences"
 
@@ -91,21 +93,14 @@ class MarkovConfig(CountsConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ItemKnnConfig(CountsConfig):
-    """Recommend the items that are most similar, in sum, to the user's last ``length`` items (Sarwar et al. 2001).
-
-    ``neighbours``: number of similar items that each item keeps.
-    ``shrink``: added to the denominator of the cosine, against similarities that few users cause.
-    """
+    """Recommend the items that are most similar, in sum, to the user's last items (Sarwar et al. 2001)."""
 
     name: str = "item_knn"
-    length: int = 2
-    neighbours: int = 100
-    shrink: float = 10.0
-
-    def __post_init__(self) -> None:
-        require(1 <= self.length <= 4096, "model.length must lie in [1, 4096]")
-        require(1 <= self.neighbours <= 100_000, "model.neighbours must lie in [1, 100000]")
-        require(0 <= self.shrink <= 1e6, "model.shrink must lie in [0, 1e6]")
+    length: int = option(2, "largest number of items that a prediction looks back on", low=1, high=4096)
+    neighbours: int = option(100, "similar items that each item keeps", low=1, high=100_000)
+    shrink: float = option(
+        10.0, "added to the denominator of the cosine, against similarities that few users cause", low=0, high=1e6
+    )
 
     def similarity(self, windows: "SequenceWindows", num_items: int) -> csr_array:
         return nearest_items(windows.users_items(num_items), self.neighbours, self.shrink)

@@ -25,7 +25,7 @@ from runner.errors import NotInstalled, RunnerError
 
 if TYPE_CHECKING:
     from runner.data import LabelledRows
-    from runner.data.batches import RowBatch
+    from runner.data.rows.batches import RowBatch
 
 LIBRARY, EXTRA = "omikuji", "baselines"
 _PREFIX = "forest."

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from runner.baselines.base import Fitted
-from runner.data.batches import RowBatch
-from runner.data.sequence_batches import SequenceBatch
+from runner.data.rows.batches import RowBatch
+from runner.data.sequences.batches import SequenceBatch
 from runner.errors import require
-from runner.settings import EVERY_EXAMPLE_ONCE, RunConfig, TrainingConfig
+from runner.options.settings import EVERY_EXAMPLE_ONCE, RunConfig, TrainingConfig
 from runner.tasks.base import Task
 from runner.tasks.classification import Classification
 from runner.tasks.recommendation import Recommendation

@@ -17,17 +17,15 @@ from typing import ClassVar
 from runner.baselines.base import FittedConfig
 from runner.baselines.forest import Forest, check_installed
 from runner.errors import require
+from runner.options.fields import option
 
 
 @dataclass(frozen=True, kw_only=True)
 class OmikujiConfig(FittedConfig):
-    """Configure a forest of label trees. Names and defaults are omikuji's, and its other settings keep their defaults.
+    """Train label trees by the library omikuji (extra ``baselines``): Parabel with the defaults.
 
-    ``n_trees``: number of trees, whose scores are averaged.
-    ``cluster_k``: number of branches of a node.
-    ``cluster_balanced``: all branches of a node hold equally many classes.
-    ``max_depth``: largest depth of a tree.
-    ``beam_size``: number of nodes of a layer that a prediction follows.
+    Bonsai has cluster_k=100, cluster_balanced=false and max_depth=3. Names and defaults are omikuji's, and its other
+    settings keep their defaults. The library takes no seed, so results of two runs differ a little.
     """
 
     reads: ClassVar[str] = "rows"
@@ -35,17 +33,14 @@ class OmikujiConfig(FittedConfig):
     does: ClassVar[str] = "reads"
 
     name: str = "omikuji"
-    n_trees: int = 3
-    cluster_k: int = 2
-    cluster_balanced: bool = True
-    max_depth: int = 20
-    beam_size: int = 10
+    n_trees: int = option(3, "trees, whose scores are averaged", low=1, high=1000)
+    cluster_k: int = option(2, "branches of a node; a power of two if they are balanced", low=2, high=1000)
+    cluster_balanced: bool = option(True, "all branches of a node hold equally many classes")
+    max_depth: int = option(20, "largest depth of a tree", low=1, high=1000)
+    beam_size: int = option(10, "nodes of a layer that a prediction follows", low=1, high=10_000)
 
     def __post_init__(self) -> None:
-        require(1 <= self.n_trees <= 1000, "model.n_trees must lie in [1, 1000]")
-        require(2 <= self.cluster_k <= 1000, "model.cluster_k must lie in [2, 1000]")
-        require(1 <= self.max_depth <= 1000, "model.max_depth must lie in [1, 1000]")
-        require(1 <= self.beam_size <= 10_000, "model.beam_size must lie in [1, 10000]")
+        super().__post_init__()
         require(
             not self.cluster_balanced or self.cluster_k & (self.cluster_k - 1) == 0,
             f"model.cluster_k={self.cluster_k} must be a power of two, because balanced clusters are halved again and"

@@ -15,13 +15,13 @@ from runner.contracts import Query, TrainingFacts
 from runner.errors import ConfigError, ProcessorLacks
 from runner.heads.classes import estimate
 from runner.machine.clock import StageClock
+from runner.options.settings import RunConfig
 from runner.output.numba.layer import NumbaLayer
 from runner.output.numba.row_table import RowTable
 from runner.samplers.full import FullConfig, stored_bytes
 from runner.samplers.hashed import HashedConfig
 from runner.samplers.lsh import Lsh, LshConfig
 from runner.samplers.rff import RffConfig
-from runner.settings import RunConfig
 
 # The matrix stays as drawn (a step of Adam takes as long at any rate), so that every repetition of every method
 # meets the same classes. Hidden states are drawn near the vectors of these classes.

@@ -19,7 +19,7 @@ from runner.bench.machine import shortage
 from runner.bench.measure import say
 from runner.bench.output_layer import limits_before_and_after
 from runner.contracts import Examples
-from runner.data.dense_batches import Scale, Split, StoredExamples
+from runner.data.regression.batches import Scale, Split, StoredExamples
 from runner.kernels.groups import CHUNKS
 from runner.lgd import BATCH_SAMPLERS, ExampleSampler
 from runner.lgd.hashed import Lgd

@@ -23,7 +23,7 @@ import pandas as pd
 
 from runner import rng
 from runner.bench.report import origin_of
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.structures.features import ONE, RandomFourier
 from runner.training.files import write_atomically
 

@@ -32,17 +32,17 @@ from runner.bench.render import title_of
 from runner.bench.torch_head import torch_full_head
 from runner.config import check_model_reads_dataset, compose
 from runner.contracts import TrainingFacts
-from runner.data.card import dataset_title
-from runner.data.text import TextDataset
-from runner.data.text_batches import TextBatch
+from runner.data.shared.cards import dataset_title
+from runner.data.text.batches import TextBatch
+from runner.data.text.dataset import TextDataset
 from runner.errors import Diverged, require
 from runner.heads.classes import ClassesHead
 from runner.machine.clock import STAGES, StageClock
 from runner.machine.memory import available_bytes
 from runner.network import Network
 from runner.optimizers import AdamConfig
+from runner.options.settings import RunConfig
 from runner.samplers.lsh_topk import usual_sizes
-from runner.settings import RunConfig
 from runner.tasks import LanguageModelling
 
 NOTES = (
@@ -451,8 +451,8 @@ def draw_figure(report: dict[str, Any], stem: Path) -> Path | None:
 
 
 def _draw_bars(axis: Any, size: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    from runner.methods.catalogue import label_of
     from runner.report.figure_style import plain_ticks
-    from runner.report.methods import label_of
 
     names = [LABELS.get(row["method"]) or label_of(row["method"]) for row in rows]
     left = np.zeros(len(rows))

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from runner.bench.render import render
 from runner.kernels.target import target
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.training.files import write_atomically
 from runner.training.run_folder import provenance
 

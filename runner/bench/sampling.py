@@ -24,8 +24,8 @@ from runner.contracts import Query, TrainingFacts
 from runner.heads.classes import estimate
 from runner.machine import memory
 from runner.machine.clock import StageClock
+from runner.options.settings import RunConfig
 from runner.samplers import Sampler
-from runner.settings import RunConfig
 
 NOTES = (
     "Draws: milliseconds to draw every row's candidates of a batch and state their expected counts. Loss: the same, "
@@ -185,8 +185,8 @@ def draw_figure(report: dict[str, Any], stem: Path) -> Path:
     import matplotlib
     import numpy as np
 
+    from runner.methods.catalogue import label_of
     from runner.report.figure_style import STYLE, looks_of, save
-    from runner.report.methods import label_of
     from runner.report.panels import Line, Panel, Scale, figure_of
 
     by_codewords = len(report["sizes"]) == 1

@@ -12,11 +12,11 @@ from runner.contracts import Query, TrainingFacts
 from runner.errors import require
 from runner.heads.classes import ClassesHead
 from runner.optimizers import SgdConfig
+from runner.options.settings import OutputConfig, RunConfig
 from runner.output.layer import RowGradient
 from runner.output.losses import LossConfig
 from runner.output.numba.layer import NumbaLayer
 from runner.output.numba.row_table import RowTable, RowTableGradient
-from runner.settings import OutputConfig, RunConfig
 
 
 class _StoredLogits:

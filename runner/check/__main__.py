@@ -20,8 +20,8 @@ os.environ.setdefault("NUMBA_NUM_THREADS", str(max(2, os.cpu_count() or 1)))
 
 from runner.commands.frame import carry_out, parser_of
 from runner.config import prepare_plugins
-from runner.conversion import did_you_mean
 from runner.errors import ConfigError, require
+from runner.options.conversion import did_you_mean
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -1,25 +1,22 @@
-"""This module writes the part of ``python -m runner --help`` that says what groups and keys mean.
+"""Write the part of ``python -m runner --help`` that says what groups and keys mean.
 
-Meanings are those of docs/options.md, which is made from conf/ and the config dataclasses: to read that page takes less
-time than to import the dataclasses with the kernels beside them. Options of plugins have their dataclass at hand.
+Those of built-in options are read from conf/meanings.json, those of plugins from their classes; both come from the
+fields of the classes.
 """
 
-import re
 import shutil
 from collections.abc import Mapping
 from textwrap import fill
 from typing import Any
 
-from runner.commands.meanings import meaning_in_docstrings, read, shown
+from runner.commands.meanings import RUN, shown, written_meanings
 from runner.config import CONF, GROUPS
-from runner.home import FILES
+from runner.options.files import meanings_of
 from runner.registry import FROM_OUTSIDE
 
 _INDENT = " " * 6
-PAGE = FILES / "docs" / "options.md"
 _KEY, _VALUE = 34, 16
 _WIDEST, _BESIDE = 120, 100  # characters of a line, and from how many on meanings are beside their keys
-_ROW = re.compile(r"^\| `(?P<key>\S+)` \| .*? \| (?P<says>.*) \|$", flags=re.M)
 OF_GROUPS = {
     "dataset": "what is learnt; its family decides which models fit",
     "model": "the encoder; it reads one family of data sets",
@@ -28,7 +25,8 @@ OF_GROUPS = {
     "optimizer": "how weights follow the gradient",
     "batch_sampler": "which training examples a step takes",
     "hardware": "where it runs, and with how many threads",
-    "preset": "a named method or switch, which may set any other key",
+    "method": "what is compared, by one name: sampler, loss and settings, or a model",
+    "preset": "a paper's settings or a switch, which may set any other key",
 }
 
 
@@ -48,10 +46,8 @@ def _groups() -> str:
 
 
 def _keys_of_run(config: Mapping[str, Any]) -> str:
-    says = written_meanings("Keys of every run")
     lines = ["Set any key, KEY=VALUE (the values are those of this command line):"]
-    for entry in read(CONF / "config.yaml").entries:
-        lines.append(_line(entry.path, _value(config, entry.path), says.get(entry.path, "")))
+    lines += [_line(path, _value(config, path), says) for path, says in written_meanings()[RUN][RUN].items()]
     return "\n".join(lines)
 
 
@@ -63,26 +59,14 @@ def _keys_of_groups(config: Mapping[str, Any]) -> list[str]:
             continue  # a model without classes takes sampler and loss away
         name = str(chosen.get("name"))
         name = str(chosen.get("kind")) if name in ("None", "???") else name
-        says = written_meanings(group, name)
         outside = FROM_OUTSIDE.get((group, str(chosen.get("kind", name))))
+        says = meanings_of(outside) if outside else written_meanings()[group].get(name, {})
         lines = [f"The keys of {group}={name}:"]
         for key in chosen:
             if key not in ("name", "kind"):
-                about = meaning_in_docstrings(outside, key) if outside else says.get(f"{group}.{key}", "")
-                lines.append(_line(f"{group}.{key}", _value(chosen, key), about))
+                lines.append(_line(f"{group}.{key}", _value(chosen, key), says.get(key, "")))
         parts += ["\n".join(lines)] if len(lines) > 1 else []
     return parts
-
-
-def written_meanings(section: str, option: str = "") -> dict[str, str]:
-    """Return what docs/options.md says of the keys of an option of a group, or of a section without options."""
-    text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-    _, _, body = text.partition(f"\n## {section}\n")
-    body = body.partition("\n## ")[0]
-    if option:
-        parts = re.split(r"^### ", body, flags=re.M)
-        body = next((part for part in parts if f"`{option}`" in part.partition("\n")[0]), "")
-    return {row["key"]: row["says"].replace("\\|", "|").replace("`", "") for row in _ROW.finditer(body)}
 
 
 def _value(config: Mapping[str, Any], path: str) -> str:

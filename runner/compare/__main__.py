@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.commands.frame import carry_out, parser_of
-from runner.conversion import as_path
 from runner.errors import RunnerError
+from runner.options.conversion import as_path
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -4,7 +4,6 @@ Prepared data are memory-mapped. Importing this package imports only NumPy; comp
 imported when a set is prepared.
 """
 
-from runner.data.bundled import SklearnConfig
 from runner.data.configs import (
     KINDS,
     CardConfig,
@@ -14,15 +13,16 @@ from runner.data.configs import (
     TextFilesConfig,
     XmcFilesConfig,
 )
-from runner.data.dense import DenseRows, RegressionDataset
-from runner.data.pairs import Pairs, PairsDataset
-from runner.data.python_topics import PythonTopicsConfig
-from runner.data.rows import LabelledRows, XmcDataset
-from runner.data.sequences import SequencesDataset
-from runner.data.synthetic_log import SyntheticLogConfig
-from runner.data.synthetic_regression import SyntheticRegressionConfig
-from runner.data.synthetic_xc import SyntheticXcConfig
-from runner.data.text import TextDataset
+from runner.data.pairs.dataset import Pairs, PairsDataset
+from runner.data.regression.bundled import SklearnConfig
+from runner.data.regression.dataset import DenseRows, RegressionDataset
+from runner.data.regression.synthetic import SyntheticRegressionConfig
+from runner.data.rows.dataset import LabelledRows, XmcDataset
+from runner.data.rows.synthetic import SyntheticXcConfig
+from runner.data.sequences.dataset import SequencesDataset
+from runner.data.sequences.synthetic import SyntheticLogConfig
+from runner.data.text.dataset import TextDataset
+from runner.data.text.python_topics import PythonTopicsConfig
 
 __all__ = [
     "KINDS",

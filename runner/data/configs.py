@@ -5,57 +5,67 @@
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
-from runner.conversion import as_path
-from runner.data.bundled import SklearnConfig
-from runner.data.dense import RegressionDataset
-from runner.data.events import Filters, Repeats
-from runner.data.pairs import PairsDataset
-from runner.data.python_topics import PythonTopicsConfig
-from runner.data.regression import VALID_SHARE, SplitConfig, check_threshold
-from runner.data.rows import XmcDataset
-from runner.data.sequences import SequencesDataset, Split
-from runner.data.splits import check_valid_share
-from runner.data.synthetic_log import SyntheticLogConfig
-from runner.data.synthetic_regression import SyntheticRegressionConfig
-from runner.data.synthetic_xc import SyntheticXcConfig
-from runner.data.text import TextDataset
+from runner.data.pairs.dataset import PairsDataset
+from runner.data.regression.bundled import SklearnConfig
+from runner.data.regression.dataset import RegressionDataset
+from runner.data.regression.settings import VALID_SHARE, SplitConfig, check_threshold
+from runner.data.regression.synthetic import SyntheticRegressionConfig
+from runner.data.rows.dataset import XmcDataset
+from runner.data.rows.synthetic import SyntheticXcConfig
+from runner.data.sequences.dataset import SequencesDataset, Split
+from runner.data.sequences.events import Filters, Repeats
+from runner.data.sequences.synthetic import SyntheticLogConfig
+from runner.data.shared.base import SPLIT, DatasetConfig, seed_of, share_for_test, share_for_validation
+from runner.data.shared.manifests import Dataset
+from runner.data.text.dataset import TextDataset
+from runner.data.text.python_topics import PythonTopicsConfig
 from runner.errors import ConfigError, require
+from runner.options.conversion import as_path
+from runner.options.fields import Variant, option
 
-if TYPE_CHECKING:
-    from runner.data.store import Dataset
+CARD_KEYS: dict[str, dict[str, Any]] = {
+    "rows": {"valid_share": 0.0},
+    "text": {},
+    "regression": {"valid_share": VALID_SHARE, "threshold": None},
+    "pairs": {"valid_share": VALID_SHARE},
+    "sequences": {"split": "ratio"},
+}
+"""The keys of ``CardConfig`` that matter for a family of cards, with their defaults there."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CardConfig:
-    """Choose a published or embedded set by the name of its card.
-
-    `valid_share`: share of the training rows that the task holds out for validation, in [0, 0.5]. Families `text` and
-    `sequences` need 0, `rows` may have 0, and the others need more.
-    `threshold`: for regression only, None or the number above which a response becomes 1; all others become 0.
-    `split`: for sequences only, which of a user's last events are for validation and testing: ratio or last_item
-    (`runner/data/sequences.py`).
-    """
+class CardConfig(DatasetConfig):
+    """Choose a published or embedded set by the name of its card."""
 
     kind: str = "card"
     name: str
-    valid_share: float = 0.0
-    threshold: float | None = None
-    split: Split = "ratio"
+    valid_share: float = option(
+        0.0,
+        "share of the training rows that is held out for validation; 0, for rows with labels alone: some test rows are"
+        " measured meanwhile",
+        low=0,
+        high=0.5,
+    )
+    threshold: float | None = option(None, "for logistic regression: responses above it become 1, all others 0")
+    split: Split = option("ratio", "", choices=SPLIT)
 
     def __post_init__(self) -> None:
-        from runner.data.card import card_names
+        super().__post_init__()
+        from runner.data.shared.cards import card_names
+        from runner.data.shared.family import family_of
 
         if self.name not in card_names():
             raise ConfigError(f"dataset.name: no card {self.name!r}; choose one of {', '.join(card_names())}")
         what = f"dataset={self.name} holds {self.family}"
-        check_valid_share(self.valid_share)
-        if self.family in ("text", "sequences"):
+        holds_out = family_of(self.family).holds_out
+        if holds_out == "no":
             require(self.valid_share == 0, f"dataset.valid_share: {what}, of which no share is held out; leave it at 0")
-        elif self.family != "rows":
+        elif holds_out == "always":
             require(self.valid_share > 0, f"dataset.valid_share: {what}, which is validated on a share above 0")
         check_threshold(self.threshold)
         require(
@@ -67,102 +77,110 @@ class CardConfig:
             f"dataset.split: {what}, whose users have no events to split; leave it at ratio",
         )
 
+    @classmethod
+    def variants(cls, name: str) -> Mapping[str, Variant]:
+        """Return an option for each card, with the keys that matter for its family."""
+        from runner.data.shared.cards import card_names, load_card
+
+        cards = [load_card(card_name) for card_name in card_names()]
+        return {card.name: Variant(about=card.title, keys=CARD_KEYS[card.family]) for card in cards}
+
     @property
     def family(self) -> str:
         """Return the family of the set, as its card says: `rows`, `text`, `regression`, `pairs` or `sequences`."""
-        from runner.data.card import load_card
+        from runner.data.shared.cards import load_card
 
         return load_card(self.name).family
 
-    def build(self) -> "Dataset":
+    def build(self) -> Dataset:
         """Open the prepared set; an embedded one is prepared on first use. Raises DataNotPrepared, DataError."""
-        from runner.data.prepare import load_card_dataset
+        from runner.data.shared.prepare import load_card_dataset
 
         dataset = load_card_dataset(self.name)
         return dataset.with_split(self.split) if isinstance(dataset, SequencesDataset) else dataset
 
 
 @dataclass(frozen=True, kw_only=True)
-class XmcFilesConfig:
-    """Choose your own rows with labels: a folder with training and test rows, in one of the forms of `row_files`.
-
-    These are XC text (train.txt, test.txt), svmlight text (train.svm, test.svm), tables (train.csv, test.csv), each
-    plain or compressed, and SciPy's matrices (train.npz, train_labels.npz, test.npz, test_labels.npz). `path`: the
-    folder.
-    `valid_share`: share of the training rows that the task holds out for validation, in [0, 0.5].
+class XmcFilesConfig(DatasetConfig):
+    """Read your own rows with labels: dataset=xmc dataset.path=DIR. DIR holds train.txt and test.txt in XC text, or
+    train.svm and test.svm in svmlight text, or train.csv and test.csv (each plain, .xz, .gz or .bz2), or SciPy's
+    train.npz, train_labels.npz, test.npz and test_labels.npz.
     """
 
     family: ClassVar[str] = "rows"
 
     kind: str = "files"
     name: str = "xmc"
-    path: str | None = None  # None means "not given yet"; build() refuses it
-    valid_share: float = 0.0
+    path: str | None = option(None, "folder of the files")
+    valid_share: float = share_for_validation(0.0)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require_plain(self.name)
-        check_valid_share(self.valid_share)
 
     def build(self) -> XmcDataset:
         """Prepare the files and open them. Files of the same path, size and time are prepared once.
 
         Raises ConfigError for a wrong path, DataError for wrong files.
         """
-        from runner.data.prepare import load_files_dataset
+        from runner.data.rows.convert import load_own_rows
 
-        return load_files_dataset(_folder(self.path, "the rows, such as train.txt and test.txt"), self.name)
+        return load_own_rows(_folder(self.path, "the rows, such as train.txt and test.txt"), self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextFilesConfig:
-    """Choose your own text: a folder with train.txt, valid.txt and test.txt, plain or compressed.
+class TextFilesConfig(DatasetConfig):
+    """Read your own text: dataset=text dataset.path=DIR. DIR holds train.txt, valid.txt and test.txt (or .xz, .gz, .bz2
+    of them), UTF-8, one sentence per line, words separated by spaces.
 
-    The files are UTF-8 with one sentence per line. `path`: the folder.
-    `most_types`: largest number of classes, `<eos>` and `<unk>` included; rarer words become `<unk>`. None: every word
-    of train.txt is a class. Words that occur only in valid.txt or test.txt always become `<unk>`.
+    Words that occur only in valid.txt or test.txt always become `<unk>`.
     """
 
     family: ClassVar[str] = "text"
 
     kind: str = "text_files"
     name: str = "text"
-    path: str | None = None  # None means "not given yet"; build() refuses it
-    most_types: int | None = None
+    path: str | None = option(None, "folder of the files")
+    most_types: int | None = option(
+        None,
+        "largest number of classes, <eos> and <unk> included; rarer words become <unk>",
+        null="every word of train.txt is a class",
+        low=3,
+        high=2**31 - 1,
+    )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require_plain(self.name)
-        require(
-            self.most_types is None or 3 <= self.most_types < 2**31,
-            "dataset.most_types must be null (all words) or at least 3 (<eos>, <unk> and a word)",
-        )
 
     def build(self) -> TextDataset:
         """Prepare the files and open them. Files of the same path, size, time and `most_types` are prepared once.
 
         Raises ConfigError for a wrong path, DataError for wrong files.
         """
-        from runner.data.prepare import load_text_files_dataset
+        from runner.data.text.convert import load_own_texts
 
         folder = _folder(self.path, "train.txt, valid.txt and test.txt")
-        return load_text_files_dataset(folder, self.name, self.most_types)
+        return load_own_texts(folder, self.name, self.most_types)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableFileConfig(SplitConfig):
-    """Choose your own table of numbers: a file in CSV or svmlight text, plain or compressed (.gz, .xz, .bz2).
+    """Read your own table of numbers: dataset=regression dataset.path=FILE. FILE is CSV (comma, semicolon, tab or
+    blanks, with or without a header) or svmlight text, plain or .gz, .xz, .bz2.
 
-    CSV may be separated by comma, semicolon, tab or blanks and may have a header (`runner/data/table_form.py`).
-    `path`: the file.
-    `target`: name or index of the column to predict; negative indices count from the last. Every other column is a
-    feature. The label of svmlight text is its target. `test_path`: a second file, with the same columns, that holds the
-    test rows; without it, `test_share` of the rows of `path` are the test rows.
+    Every column but the target is a feature (`runner/data/shared/tables.py`).
     """
 
     kind: str = "table_file"
     name: str = "regression"
-    path: str | None = None  # None means "not given yet"; build() refuses it
-    test_path: str | None = None
-    target: str | int = -1
+    path: str | None = option(None, "the file")
+    test_path: str | None = option(
+        None, "a file with the same columns that holds the test rows", null="test_share of the rows of path"
+    )
+    target: str | int = option(
+        -1, "name or index of the column to predict; -1 is the last. Leave it at -1 for svmlight text"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -178,9 +196,9 @@ class TableFileConfig(SplitConfig):
 
         Raises ConfigError for a wrong path or target, DataError for wrong files.
         """
-        from runner.data.prepare import load_table_dataset
+        from runner.data.regression.convert import load_own_tables
 
-        return load_table_dataset(
+        return load_own_tables(
             _own_tables(self.path, self.test_path, "CSV or svmlight text"),
             self.name,
             target=self.target,
@@ -190,34 +208,27 @@ class TableFileConfig(SplitConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairsFileConfig:
-    """Choose your own sentence pairs: a table with a header, TSV (without quoting) or CSV, plain or compressed.
-
-    `path`: the file. `first`, `second`, `label`: names of the columns that are used.
-    `test_path`: a second file with the same columns; without it, `test_share` of the pairs of `path` are for testing.
-    `test_share`: share of the pairs that is held out for the test. `split_seed`: seed of the draw of the test pairs.
-    `valid_share`: share of the training pairs that the task holds out for validation. The classes are the labels of the
-    training pairs.
+class PairsFileConfig(DatasetConfig):
+    """Read your own sentence pairs: dataset=pairs dataset.path=FILE. FILE is a table with a header, UTF-8: TSV (no
+    quoting) or CSV, plain or compressed (.xz, .gz, .bz2). The classes are the labels of the training pairs.
     """
 
     family: ClassVar[str] = "pairs"
 
     kind: str = "pairs_file"
     name: str = "pairs"
-    path: str | None = None  # None means "not given yet"; build() refuses it
-    test_path: str | None = None
-    first: str = "sentence1"
-    second: str = "sentence2"
-    label: str = "label"
-    test_share: float = 0.1
-    split_seed: int = 0
-    valid_share: float = VALID_SHARE
+    path: str | None = option(None, "the file")
+    test_path: str | None = option(None, "a second file", null="test_share of the pairs, drawn by split_seed")
+    first: str = option("sentence1", "column of the first sentence")
+    second: str = option("sentence2", "column of the second sentence")
+    label: str = option("label", "column of the label")
+    test_share: float = share_for_test(of="pairs")
+    split_seed: int = seed_of("the draw of the test pairs")
+    valid_share: float = share_for_validation(VALID_SHARE, of="pairs")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require_plain(self.name)
-        require(0 < self.valid_share <= 0.5, f"dataset.valid_share must lie in (0, 0.5], got {self.valid_share}")
-        require(0 < self.test_share <= 0.9, f"dataset.test_share must lie in (0, 0.9], got {self.test_share}")
-        require(0 <= self.split_seed < 2**31, "dataset.split_seed must lie in [0, 2147483647]")
         names = (self.first, self.second, self.label)
         require(
             len(set(names)) == 3 and all(names),
@@ -234,10 +245,10 @@ class PairsFileConfig:
 
         Raises ConfigError for a wrong path, DataError for wrong files.
         """
-        from runner.data.prepare import load_pairs_file_dataset
-        from runner.data.read_pairs import PairColumns
+        from runner.data.pairs.convert import load_own_pairs
+        from runner.data.pairs.read import PairColumns
 
-        return load_pairs_file_dataset(
+        return load_own_pairs(
             _own_tables(self.path, self.test_path, "TSV or CSV with a header"),
             self.name,
             columns=PairColumns(first=self.first, second=self.second, label=self.label),
@@ -247,38 +258,39 @@ class PairsFileConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InteractionsConfig:
-    """Choose your own log of events: a table with a header, CSV or TSV, plain or compressed (.gz, .xz, .bz2).
+class InteractionsConfig(DatasetConfig):
+    """Read your own log of events: dataset=interactions dataset.path=FILE. FILE is a table with a header, UTF-8: CSV
+    (comma or semicolon) or TSV, plain or compressed (.gz, .xz, .bz2), with a row for each event, in any order.
 
-    Comma, semicolon or tab separate, and a cell may be in double quotes. The rows may stand in any order; each is an
-    event, and exact copies (same user, item and time) count once. Blanks around ids do not count.
-    `path`: the file.
-    `user`, `item`, `time`, `rating`: names of the columns. A time is a number or ISO 8601. `min_rating`: events rated
-    below it are left out; None keeps all and reads no ratings. `min_user`, `min_item`: users and items with fewer
-    events are left out until all that remain have enough. `repeats`: all, or first to keep only a user's first event
-    of each item. `runner/data/events.py` states the rules. `split`: which of a user's last events are for validation
-    and testing; users with fewer than three events are only trained on, and one event alone has nothing to be
-    predicted from.
-
-    ``scripts/bench.py read_log`` measures how long ten million rows take, and their memory.
+    A cell may be in double quotes. Exact copies (same user, item and time) count once, and blanks around ids do not
+    count. `runner/data/sequences/events.py` states the rules. Users with fewer than three events are only trained on,
+    and one event alone has nothing to be predicted from. ``scripts/bench.py read_log`` measures how long ten million
+    rows take, and their memory.
     """
 
     family: ClassVar[str] = "sequences"
 
     kind: str = "interactions"
     name: str = "interactions"
-    path: str | None = None  # None means "not given yet"; build() refuses it
-    user: str = "user"
-    item: str = "item"
-    time: str = "time"
-    rating: str | None = None
-    min_rating: float | None = None
-    min_user: int = 1
-    min_item: int = 1
-    repeats: Repeats = "all"
-    split: Split = "ratio"
+    path: str | None = option(None, "the file")
+    user: str = option("user", "column of the user")
+    item: str = option("item", "column of the item")
+    time: str = option("time", "column of the time: numbers (seconds since 1970) or ISO 8601 (2010-10-19T23:55:27Z)")
+    rating: str | None = option(None, "column of the rating, needed for min_rating only")
+    min_rating: float | None = option(None, "leave out events rated below it", null="keep all")
+    min_user: int = option(
+        1, "leave out users with fewer events, until all users and items that remain have enough", low=1, high=2**31 - 1
+    )
+    min_item: int = option(
+        1, "leave out items with fewer events, until all users and items that remain have enough", low=1, high=2**31 - 1
+    )
+    repeats: Repeats = option(
+        "all", "", choices={"all": "keep every event", "first": "keep only a user's first event of each item"}
+    )
+    split: Split = option("ratio", "", choices=SPLIT)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require_plain(self.name)
         problem = self.filters.problem()
         require(problem is None, f"dataset.{problem}")
@@ -302,10 +314,10 @@ class InteractionsConfig:
 
         Raises ConfigError for a wrong path, DataError for a wrong file and if no event is left.
         """
-        from runner.data.prepare import load_interactions_dataset
-        from runner.data.read_events import LogColumns
+        from runner.data.sequences.convert import load_own_log
+        from runner.data.sequences.logs import LogColumns
 
-        dataset = load_interactions_dataset(
+        dataset = load_own_log(
             _file("path", self.path, "CSV or TSV with a header"),
             self.name,
             columns=LogColumns(user=self.user, item=self.item, time=self.time, rating=self.rating),

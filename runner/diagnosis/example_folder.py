@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from runner.data.card import dataset_title
+from runner.data.shared.cards import dataset_title
 from runner.diagnosis.example_tables import as_frame, courses_of, to_markdown
 from runner.diagnosis.folder import read_entries
 from runner.diagnosis.record import ExampleDiagnosis, ExampleEntry

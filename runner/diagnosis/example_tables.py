@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 from runner.diagnosis.record import ExampleDiagnosis, ExampleEntry
+from runner.methods.catalogue import known_methods
 from runner.report.figure_style import STYLE, looks_of
 from runner.report.layout import markdown_table
-from runner.report.methods import known_methods
 from runner.report.panels import Line, Panel, Scale, figure_of
 from runner.report.sweep import exact
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from runner.config import compose
 from runner.contracts import Examples
-from runner.conversion import convert, did_you_mean
 from runner.diagnosis.example_folder import write
 from runner.diagnosis.record import ExampleDiagnosis, ExampleEntry
 from runner.diagnosis.request import Request, parse
@@ -27,16 +26,17 @@ from runner.lgd.hashed import Lgd
 from runner.lgd.steps import LOGISTIC, SQUARED, loss_and_slope
 from runner.lgd.task import RegressionView
 from runner.machine.threads import set_threads
-from runner.settings import HardwareConfig
+from runner.options.conversion import convert, did_you_mean
+from runner.options.settings import HardwareConfig
 from runner.training.run import load_trained
 from runner.training.run_folder import config_of, provenance, run_with_weights
 
-SAMPLERS: Mapping[str, tuple[str, ...]] = {  # what is measured, by name, with its overrides
-    "uniform": ("batch_sampler=uniform",),
-    "lgd_printed": ("preset=lgd_printed",),
-    "lgd": ("batch_sampler=lgd",),
-    "lgd_strata": ("batch_sampler=lgd_strata",),
-    "norm_oracle": ("batch_sampler=norm_oracle",),
+SAMPLERS: Mapping[str, str] = {  # what is measured, by name, with its method in the catalogue
+    "uniform": "uniform_examples",
+    "lgd_printed": "lgd_printed",
+    "lgd": "lgd",
+    "lgd_strata": "lgd_strata",
+    "norm_oracle": "norm_oracle",
 }
 _MOST_SAMPLES = 1000
 _SAMPLES = np.unique(np.geomspace(1, _MOST_SAMPLES, 31).round().astype(np.int64))
@@ -111,7 +111,7 @@ def _choose(names: Sequence[str], changes: Mapping[str, Any]) -> dict[str, Examp
         if name not in SAMPLERS and name != "all":
             raise ConfigError(f"unknown sampler '{name}'{did_you_mean(name, [*SAMPLERS, 'all'])}")
     wanted = list(SAMPLERS) if not names or "all" in names else list(dict.fromkeys(names))
-    usual = {name: compose(["model=regression", *SAMPLERS[name]]).batch_sampler for name in wanted}
+    usual = {name: compose(["model=regression", f"method={SAMPLERS[name]}"]).batch_sampler for name in wanted}
     fields = {name: {field.name for field in dataclasses.fields(config)} for name, config in usual.items()}
     for key in changes:
         if not any(key in known for known in fields.values()):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.data.card import dataset_title
+from runner.data.shared.cards import dataset_title
 from runner.diagnosis.record import Diagnosis, Entry
+from runner.methods.catalogue import label_of
 from runner.report.figure_style import STYLE, Look, looks_of, new_figure, save
-from runner.report.methods import label_of
 from runner.report.panels import Line, Panel, Scale, figure_of
 from runner.report.plots import distribution_panel
 

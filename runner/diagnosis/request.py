@@ -11,9 +11,9 @@ from runner.config import explain
 from runner.errors import ConfigError, require
 
 if TYPE_CHECKING:
+    from runner.options.settings import RunConfig
     from runner.output.losses import LossConfig
     from runner.samplers import SamplerConfig
-    from runner.settings import RunConfig
 
 _PROBE_ROWS = 64
 _IS_THE_BATCH = "sampler {name}: its draw is the batch itself, and a diagnosis has one batch; name another by --sampler"
@@ -108,7 +108,7 @@ def choose(config: "RunConfig", names: Sequence[str], changes: Mapping[str, Mapp
     Raises ConfigError for an unknown sampler or key, and for a named sampler that cannot be measured.
     """
     from runner.config import compose
-    from runner.conversion import convert, did_you_mean
+    from runner.options.conversion import convert, did_you_mean
     from runner.samplers import SAMPLERS
 
     everyone = "all" in names
@@ -146,7 +146,7 @@ def choose(config: "RunConfig", names: Sequence[str], changes: Mapping[str, Mapp
 
 def _loss(usual: "LossConfig", changes: Mapping[str, Any]) -> "LossConfig":
     """Return the usual loss, changed by ``loss=NAME`` and ``loss.KEY=VALUE``."""
-    from runner.conversion import convert, did_you_mean
+    from runner.options.conversion import convert, did_you_mean
     from runner.output.losses import LOSSES
 
     if not changes:

@@ -9,7 +9,6 @@ from typing import Any
 from tqdm import tqdm
 
 from runner.contracts import Query
-from runner.conversion import convert
 from runner.diagnosis.folder import write
 from runner.diagnosis.record import Diagnosis, Entry
 from runner.diagnosis.request import Choice, Request, choose, leave_out, parse
@@ -18,7 +17,8 @@ from runner.machine.threads import set_threads
 from runner.measures.divergence import Tick, fresh_samplers, measure_divergence
 from runner.measures.truth import Truth, query_of
 from runner.network import ClassNetwork
-from runner.settings import HardwareConfig, RunConfig
+from runner.options.conversion import convert
+from runner.options.settings import HardwareConfig, RunConfig
 from runner.tasks.base import PROGRESS_BAR
 from runner.training.run import load_trained
 from runner.training.run_folder import RunFolder, config_of, provenance, run_with_weights

@@ -20,7 +20,7 @@ from runner.output.numba.row_table import RowTable
 from runner.samplers.base import Sampler, SamplerConfig
 
 if TYPE_CHECKING:
-    from runner.settings import RunConfig
+    from runner.options.settings import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ import numpy as np
 
 from runner.contracts import ExampleDraw, Examples, View
 from runner.errors import require
+from runner.options.fields import Options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,13 +112,14 @@ class BulkSampler(ExampleSampler):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExampleSamplerConfig(ABC):
+class ExampleSamplerConfig(Options, ABC):
     """Serve as the base of the configurations in conf/batch_sampler.
 
     ``keeps_order``: every example comes once in an epoch, in order if the task needs that. ``needs_view``: the task
     must show stored vectors and a query; ``needs_fixed_vectors``: and the vectors must stay as they are in training.
     """
 
+    section: ClassVar[str] = "batch_sampler"
     keeps_order: ClassVar[bool] = False
     needs_view: ClassVar[bool] = False
     needs_fixed_vectors: ClassVar[bool] = False

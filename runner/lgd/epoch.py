@@ -15,7 +15,7 @@ from runner.lgd.base import Draws, ExampleSampler, ExampleSamplerConfig
 
 @dataclass(frozen=True, kw_only=True)
 class EpochConfig(ExampleSamplerConfig):
-    """Permute the examples anew in each epoch; keep the order of examples that need it."""
+    """Take every example once in an epoch, in a new order in each epoch, unless the task needs their order."""
 
     keeps_order: ClassVar[bool] = True
     name: str = "epoch"

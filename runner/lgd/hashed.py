@@ -25,6 +25,7 @@ from runner.kernels.norms import row_norms
 from runner.lgd import buckets as kernel
 from runner.lgd.base import BulkSampler, Draws, ExampleSamplerConfig
 from runner.lgd.projections import MOST_BITS, Kind, SignProjections
+from runner.options.fields import option
 from runner.structures.tables import BucketTables
 
 _LARGEST_WEIGHT = 1e30
@@ -32,36 +33,42 @@ _LARGEST_WEIGHT = 1e30
 
 @dataclass(frozen=True, kw_only=True)
 class LgdConfig(ExampleSamplerConfig):
-    """Configure the hash tables that examples are drawn from.
+    """Draw examples whose gradients are large, by locality-sensitive hashing; ``preset=lgd`` has the paper's settings.
 
-    ``K``, ``L``: bits of a table, and tables. ``projections``, ``density``: see ``lgd.projections``.
-    ``absolute``: how tables are asked for large magnitudes, where magnitudes matter: by joining the buckets of q and
-    -q, or by hashing products of pairs.
-    ``when_empty``: if the query's bucket is empty, ``skip`` the draw, which then weighs nothing, or ``redraw`` with the
-    paper's factor (1 - P)^(l - 1). That factor is the chance that one example, not all, misses l - 1 buckets, so that
-    estimates with many empty buckets are biased; skipping is not, over the draw of the hash functions.
-    ``query_every_steps``: steps that share the query of the first. ``max_weight``: largest weight of a draw, in units
-    of a uniform draw's; None: no limit. A limit that binds biases the estimate; with q and -q joined it cannot bind for
-    K up to 7, with one-sided queries it can. ``refresh_every_steps``: steps between two rebuilds of the tables; None:
-    never.
+    ``when_empty=redraw`` has the paper's factor (1 - P)^(l - 1), the chance that one example, not all, misses l - 1
+    buckets. So estimates with many empty buckets are biased; skipping is not, over the draw of the hash functions. A
+    limit of weights that binds biases the estimate too. With q and -q joined it cannot bind for K up to 7; with
+    one-sided queries it can.
     """
 
     needs_view: ClassVar[bool] = True
     name: str = "lgd"
-    K: int = 5
-    L: int = 100
-    projections: Kind = "gaussian"
-    density: float = 1 / 30
-    absolute: Literal["both_signs", "quadratic"] = "both_signs"
-    when_empty: Literal["skip", "redraw"] = "skip"
-    query_every_steps: int = 1
-    max_weight: float | None = 100.0
-    refresh_every_steps: int | None = None
+    K: int = option(5, "bits of a table", low=1, high=MOST_BITS)
+    L: int = option(100, "tables", low=1, high=10_000)
+    projections: Kind = option("gaussian", "", choices={"gaussian": "", "sparse": "the paper's", "hadamard": ""})
+    density: float = option(1 / 30, "share of the entries of a sparse projection that are not 0", above=0, high=1)
+    absolute: Literal["both_signs", "quadratic"] = option(
+        "both_signs",
+        "how |query . vector| is asked for",
+        choices={"both_signs": "query q and -q", "quadratic": "hash products of pairs"},
+    )
+    when_empty: Literal["skip", "redraw"] = option(
+        "skip",
+        "what to do if the query's bucket is empty",
+        choices={"skip": "learn nothing, unbiased", "redraw": "the paper's"},
+    )
+    query_every_steps: int = option(
+        1, "steps that share one query; above 1, memory reads of several draws overlap", low=1
+    )
+    max_weight: float | None = option(
+        100.0, "largest weight of a draw, that of a uniform draw being 1", null="no limit", low=1
+    )
+    refresh_every_steps: int | None = option(
+        None, "steps between two rebuilds of the tables, for vectors that move", null="never", low=1
+    )
 
     def __post_init__(self) -> None:
-        require(1 <= self.K <= MOST_BITS, f"batch_sampler.K must lie in [1, {MOST_BITS}] (2^K buckets a table)")
-        require(1 <= self.L <= 10_000, "batch_sampler.L must lie in [1, 10000]")
-        require(0 < self.density <= 1, "batch_sampler.density must lie in (0, 1]")
+        super().__post_init__()
         require(
             self.projections == "sparse" or self.density == LgdConfig.density,
             f"batch_sampler.density has no effect on projections={self.projections}; set"
@@ -72,10 +79,6 @@ class LgdConfig(ExampleSamplerConfig):
             "batch_sampler.absolute=quadratic hashes products of pairs by sparse projections; set"
             " batch_sampler.projections=sparse too",
         )
-        require(self.query_every_steps >= 1, "batch_sampler.query_every_steps must be at least 1")
-        require(self.max_weight is None or self.max_weight >= 1, "batch_sampler.max_weight must be null or at least 1")
-        every = self.refresh_every_steps
-        require(every is None or every >= 1, "batch_sampler.refresh_every_steps must be null (never) or at least 1")
 
     def table_bytes(self, num_examples: int) -> int:
         """Return the memory of the tables, and of the codes that they are built from."""

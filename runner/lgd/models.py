@@ -5,12 +5,13 @@ There is no hidden layer: the features are the hidden states, and the head's row
 Legend: B rows of a batch, F features.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from runner.data.dense_batches import DenseBatch
+from runner.data.regression.batches import DenseBatch
 from runner.lgd.head import ScalarLoss
 from runner.models.base import FixedEncoder, ModelConfig
 from runner.optimizers import OptimizerConfig
@@ -19,8 +20,15 @@ from runner.output.layer import Rows
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionConfig(ModelConfig):
-    """Choose linear regression with squared loss."""
+    """Fit a line by least squares; there are no classes, so neither a sampler of classes nor a loss over them."""
 
+    selects: ClassVar[Mapping[str, Any]] = {
+        "dataset": "diabetes",
+        "sampler": None,
+        "loss": None,
+        "epochs": 20,
+        "batch_size": 16,
+    }
     reads: ClassVar[str] = "regression"
     loss: ClassVar[ScalarLoss] = "squared"
 
@@ -37,8 +45,9 @@ class RegressionConfig(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LogisticConfig(RegressionConfig):
-    """Choose logistic regression: the response is one of two classes."""
+    """Fit logistic regression of a response that is 0 or 1 (``dataset.threshold`` makes one of any number)."""
 
+    selects: ClassVar[Mapping[str, Any]] = {**RegressionConfig.selects, "dataset": "breast_cancer"}
     task: ClassVar[str | None] = "logistic"
     loss: ClassVar[ScalarLoss] = "logistic"
 

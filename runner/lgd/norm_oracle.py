@@ -19,6 +19,7 @@ from runner import rng
 from runner.contracts import Examples, View
 from runner.errors import require
 from runner.lgd.base import BulkSampler, Draws, ExampleSamplerConfig
+from runner.options.fields import option
 from runner.structures.alias_table import alias_table
 
 
@@ -46,20 +47,23 @@ def _search(seed, first_step, per_step, cumulative, rows):
 
 @dataclass(frozen=True, kw_only=True)
 class NormOracleConfig(ExampleSamplerConfig):
-    """Configure the sampler by gradient norms.
-
-    ``refresh_every_steps``: number of steps between two computations of all norms. ``uniform_share``: share of the
-    draws that come from all examples alike, which bounds every weight by its inverse.
-    """
+    """Draw examples in proportion to the norms of their gradients."""
 
     needs_view: ClassVar[bool] = True
     name: str = "norm_oracle"
-    refresh_every_steps: int = 1
-    uniform_share: float = 0.0
+    refresh_every_steps: int = option(
+        1, "steps between two computations of all gradient norms, each of which reads every example", low=1
+    )
+    uniform_share: float = option(
+        0.0,
+        "share of draws from all examples alike, whose inverse bounds every weight; it must be above 0 if"
+        " refresh_every_steps is above 1",
+        low=0,
+        below=1,
+    )
 
     def __post_init__(self) -> None:
-        require(self.refresh_every_steps >= 1, "batch_sampler.refresh_every_steps must be at least 1")
-        require(0 <= self.uniform_share < 1, "batch_sampler.uniform_share must lie in [0, 1)")
+        super().__post_init__()
         require(
             self.refresh_every_steps == 1 or self.uniform_share > 0,
             "batch_sampler.uniform_share must be above 0 if batch_sampler.refresh_every_steps is above 1: otherwise an"

@@ -20,10 +20,10 @@ from numba import njit
 
 from runner import rng
 from runner.contracts import Examples, View
-from runner.errors import require
 from runner.kernels.norms import row_norms
 from runner.lgd.base import BulkSampler, Draws, ExampleSamplerConfig
 from runner.lgd.projections import MOST_BITS, SignProjections
+from runner.options.fields import option
 from runner.structures.alias_table import alias_table
 
 _DRAWS_ALIKE = 16_384  # draws between two updates of the chances, unless the configuration says how many steps
@@ -66,28 +66,19 @@ def _learn(rows, norms, cell_of, mean_square, rate):
 
 @dataclass(frozen=True, kw_only=True)
 class LgdStrataConfig(ExampleSamplerConfig):
-    """Configure the cells.
-
-    ``K``: bits of the hash table; 0: cells differ by norm alone. ``norm_levels``: number of equally large classes of
-    norms that every bucket is cut into. ``uniform_share``: share of draws from all examples alike, whose inverse bounds
-    every weight. ``refresh_every_steps``: steps after which cells get chances by what was learnt; None: as many as draw
-    16,384 examples.
-    """
+    """Cut the examples into cells by one hash table; draw cells in proportion to the gradients that they yielded."""
 
     needs_view: ClassVar[bool] = True
     needs_fixed_vectors: ClassVar[bool] = True
     name: str = "lgd_strata"
-    K: int = 8
-    norm_levels: int = 8
-    uniform_share: float = 0.1
-    refresh_every_steps: int | None = None
-
-    def __post_init__(self) -> None:
-        require(0 <= self.K <= MOST_BITS, f"batch_sampler.K must lie in [0, {MOST_BITS}] (2^K buckets)")
-        require(1 <= self.norm_levels <= 1024, "batch_sampler.norm_levels must lie in [1, 1024]")
-        require(0 < self.uniform_share < 1, "batch_sampler.uniform_share must lie in (0, 1)")
-        every = self.refresh_every_steps
-        require(every is None or every >= 1, "batch_sampler.refresh_every_steps must be null or at least 1")
+    K: int = option(8, "bits of the table; 0: cells by norm alone", low=0, high=MOST_BITS)
+    norm_levels: int = option(8, "equally large classes of norms that every bucket is cut into", low=1, high=1024)
+    uniform_share: float = option(
+        0.1, "share of draws from all examples alike, whose inverse bounds every weight", above=0, below=1
+    )
+    refresh_every_steps: int | None = option(
+        None, "steps between two updates of the cells' chances", null="as many as draw 16,384 examples", low=1
+    )
 
     def build(self, *, examples: Examples, batch_size: int, seed: int) -> "LgdStrata":
         """Make the sampler."""

@@ -1,7 +1,7 @@
 """Define the tasks of linear and logistic regression: dense rows with one response each.
 
-Training works on standardised rows (``runner.data.dense_batches``), measures are in the units of the file. Test rows
-are measured during training too, for curves of the test loss, but every choice is made on validation rows.
+Training works on standardised rows (``runner.data.regression.batches``), measures are in the units of the file. Test
+rows are measured during training too, for curves of the test loss, but every choice is made on validation rows.
 
 Legend: X training examples, B rows of a batch, F features, D size of stored vectors, R rows of a split.
 """
@@ -14,8 +14,8 @@ import numpy as np
 from numba import njit, prange
 
 from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts, steps_per_epoch
-from runner.data.dense import DenseRows, RegressionDataset
-from runner.data.dense_batches import DenseBatch, Split, StoredExamples, store
+from runner.data.regression.batches import DenseBatch, Split, StoredExamples, store
+from runner.data.regression.dataset import DenseRows, RegressionDataset
 from runner.kernels.groups import CHUNKS, PRANGE
 from runner.lgd import steps as kernel
 from runner.lgd.hashed import Lgd
@@ -23,7 +23,7 @@ from runner.lgd.head import LOSSES, ScalarHead, ScalarLoss
 from runner.lgd.projections import dot
 from runner.lgd.vectors import InMemory
 from runner.optimizers import AdaGradConfig, AdamConfig
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks.base import Task
 
 if TYPE_CHECKING:

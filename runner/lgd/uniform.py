@@ -24,7 +24,7 @@ def _draw(seed, first_step, num_examples, rows):
 
 @dataclass(frozen=True, kw_only=True)
 class UniformExamplesConfig(ExampleSamplerConfig):
-    """Draw every example with the same probability, whatever was drawn before."""
+    """Draw each example with the same probability at every step, with replacement."""
 
     name: str = "uniform"
 

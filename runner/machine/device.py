@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from runner.settings import HardwareConfig, RunConfig
+from runner.options.settings import HardwareConfig, RunConfig
 
 CPU = torch.device("cpu")
 
@@ -15,16 +15,20 @@ def settled(config: RunConfig) -> RunConfig:
 
     If ``hardware=gpu`` cannot be used, the CPU takes its place and a line on standard error says why.
     """
-    if config.hardware.name != "gpu":
-        return config
-    if not config.model.runs_on_gpu:
-        why = f"model={config.model.name} has no part that runs on a GPU"
-    elif not torch.cuda.is_available():
-        why = "torch finds no GPU that it can use"
-    else:
+    why = why_no_gpu(config)
+    if why is None:
         return config
     print(f"hardware=gpu: no GPU is used, because {why}; the run uses the CPU", file=sys.stderr, flush=True)
     return dataclasses.replace(config, hardware=dataclasses.replace(config.hardware, name="cpu"))
+
+
+def why_no_gpu(config: RunConfig) -> str | None:
+    """Return why the GPU that a configuration asks for cannot be used; None if it can, or if none is asked for."""
+    if config.hardware.name != "gpu":
+        return None
+    if not config.model.runs_on_gpu:
+        return f"model={config.model.name} has no part that runs on a GPU"
+    return None if torch.cuda.is_available() else "torch finds no GPU that it can use"
 
 
 def device_of(hardware: HardwareConfig) -> torch.device:

@@ -11,7 +11,9 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from runner import rng
+from runner.errors import require
 from runner.optimizers import OptimizerConfig
+from runner.options.fields import Options
 from runner.output.gradients import Gradient
 from runner.output.initial import Initial, Normal
 from runner.output.layer import Rows
@@ -50,7 +52,13 @@ class Encoder(Protocol):
         """Restore what ``state_dict`` returned."""
 
 
-class ModelChoice(ABC):
+def check_heads(heads: int, embedding: int) -> None:
+    """Raise ConfigError unless attention heads can divide the embedding among them."""
+    require(1 <= heads <= embedding, "model.heads must lie in [1, model.embedding]")
+    require(embedding % heads == 0, f"model.embedding ({embedding}) must be a multiple of model.heads ({heads})")
+
+
+class ModelChoice(Options, ABC):
     """Serve as the base of all that ``model=NAME`` chooses: networks, and baselines that are fitted once.
 
     ``reads``: the family of data that the model reads, as a data set's configuration names it. ``task``: the name of
@@ -58,6 +66,7 @@ class ModelChoice(ABC):
     ``runs_on_gpu``: True if the encoder has a part that ``hardware=gpu`` moves to the GPU.
     """
 
+    section: ClassVar[str] = "model"
     reads: ClassVar[str]
     task: ClassVar[str | None] = None
     runs_on_gpu: ClassVar[bool] = False

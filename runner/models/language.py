@@ -22,8 +22,9 @@ import numpy as np
 
 from runner import rng
 from runner.errors import require
-from runner.models.base import ModelConfig
+from runner.models.base import ModelConfig, check_heads
 from runner.optimizers import OptimizerConfig
+from runner.options.fields import option
 from runner.output.initial import Initial, Normal, Uniform
 from runner.output.layer import Rows
 from runner.output.numba.row_table import RowTable
@@ -36,31 +37,27 @@ _LARGEST = 8192
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModelConfig(ModelConfig):
-    """Hold the settings that both language models have.
+    """Hold the options that both language models have.
 
-    ``layers``: number of layers.
-    ``embedding``: size of a word's vector.
-    ``dropout``: fraction of units set to 0 in training.
-    ``tied``: the class vectors are the input embedding too (Press & Wolf 2017).
-    ``init``: all weights except those of layer norms start uniform in [-init, init]. None: vectors of words and classes
-    start normal with norm 1 on average, other weights by torch's rules.
+    Tied vectors are those of Press & Wolf (2017). Without ``init``, vectors of words and classes start with norm 1 on
+    average.
     """
 
     reads: ClassVar[str] = "text"
     runs_on_gpu: ClassVar[bool] = True
 
     name: str
-    layers: int = 2
-    embedding: int = 200
-    dropout: float = 0.5
-    tied: bool = True
-    init: float | None = None
-
-    def __post_init__(self) -> None:
-        require(1 <= self.layers <= 64, "model.layers must lie in [1, 64]")
-        require(1 <= self.embedding <= _LARGEST, f"model.embedding must lie in [1, {_LARGEST}]")
-        require(0 <= self.dropout < 1, "model.dropout must lie in [0, 1)")
-        require(self.init is None or 0 < self.init <= 10, "model.init must be null or lie in (0, 10]")
+    layers: int = option(2, "number of layers", low=1, high=64)
+    embedding: int = option(200, "size of a word's vector", low=1, high=_LARGEST)
+    dropout: float = option(0.5, "fraction of units set to 0 in training", low=0, below=1)
+    tied: bool = option(True, "the class vectors are the input embedding too")
+    init: float | None = option(
+        None,
+        "all weights except layer norms start uniform in [-init, init]; null: word and class vectors start normal,"
+        " others by torch's rules",
+        above=0,
+        high=10,
+    )
 
     @property
     def initial_classes(self) -> Initial:
@@ -92,17 +89,15 @@ class LanguageModelConfig(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LstmConfig(LanguageModelConfig):
-    """Configure an LSTM.
-
-    ``hidden``: units of each layer and size of the class vectors; it must equal ``embedding`` if ``tied``.
-    """
+    """Encode a text by an LSTM."""
 
     name: str = "lstm"
-    hidden: int = 200
+    hidden: int = option(
+        200, "units of a layer, and size of the class vectors; the same as embedding if tied", low=1, high=_LARGEST
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(1 <= self.hidden <= _LARGEST, f"model.hidden must lie in [1, {_LARGEST}]")
         require(
             not self.tied or self.hidden == self.embedding,
             f"model.tied=true needs model.hidden ({self.hidden}) and model.embedding ({self.embedding}) to be the same",
@@ -120,24 +115,15 @@ class LstmConfig(LanguageModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig(LanguageModelConfig):
-    """Configure a Transformer.
-
-    ``heads``: number of attention heads, which divide the columns of the embedding among them.
-    ``feed_forward``: width of the hidden layer inside each layer.
-    """
+    """Encode a text by a Transformer."""
 
     name: str = "transformer"
-    heads: int = 4
-    feed_forward: int = 1024
+    heads: int = option(4, "attention heads, which divide the embedding among them")
+    feed_forward: int = option(1024, "width of the hidden layer inside each layer", low=1, high=65536)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(1 <= self.heads <= self.embedding, "model.heads must lie in [1, model.embedding]")
-        require(
-            self.embedding % self.heads == 0,
-            f"model.embedding ({self.embedding}) must be a multiple of model.heads ({self.heads})",
-        )
-        require(1 <= self.feed_forward <= 65536, "model.feed_forward must lie in [1, 65536]")
+        check_heads(self.heads, self.embedding)
 
     @property
     def dim(self) -> int:

@@ -17,12 +17,12 @@ import numpy as np
 from numba import njit, prange
 
 from runner import rng
-from runner.data.batches import RowBatch
-from runner.errors import require
+from runner.data.rows.batches import RowBatch
 from runner.kernels.groups import PRANGE, group_by_id
 from runner.kernels.rows import FAST
 from runner.models.base import ModelConfig
 from runner.optimizers import OptimizerConfig, dense_step
+from runner.options.fields import option
 from runner.output.gradients import Gradient
 from runner.output.layer import Rows
 from runner.output.numba.row_table import RowTable
@@ -43,15 +43,12 @@ def _bag_forward(indptr, indices, values, weights_FD, bias_D, least, hidden_BD):
 
 @dataclass(frozen=True, kw_only=True)
 class MlpConfig(ModelConfig):
-    """Configure an encoder with a ReLU. ``hidden``: width of the hidden layer and size of the class vectors."""
+    """Encode a row by a hidden layer with a ReLU."""
 
     reads: ClassVar[str] = "rows"
 
     name: str = "mlp"
-    hidden: int = 128
-
-    def __post_init__(self) -> None:
-        require(1 <= self.hidden <= 4096, "model.hidden must lie in [1, 4096]")
+    hidden: int = option(128, "units of the hidden layer, and size of the class vectors", low=1, high=4096)
 
     @property
     def least_activation(self) -> float:
@@ -68,7 +65,7 @@ class MlpConfig(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LinearConfig(MlpConfig):
-    """Configure an encoder without a ReLU, whose hidden units have any sign. ``hidden``: as in ``MlpConfig``."""
+    """Encode as ``mlp`` does, but without the ReLU: hidden units have any sign."""
 
     name: str = "linear"
 

@@ -19,7 +19,7 @@ from runner.optimizers import OptimizerConfig
 from runner.output.layer import Rows
 
 if TYPE_CHECKING:
-    from runner.data.text_batches import TextBatch
+    from runner.data.text.batches import TextBatch
 
 State = tuple[Tensor, ...]  # hidden and cell states of an LSTM, (L, B, D) each; empty for a transformer
 

@@ -20,7 +20,7 @@ from runner.models.same_bits import LayerNorm, causal_attention
 from runner.models.token_encoder import TokenEncoder
 
 if TYPE_CHECKING:
-    from runner.data.sequence_batches import Grid, SequenceBatch
+    from runner.data.sequences.batches import Grid, SequenceBatch
 
 
 class Dropout(nn.Module):

@@ -20,13 +20,14 @@ Legend: N items, E size of an item's vector.
 """
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from runner import rng
-from runner.errors import require
-from runner.models.base import ModelConfig
+from runner.models.base import ModelConfig, check_heads
 from runner.optimizers import OptimizerConfig
+from runner.options.fields import option
 from runner.output.initial import Initial, Normal
 from runner.output.layer import Rows
 from runner.output.numba.row_table import RowTable
@@ -39,34 +40,33 @@ _LARGEST = 8192
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceModelConfig(ModelConfig):
-    """Hold the settings that both models of sequences have.
+    """Hold the options that both models of sequences have.
 
-    ``length``: largest number of items that a prediction looks back on, and the length of training windows.
-    ``embedding``: size of an item's vector, and of hidden states.
-    ``layers``: number of layers.
-    ``dropout``: fraction of units set to 0 in training.
-    ``tied``: the class vectors are the input vectors too.
-    ``init``: vectors of items and positions start normal with this standard deviation, other weights by torch's rules.
-    Small vectors keep items that are seldom trained on from having large logits by chance.
+    Items have no biases, as in the papers. Small vectors at the start keep items that are seldom trained on from having
+    large logits by chance.
     """
 
+    selects: ClassVar[Mapping[str, Any]] = {
+        "dataset": "synthetic_log",
+        "sampler": "full",
+        "epochs": 50,
+        "batch_size": 128,
+        "evaluation.every_epochs": 1,
+        "output.bias": False,
+        "training.patience": 10,
+    }
     reads: ClassVar[str] = "sequences"
     runs_on_gpu: ClassVar[bool] = True
 
     name: str
-    length: int = 20
-    embedding: int = 64
-    layers: int = 2
-    dropout: float = 0.5
-    tied: bool = True
-    init: float = 0.02
-
-    def __post_init__(self) -> None:
-        require(1 <= self.length <= 4096, "model.length must lie in [1, 4096]")
-        require(1 <= self.embedding <= _LARGEST, f"model.embedding must lie in [1, {_LARGEST}]")
-        require(1 <= self.layers <= 64, "model.layers must lie in [1, 64]")
-        require(0 <= self.dropout < 1, "model.dropout must lie in [0, 1)")
-        require(0 < self.init <= 10, "model.init must lie in (0, 10]")
+    length: int = option(
+        20, "largest number of items that a prediction looks back on, and length of a window", low=1, high=4096
+    )
+    embedding: int = option(64, "size of an item's vector", low=1, high=_LARGEST)
+    layers: int = option(2, "number of layers", low=1, high=64)
+    dropout: float = option(0.5, "fraction of units set to 0 in training", low=0, below=1)
+    tied: bool = option(True, "the class vectors are the input vectors too")
+    init: float = option(0.02, "standard deviation of the first vectors of items and positions", above=0, high=10)
 
     @property
     def dim(self) -> int:
@@ -100,24 +100,15 @@ class SequenceModelConfig(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class SasrecConfig(SequenceModelConfig):
-    """Configure SASRec.
-
-    ``heads``: number of attention heads, which divide the columns of the embedding among them.
-    ``feed_forward``: width of the hidden layer inside each layer.
-    """
+    """Encode a user's items by self-attention (SASRec). Items have no biases, as in the paper."""
 
     name: str = "sasrec"
-    heads: int = 1
-    feed_forward: int = 64
+    heads: int = option(1, "attention heads, which divide the embedding among them")
+    feed_forward: int = option(64, "width of the hidden layer inside each layer", low=1, high=65536)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(1 <= self.heads <= self.embedding, "model.heads must lie in [1, model.embedding]")
-        require(
-            self.embedding % self.heads == 0,
-            f"model.embedding ({self.embedding}) must be a multiple of model.heads ({self.heads})",
-        )
-        require(1 <= self.feed_forward <= 65536, "model.feed_forward must lie in [1, 65536]")
+        check_heads(self.heads, self.embedding)
 
     def make_module(self) -> "Module":
         from runner.models.sequence_encoder import SelfAttention
@@ -135,15 +126,11 @@ class SasrecConfig(SequenceModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Gru4recConfig(SequenceModelConfig):
-    """Configure GRU4Rec. ``hidden``: units of each recurrent layer."""
+    """Encode a user's items by a gated recurrent network (GRU4Rec). Items have no biases."""
 
     name: str = "gru4rec"
     layers: int = 1
-    hidden: int = 128
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(1 <= self.hidden <= _LARGEST, f"model.hidden must lie in [1, {_LARGEST}]")
+    hidden: int = option(128, "units of a recurrent layer", low=1, high=_LARGEST)
 
     def make_module(self) -> "Module":
         from runner.models.sequence_encoder import Gru

@@ -32,12 +32,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from runner.errors import require
+from runner.options.fields import Options, option
 from runner.output.row_logits import RowLogits
 
 
 @dataclass(frozen=True, kw_only=True)
-class LossConfig:
+class LossConfig(Options):
     """Serve as the base of loss configs; a subclass says what it corrects and masks.
 
     corrects_candidates, corrects_targets: subtract the log expected count from the logits of candidates, or targets.
@@ -48,6 +48,7 @@ class LossConfig:
     like: for a loss from a plugin, the built-in loss whose samplers it goes with.
     """
 
+    section: ClassVar[str] = "loss"
     corrects_candidates: ClassVar[bool]
     masks_hits: ClassVar[bool] = True
     by_magnitude: ClassVar[bool] = False
@@ -97,14 +98,13 @@ class ActiveSetLoss(LossConfig):
 class SampledSoftmaxLoss(LossConfig):
     """Take the softmax with candidates at logit - log expected count (Bengio & Senecal 2008; Jean et al. 2015).
 
-    ``correct_target``: correct the targets' logits by their own expected counts too. TensorFlow and MIDX's code do so;
-    none of the papers prints it. A target that is rarely sampled then counts as easier than it is, but few draws a row
-    are enough. Without it, a class far likelier than its share of the draws is pulled up as a target and hardly ever
-    pushed down.
+    TensorFlow and MIDX's code correct the targets' logits too; none of the papers prints it. A target that is rarely
+    sampled then counts as easier than it is, but few draws a row are enough. Without it, a class far likelier than its
+    share of the draws is pulled up as a target and hardly ever pushed down.
     """
 
     corrects_candidates = True
-    correct_target: bool = False
+    correct_target: bool = option(False, "true: subtract the log expected count from the targets' logits too")
 
     @property
     def corrects_targets(self) -> bool:
@@ -116,12 +116,11 @@ class AbsoluteSoftmaxLoss(LossConfig):
     """Take the sampled softmax of |logit| (Blanc & Rendle 2018), where p is proportional to exp(|o|).
 
     p is symmetric in o, like q ~ alpha o^2 + 1. A constant added to all logits matters here, unlike under softmax.
-    ``correct_target``: see ``SampledSoftmaxLoss``.
     """
 
     corrects_candidates = True
     by_magnitude = True
-    correct_target: bool = False
+    correct_target: bool = option(False, "true: subtract the log expected count from the targets' magnitudes too")
 
     @property
     def corrects_targets(self) -> bool:
@@ -192,10 +191,12 @@ class GbceLoss(LogisticLoss):
     """
 
     corrects_candidates = False
-    t: float = 0.75
-
-    def __post_init__(self) -> None:
-        require(0 <= self.t <= 1, "loss.t must lie in [0, 1]")
+    t: float = option(
+        0.75,
+        "degree of calibration: 0 is plain binary cross-entropy, 1 corrects fully for the classes that were not drawn",
+        low=0,
+        high=1,
+    )
 
     def power(self, num_candidates_B: np.ndarray, num_classes: int) -> np.ndarray:
         alpha_B = np.minimum(1, num_candidates_B / max(num_classes - 1, 1))  # repeated draws could make it exceed 1

@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 from runner.config import explain
-from runner.data.card import Card, card_names, load_card
-from runner.data.places import PREPARE, prepared_dir
-from runner.data.prepare import prepare_card
-from runner.data.store import read_manifest
+from runner.data.shared.card import Card
+from runner.data.shared.cards import card_names, load_card
+from runner.data.shared.places import PREPARE, prepared_dir
+from runner.data.shared.prepare import prepare_card
+from runner.data.shared.store import read_manifest
 from runner.errors import DataError, RunnerError
 
 

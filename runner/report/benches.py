@@ -15,8 +15,8 @@ import pandas as pd
 from markupsafe import Markup
 
 from runner.errors import DataError
+from runner.methods.catalogue import known_methods
 from runner.report.layout import folded, html
-from runner.report.methods import known_methods
 from runner.report.papers import CellsOfTable
 from runner.report.tables import BenchSpec
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
+from runner.methods.catalogue import known_methods
 from runner.report import layout
 from runner.report.cells import cells
 from runner.report.columns import Column, Panel, panels_of, yardstick_of
 from runner.report.grids import PlannedRun
-from runner.report.methods import known_methods
 from runner.report.page import Choice
 from runner.report.records import record_of
 from runner.report.tables import ColumnSpec, TableSpec

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from runner.conversion import did_you_mean
 from runner.errors import ConfigError
 from runner.machine.clock import BUILD, STAGES
+from runner.options.conversion import did_you_mean
 from runner.report.grids import PlannedRun, Point
 from runner.report.records import RunRecord, record_of
 from runner.report.tables import ColumnSpec, TableSpec

@@ -6,17 +6,17 @@ data set.
 """
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from runner.conversion import did_you_mean
 from runner.errors import ConfigError, RunnerError
-from runner.report.methods import known_methods
+from runner.methods.catalogue import known_methods
+from runner.options.conversion import did_you_mean
+from runner.options.settings import flat
 from runner.report.records import FINISHED, RunRecord
-from runner.report.sweep import exact, finished_status, flat
+from runner.report.sweep import differing_keys, exact, finished_status
 
 _OF_A_METHOD = ("sampler.", "loss.", "batch_sampler.")
 NO_RUNS_YET = "no runs yet; python -m runner makes one"
@@ -34,7 +34,7 @@ def chosen(records: Sequence[RunRecord], names: Sequence[str], where: Sequence[s
     from hydra.errors import HydraException
 
     found = [named(records, name) for name in names] if names else list(records)
-    settings = [(record, flat(record.config)) for record in found if record.config]
+    settings = [(record, {"method": record.method_name, **flat(record.config)}) for record in found if record.config]
     known = dict.fromkeys(key for _, setting in settings for key in setting)
     for word in where:
         key = word.partition("=")[0]
@@ -73,11 +73,11 @@ def comparison(records: Sequence[RunRecord]) -> pd.DataFrame:
     status and no numbers.
     """
     settings = {record.run_id: flat(record.config) for record in records}
-    shown = {record.run_id: _telling(record, records, settings) for record in records}
+    telling = _Telling(records)
     groups: dict[tuple[str, str, str], list[RunRecord]] = {}
     for record in records:
         setting = settings[record.run_id]
-        text = " ".join(f"{key}={exact(setting[key])}" for key in shown[record.run_id] if key in setting)
+        text = " ".join(f"{key}={exact(setting[key])}" for key in setting if telling(record, key))
         groups.setdefault((record.method_name, _model(record), text), []).append(record)
     labels = {name: method.label for name, method in known_methods().items()}
     rows = []
@@ -97,17 +97,26 @@ def comparison(records: Sequence[RunRecord]) -> pd.DataFrame:
     return pd.DataFrame(rows).sort_values("quality", ascending=not rising, ignore_index=True, kind="stable")
 
 
-def _telling(record: RunRecord, records: Sequence[RunRecord], settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the keys of the settings that tell a run apart from others."""
-    same_method = [other for other in records if other.method_name == record.method_name]
-    same_model = [other for other in records if _model(other) == _model(record)]
+class _Telling:
+    """Know which settings tell runs apart: a sampler's or a loss's within a method, a model's within the model."""
 
-    def differs(key: str) -> bool:
-        among = same_method if key.startswith(_OF_A_METHOD) else same_model if key.startswith("model.") else records
-        found = [settings[other.run_id] for other in among]
-        return len({exact(setting[key]) for setting in found if key in setting}) > 1
+    def __init__(self, records: Sequence[RunRecord]) -> None:
+        self._of_any = set(differing_keys(records))
+        self._of_method = _by(records, lambda record: record.method_name)
+        self._of_model = _by(records, _model)
 
-    return [key for key in settings[record.run_id] if key not in ("seed", "model.name") and differs(key)]
+    def __call__(self, record: RunRecord, key: str) -> bool:
+        """Return whether the setting tells the run apart from others."""
+        if key.startswith(_OF_A_METHOD):
+            return key in self._of_method[record.method_name]
+        return key in (self._of_model[_model(record)] if key.startswith("model.") else self._of_any)
+
+
+def _by(records: Sequence[RunRecord], name_of: Callable[[RunRecord], str]) -> dict[str, set[str]]:
+    groups: dict[str, list[RunRecord]] = {}
+    for record in records:
+        groups.setdefault(name_of(record), []).append(record)
+    return {name: set(differing_keys(group)) for name, group in groups.items()}
 
 
 def _model(record: RunRecord) -> str:

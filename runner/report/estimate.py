@@ -8,18 +8,21 @@ from typing import Any
 
 from runner.baselines.trees import OmikujiConfig
 from runner.data import CardConfig, SyntheticXcConfig
-from runner.data.card import Expected, ExpectedSequences, ExpectedText, RowsCard, SequencesCard, TextCard, load_card
-from runner.data.python_topics import PythonTopicsConfig
-from runner.data.synthetic_log import SyntheticLogConfig
-from runner.data.synthetic_xc import Shape
+from runner.data.rows.card import Expected, RowsCard
+from runner.data.rows.synthetic import Shape
+from runner.data.sequences.card import ExpectedSequences, SequencesCard
+from runner.data.sequences.synthetic import SyntheticLogConfig
+from runner.data.shared.cards import load_card
+from runner.data.text.card import ExpectedText, TextCard
+from runner.data.text.python_topics import PythonTopicsConfig
 from runner.models.language import LstmConfig, TransformerConfig
 from runner.models.sequences import Gru4recConfig, SasrecConfig
+from runner.options.settings import RunConfig
 from runner.report.grids import PlannedRun
 from runner.report.records import RunRecord
 from runner.report.reference_seconds import reference_seconds
 from runner.report.speed import Speed
 from runner.samplers.full import FullConfig
-from runner.settings import RunConfig
 
 # These constants give the cost of runs in units of what ``speed`` measures. They come from the runs of grids lns and
 # midx_lm on two idle cores of a Zen 4 processor. Products: our own tiles are faster than torch's product, whose logits
@@ -204,4 +207,10 @@ def _is_alike(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
         alike &= mine.get("name") == other.get("name")
         alike &= all(mine.get(key) == other.get(key) for key in _OF_SPEED)
     alike &= all(theirs["optimizer"].get(key) == ours["optimizer"].get(key) for key in ("name", "rows"))
-    return alike and all(theirs[key] == ours[key] for key in ("dataset", "model", "batch_size", "hardware"))
+    alike &= all(_agree(theirs[key], ours[key]) for key in ("dataset", "model", "hardware"))
+    return alike and theirs["batch_size"] == ours["batch_size"]
+
+
+def _agree(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
+    """Tell whether sections are the same, but for options that are newer than a run."""
+    return all(theirs[key] == ours[key] for key in theirs.keys() & ours.keys())

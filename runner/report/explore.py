@@ -15,19 +15,20 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 import pandas as pd
 
-from runner.conversion import did_you_mean
 from runner.errors import ConfigError, RunnerError
+from runner.methods.catalogue import label_of
+from runner.options.conversion import did_you_mean
+from runner.options.settings import flat
 from runner.report.axis_words import words_of
 from runner.report.comparison import GROUPS
 from runner.report.curves import COST_SCALES, OBSERVED, Alike, drawn, mean_curve, values_scale
 from runner.report.figure_style import STYLE, Look, file_name, look_of_value, looks_of
 from runner.report.frontier import frontier, settings_of_records
 from runner.report.heat_map import HeatMap, heat_maps
-from runner.report.methods import label_of
 from runner.report.panels import Line, Panel, Scale, figure_of
 from runner.report.quantities import Quantity, headline, observed, quantity
 from runner.report.records import RunRecord
-from runner.report.sweep import differing_keys, exact, families, flat, setting_text, telling_keys
+from runner.report.sweep import differing_keys, exact, families, setting_text, telling_keys
 from runner.report.tables import Axis
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from runner.report.methods import Marker, Method, known_methods
+from runner.methods.catalogue import Marker, known_methods
+from runner.report.methods import Method
 
 if TYPE_CHECKING:
     import numpy as np

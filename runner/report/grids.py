@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from runner.config import compose_one_of_many
-from runner.conversion import did_you_mean, number_in
 from runner.errors import ConfigError, require
-from runner.report.methods import Method, build_methods, load_catalogue
+from runner.options.conversion import did_you_mean, number_in
+from runner.options.settings import RunConfig
+from runner.report.methods import Method, build_methods
 from runner.report.yaml_files import build, build_all, items, mapping, place, read, require_known, require_unique
-from runner.settings import RunConfig
 
 Value = int | float | str
 Point = tuple[tuple[str, Value], ...]  # a run's swept settings as (key, value)
@@ -264,7 +264,7 @@ def load_grid(name: str, folder: Path) -> Grid:
     rows = {method.name: method for method in extended.methods} if extended else {}
     if extended and "methods" not in raw:
         raw["methods"] = list(rows)
-    raw["methods"] = build_methods(raw.get("methods"), load_catalogue(folder), rows, f"{where}methods")
+    raw["methods"] = build_methods(raw.get("methods"), rows, f"{where}methods")
     for key, kind in (("datasets", Dataset), ("sweep", Swept)):
         raw[key] = build_all(kind, raw.get(key, [] if key == "sweep" else None), f"{where}{key}")
     return build(Grid, raw, where)
@@ -287,7 +287,7 @@ def _read_with_extended(name: str, folder: Path, above: tuple[str, ...] = ()) ->
     inherited = {key: value for key, value in before.items() if key != "methods"}
     if "methods" in raw:
         rows = {method.name: method for method in extended.methods}
-        methods = build_methods(raw["methods"], load_catalogue(folder), rows, f"{place(file)}: methods")
+        methods = build_methods(raw["methods"], rows, f"{place(file)}: methods")
         kept = {method.name for method in methods}
         inherited["sweep"] = _kept_items(inherited.get("sweep", []), kept)
         inherited["profiles"] = {key: _of_methods(profile, kept) for key, profile in inherited["profiles"].items()}
@@ -394,16 +394,17 @@ def expand(
         methods = grid.methods_on(dataset)
         for method, point in ((m, p) for m in methods for p in grid.points_on(dataset, m.name, profile_name)):
             shown = grid.dataset(dataset.name)
-            chosen = (
+            chosen = _last_words(
                 f"dataset={shown.dataset or shown.name}",
                 *grid.fixed,
                 *shown.overrides,
                 *method.overrides,
                 *dataset.overrides_of(method.name),
+                *_words(point),
             )
             where = ", ".join(filter(None, [f"profile {profile_name}", dataset.name, method.name, point_text(point)]))
             try:
-                config = compose_one_of_many((*chosen, *_words(point)))
+                config = compose_one_of_many(chosen)
             except ConfigError as error:
                 raise ConfigError(f"{where}: {error}") from None
             for seed in profile.seeds:
@@ -412,7 +413,7 @@ def expand(
                         dataset=dataset.name,
                         method=method.name,
                         seed=seed,
-                        overrides=(*chosen, *_words(point), f"seed={seed}", f"results_dir={quoted(str(results_dir))}"),
+                        overrides=(*chosen, f"seed={seed}", f"results_dir={quoted(str(results_dir))}"),
                         config=dataclasses.replace(config, seed=seed, results_dir=str(results_dir)),
                         point=point,
                     )
@@ -424,6 +425,11 @@ def expand(
             f"profile {profile_name}, {run.dataset}, {run.method}: another method has the same settings",
         )
     return planned
+
+
+def _last_words(*words: str) -> tuple[str, ...]:
+    """Return the words, of those with the same key the last one alone: it is the one that counts."""
+    return tuple({word.partition("=")[0]: word for word in words}.values())
 
 
 def _words(point: Point) -> list[str]:

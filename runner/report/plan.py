@@ -21,6 +21,7 @@ from runner.report.estimate import COMPILE_SECONDS, estimate, is_short, similar_
 from runner.report.grids import PlannedRun, expand, point_text
 from runner.report.planned_memory import expected_memory
 from runner.report.records import (
+    CHANGED,
     DAMAGED,
     DIVERGED,
     FINISHED,
@@ -37,11 +38,11 @@ from runner.report.reference_seconds import reference_seconds
 from runner.report.speed import measure as measure_speed
 from runner.report.tables import TableSpec
 from runner.training.compilation import marker_of
-from runner.training.run_folder import RunFolder
+from runner.training.run_folder import RunFolder, description
 
-CHANGED = ", by code with uncommitted changes"
+UNCOMMITTED = ", by code with uncommitted changes"
 _FORKS = sys.platform == "linux"  # elsewhere libraries may not work in a copy of a process that has imported them
-_ENDED = (FINISHED, OLDER, DIVERGED, DAMAGED)
+_ENDED = (FINISHED, OLDER, DIVERGED, DAMAGED, CHANGED)
 TO_RUN, RESUME, AGAIN = "to run", "resume", "failed, run again"
 
 
@@ -96,7 +97,7 @@ def _status(run: PlannedRun) -> str:
     status = record_of(run).status
     if run.config.force:
         return why_skipped(run) or TO_RUN
-    if status in (FINISHED, OLDER, DAMAGED) or _is_answer(run, status):
+    if status in (FINISHED, OLDER, DAMAGED, CHANGED) or _is_answer(run, status):
         return status
     return why_skipped(run) or {NOT_RUN: TO_RUN, UNFINISHED: RESUME}.get(status, AGAIN)
 
@@ -115,7 +116,7 @@ def plan_table(steps: Sequence[Step]) -> pd.DataFrame:
                 "data set": step.run.dataset,
                 "method": " ".join(filter(None, [step.run.method, point_text(step.run.point)])),
                 "seed": str(step.run.seed),
-                "status": step.status + (CHANGED if record_of(step.run).has_changes else ""),
+                "status": step.status + (UNCOMMITTED if record_of(step.run).has_changes else ""),
                 "seconds": "–" if step.status in _ENDED else _seconds_text(step),
                 "memory": "–" if step.status in _ENDED else step.memory,
             }
@@ -141,11 +142,13 @@ def plan_total(steps: Sequence[Step], at_once: int = 1) -> str:
     if diverged := sum(step.status == DIVERGED for step in steps):
         parts.append(f"{diverged} {DIVERGED}")
     if changed := sum(record_of(step.run).has_changes for step in steps):
-        parts.append(f"{changed} made{CHANGED.removeprefix(',')}, which force=true makes again")
+        parts.append(f"{changed} made{UNCOMMITTED.removeprefix(',')}, which force=true makes again")
     if damaged := sum(step.status == DAMAGED for step in steps):
         parts.append(f"{damaged} {DAMAGED}")
     if older:
         parts.append(f"{older} {OLDER}")
+    if other := sum(step.status == CHANGED for step in steps):
+        parts.append(f"{other} {CHANGED}")
     if skipped:
         parts.append(f"{skipped} that need{'s' * (skipped == 1)} another processor or a library that is not installed")
     if pending:
@@ -239,7 +242,9 @@ def execute(steps: Sequence[Step]) -> Outcome:
     pending = [step for step in steps if step.is_pending]
     outcome, stopper = Outcome(), _Stopper()
     outcome.failed += [
-        (step.title, f"{DAMAGED}: {record_of(step.run).error}") for step in steps if step.status == DAMAGED
+        (step.title, f"{step.status}: {record_of(step.run).error}")
+        for step in steps
+        if step.status in (DAMAGED, CHANGED)
     ]
     with stopper.listening(), _Worker(stopper) as shared, _Worker(stopper, "--fork") as forking:
         for index, step in enumerate(pending):
@@ -367,7 +372,7 @@ def _record_failure(run: PlannedRun, code: int) -> str:
             if record.status in (NOT_RUN, UNFINISHED, FINISHED):
                 ended = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
                 error = f"the process was {ended}" if code < 0 else f"the process {ended}"
-                base = {"run_id": run.run_id, "config": run.config.as_dict(), **record.summary}
+                base = {**description(run.config), **record.summary}
                 folder.write_summary({**base, "status": "failed", "error": error})
     except RunLocked as error:
         return f"not run: {error}"

@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 
 from runner.data import CardConfig, SyntheticLogConfig, SyntheticXcConfig
-from runner.data.card import Card, PairsCard, RowsCard, SequencesCard, TextCard, load_card
-from runner.data.manifests import PairsManifest, RowsManifest, SequencesManifest, TextManifest
-from runner.data.places import prepared_dir
-from runner.data.store import read_manifest
+from runner.data.shared.card import Size
+from runner.data.shared.cards import load_card
+from runner.data.shared.places import prepared_dir
+from runner.data.shared.store import read_manifest
 from runner.errors import ConfigError, DataError
 from runner.report.grids import PlannedRun
 from runner.report.records import RunRecord
@@ -45,34 +45,19 @@ def _sizes(run: PlannedRun) -> Sizes | None:
         return Sizes(classes=dataset.num_items, features=0, rows=dataset.num_users)
     if not isinstance(dataset, CardConfig):
         return None
-    return _of_manifest(dataset.name) or _of_card(load_card(dataset.name))
+    return _of_size(_prepared_size(dataset.name)) or _of_size(load_card(dataset.name).size)
 
 
-def _of_manifest(name: str) -> Sizes | None:
+def _prepared_size(name: str) -> Size | None:
     try:
         manifest = read_manifest(prepared_dir(name))
     except DataError:
         return None
-    if isinstance(manifest, RowsManifest):
-        return Sizes(classes=manifest.num_classes, features=manifest.num_features, rows=manifest.train.rows)
-    if isinstance(manifest, TextManifest):
-        return Sizes(classes=manifest.num_classes, features=0, rows=manifest.train.tokens)
-    if isinstance(manifest, SequencesManifest):
-        return Sizes(classes=manifest.num_classes, features=0, rows=manifest.num_users)
-    if isinstance(manifest, PairsManifest):
-        return Sizes(classes=manifest.num_classes, features=0, rows=manifest.train)
-    return None
+    return None if manifest is None else manifest.size
 
 
-def _of_card(card: Card) -> Sizes | None:
-    if isinstance(card, RowsCard):
-        shape = card.expected
-        return Sizes(classes=shape.num_classes, features=shape.num_features, rows=shape.num_train)
-    if isinstance(card, TextCard) and card.expected.train_tokens is not None:
-        return Sizes(classes=card.expected.num_classes, features=0, rows=card.expected.train_tokens)
-    if isinstance(card, PairsCard):
-        return Sizes(classes=card.expected.num_classes, features=0, rows=card.expected.num_train)
-    if isinstance(card, SequencesCard):
-        items, users = card.expected.num_items, card.expected.num_users
-        return None if items is None or users is None else Sizes(classes=items, features=0, rows=users)
-    return None
+def _of_size(size: Size | None) -> Sizes | None:
+    if size is None or size.classes is None:
+        return None
+    rows = size.users if size.unit == "events" else size.train
+    return None if rows is None else Sizes(classes=size.classes, features=size.features or 0, rows=rows)

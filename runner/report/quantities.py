@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from runner.conversion import did_you_mean
 from runner.errors import ConfigError, RunnerError
+from runner.options.conversion import did_you_mean
 from runner.report.records import RunRecord
 
 

@@ -3,25 +3,27 @@
 import functools
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from runner.data import CardConfig
-from runner.data.card import load_card
-from runner.data.places import PREPARE, prepared_dir
-from runner.data.store import read_manifest
+from runner.data.shared.cards import load_card
+from runner.data.shared.places import PREPARE, prepared_dir
+from runner.data.shared.store import read_manifest
 from runner.errors import DamagedRun, DataError, NotInstalled, ProcessorLacks
+from runner.options.settings import ADAPTIVE, CPU, EVERY_EXAMPLE_ONCE, RunConfig
 from runner.report.grids import PlannedRun
 from runner.report.yardstick import Yardstick
-from runner.settings import ADAPTIVE, EVERY_EXAMPLE_ONCE
 from runner.training.run_records import FINISHED, check_run, read_observations, read_provenance, read_summary
+from runner.training.same_run import difference
 
 DIVERGED = "diverged"
 NOT_RUN = "not run"
 UNFINISHED = "unfinished"
 DAMAGED = "damaged"
 OLDER = "made by an earlier version, which stored no measures: force=true repeats it"
+CHANGED = "made before a default, a plugin or the device changed: force=true repeats it"
 MIXTURE = "mixture: resumed on another machine or with other threads, so that its seconds are no number"
 PARALLEL = "parallel: made beside other runs of its sweep, so that its seconds are no number"
 NO_DATA = "skipped: data not prepared"
@@ -42,16 +44,25 @@ def _damage_of(path: Path, stamps: tuple[tuple[int, int], ...], tells: bool) -> 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A record gives access to one run folder. ``tells``: damage is named on standard error when it is found."""
+    """A record gives access to one run folder.
+
+    ``tells``: damage is named on standard error when it is found. ``planned``: the run that the folder should hold.
+    """
 
     path: Path
     tells: bool = True
+    planned: RunConfig | None = field(default=None, compare=False)
 
     @functools.cached_property
     def damage(self) -> str:
         """What is wrong with the folder; empty if nothing is. No file of a damaged folder is read."""
         stamps = [(file.stat().st_mtime_ns, file.stat().st_size) for file in self._files if file.exists()]
         return _damage_of(self.path, tuple(stamps), self.tells)
+
+    @functools.cached_property
+    def difference(self) -> str:
+        """How the run differs from the planned one, though their ids are equal; empty if it does not."""
+        return difference(self.planned, self.summary, self.provenance) if self.planned and self.summary else ""
 
     @property
     def _files(self) -> list[Path]:
@@ -115,24 +126,33 @@ class RunRecord:
     @property
     def status(self) -> str:
         """The run's status: ``finished``, ``failed``, ``diverged``, ``unfinished`` (stopped or still running), ``not
-        run``, ``damaged``, or ``OLDER``: it finished, but stored no measures to read its metrics by."""
+        run``, ``damaged``, ``OLDER``: it finished, but stored no measures to read its metrics by, or ``CHANGED``: it
+        left what is not the planned run's."""
         if self.damage:
             return DAMAGED
         status = self.summary.get("status")
         if status is None or str(status).startswith("skipped"):
             return NOT_RUN  # earlier versions left a folder where data were missing; status_of tells if they still are
+        if self.difference and (status in (FINISHED, DIVERGED) or any(self.path.glob("checkpoint/step-*"))):
+            return CHANGED
         if status == FINISHED and Yardstick.read(self.summary) is None:
             return OLDER
         return UNFINISHED if status in ("running", "interrupted") else str(status)
 
     @property
     def error(self) -> str:
-        return self.damage or str(self.summary.get("error", ""))
+        return self.damage or (self.difference if self.status == CHANGED else str(self.summary.get("error", "")))
 
     @property
     def config(self) -> dict[str, Any]:
         config: dict[str, Any] = self.summary.get("config", {})
         return config
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Those of its settings that are not the defaults, and the names of what was chosen."""
+        identity: dict[str, Any] = self.summary.get("identity", self.config)  # earlier versions stored none
+        return identity
 
     @functools.cached_property
     def yardstick(self) -> Yardstick:
@@ -160,19 +180,13 @@ class RunRecord:
 
     @property
     def method_name(self) -> str:
-        """The sampler's name, or that of the method which its settings make of it: ``nce``, ``full_bf16``,
-        ``lsh_label_shared``."""
+        """The method that the run was made as or, if none was chosen, the sampler's name (see ``RunConfig``)."""
+        if "method" in self.config:
+            return str(self.config["method"])
         if self.config.get("output", {}).get("kind") == "adaptive":
             return ADAPTIVE
-        if "sampler" not in self.config:
-            return str(self.config.get("batch_sampler", EVERY_EXAMPLE_ONCE)["name"])
-        sampler = self.config["sampler"]
-        name = str(sampler["name"])
-        if name == "log_uniform" and self.config["loss"]["name"] == "nce":
-            return "nce"
-        if self.summary.get("chosen", {}).get("sampler.products", sampler.get("products")) == "bf16":
-            return f"{name}_bf16"
-        return f"{name}_shared" if name.startswith("lsh") and sampler.get("shared") else name
+        sampler = self.config.get("sampler") or self.config.get("batch_sampler", EVERY_EXAMPLE_ONCE)
+        return str(sampler["name"])
 
     @property
     def ending(self) -> str:
@@ -226,7 +240,7 @@ class RunRecord:
 
 def record_of(run: PlannedRun) -> RunRecord:
     """Return the record of a planned run, which may have no folder yet."""
-    return RunRecord(run.config.run_dir)
+    return RunRecord(run.config.run_dir, planned=run.config)
 
 
 def all_records(results_dir: Path) -> list[RunRecord]:
@@ -261,6 +275,11 @@ def why_skipped(run: PlannedRun) -> str | None:
             run.config.sampler.check_processor()
     except (NotInstalled, ProcessorLacks) as error:
         return error.status
+    if run.config.hardware.name != CPU:
+        from runner.machine.device import why_no_gpu  # it imports torch
+
+        if why := why_no_gpu(run.config):
+            return f"skipped: {why}"
     command = how_to_prepare(run)
     return f"{NO_DATA} ({command})" if command else None
 
@@ -268,6 +287,6 @@ def why_skipped(run: PlannedRun) -> str | None:
 def status_of(run: PlannedRun) -> str:
     """Return the run's status; ``skipped: REASON`` if it is not finished and cannot be made here."""
     record = record_of(run)
-    if record.status in (FINISHED, OLDER, DAMAGED):
+    if record.status in (FINISHED, OLDER, DAMAGED, CHANGED):
         return record.status
     return why_skipped(run) or record.status

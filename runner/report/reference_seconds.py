@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from runner.errors import DataError
+from runner.options.settings import digest_of
 from runner.report.grids import PlannedRun, point_text
 from runner.report.speed import measure as measure_speed
 from runner.report.yaml_files import TABLES
-from runner.settings import digest_of
 from runner.training.files import write_atomically
 
 FILE = TABLES / "seconds.csv"
@@ -25,7 +25,7 @@ _COLUMNS = ("digest", "epochs", "seconds", "dataset", "method", "settings")  # t
 
 def _digest(run: PlannedRun) -> str:
     """Return a digest of all settings that decide the seconds of an epoch."""
-    return digest_of({key: value for key, value in run.config.as_dict().items() if key not in ("epochs", "seed")})
+    return digest_of({key: value for key, value in run.config.identity.items() if key not in ("epochs", "seed")})
 
 
 @functools.cache

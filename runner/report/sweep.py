@@ -7,22 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from runner.conversion import did_you_mean
 from runner.errors import ConfigError
+from runner.options.conversion import did_you_mean
+from runner.options.settings import flat
 from runner.report.records import FINISHED, MIXTURE, RunRecord
-from runner.settings import PLACE_ONLY
 
 COSTS = ("seconds per epoch", "training seconds", "candidates per row", "peak memory (MB)")
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested settings to ``{"sampler.K": 9, ...}``, without those that only say where a run took place."""
-    out: dict[str, Any] = {}
-    for key, value in config.items():
-        if not prefix and key in PLACE_ONLY:
-            continue
-        out |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return out
 
 
 def families(records: Sequence[RunRecord]) -> dict[tuple[str, str], list[RunRecord]]:
@@ -35,10 +25,17 @@ def families(records: Sequence[RunRecord]) -> dict[tuple[str, str], list[RunReco
 
 
 def differing_keys(records: Sequence[RunRecord]) -> list[str]:
-    """Return the keys whose values differ between runs, the seed aside."""
+    """Return the keys whose values differ between runs, the seed aside.
+
+    A setting that a run lacks is newer than the run. It differs only if another run has another value than the default.
+    """
     settings = [flat(record.config) for record in records]
-    keys = dict.fromkeys(key for setting in settings for key in setting)
-    return [key for key in keys if key != "seed" and len({repr(s.get(key)) for s in settings}) > 1]
+    set_by_some = {key for record in records for key in flat(record.identity)}
+    values: dict[str, set[str]] = {}
+    for key, value in (item for setting in settings for item in setting.items()):
+        values.setdefault(key, set()).add(exact(value))
+    lacking = {key for key in values if any(key not in setting for setting in settings)} & set_by_some
+    return [key for key, found in values.items() if key != "seed" and (len(found) > 1 or key in lacking)]
 
 
 def telling_keys(records: Sequence[RunRecord], keys: Sequence[str]) -> list[str]:

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from runner.conversion import did_you_mean
 from runner.errors import ConfigError, require
 from runner.home import FILES, REPOSITORY
+from runner.options.conversion import did_you_mean
 from runner.report.grids import PROFILES, Grid, grid_names, load_grid
-from runner.report.methods import CATALOGUE
 from runner.report.yaml_files import TABLES, build, build_all, place, read, require_unique
 
 Axis = Literal["seconds", "step", "epoch"]
@@ -188,7 +187,7 @@ def _bench_command(arguments: Sequence[str], report: Path) -> list[str]:
 
 def table_names(folder: Path = TABLES) -> list[str]:
     """Return the names of the tables and figures that are made from runs."""
-    return sorted(path.stem for path in folder.glob("*.yaml") if path.stem != CATALOGUE)
+    return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
 def bench_names(folder: Path = TABLES) -> list[str]:

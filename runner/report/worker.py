@@ -19,7 +19,7 @@ from typing import TextIO
 
 from runner.config import check_model_reads_dataset, compose, exit_code, forget_failures, register_failure
 from runner.machine.device import settled
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.training.compilation import compile_here
 from runner.training.run import run
 

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import yaml
 
-from runner.conversion import convert, did_you_mean
 from runner.errors import ConfigError, require
 from runner.home import CONF, FILES
+from runner.options.conversion import convert, did_you_mean
 
 TABLES = CONF / "table"
 

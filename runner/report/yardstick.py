@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from runner.contracts import Measure
-from runner.conversion import did_you_mean
 from runner.errors import ConfigError
+from runner.options.conversion import did_you_mean
+from runner.options.settings import RunConfig
 from runner.parts import task_class
-from runner.settings import RunConfig
 
 _SPLITS = {"test": "test", "test_subset": "test subset", "valid": "validation", "train": "training"}
 

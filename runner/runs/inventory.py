@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from runner.conversion import as_path
 from runner.machine.disk import size, size_text
+from runner.options.conversion import as_path
 from runner.report.comparison import chosen, named
 from runner.report.records import DAMAGED, RunRecord
 from runner.report.sweep import finished_status

@@ -1,4 +1,4 @@
-"""List all samplers by name. A new sampler needs one module, one YAML in conf/sampler and one line here."""
+"""List all samplers by name. A new sampler needs one module and its entry here; ``make generated`` writes the rest."""
 
 from runner.samplers.base import Sampler, SamplerConfig
 from runner.samplers.full import FullConfig

@@ -12,6 +12,7 @@ import numpy as np
 
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
 from runner.errors import ConfigError
+from runner.options.fields import Options
 from runner.output.layer import Layer
 from runner.output.losses import LOSSES
 
@@ -81,8 +82,8 @@ def customary(loss: str, losses: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplerConfig(ABC):
-    """Serve as the base of sampler configs.
+class SamplerConfig(Options, ABC):
+    """Serve as the base of sampler configs; a field that is an option is declared by ``runner.options.fields.option``.
 
     losses: the losses that make sense with the sampler, the customary one first.
     random_tables: the sampler draws through tables of random hash functions; an estimate's error under one choice of
@@ -95,6 +96,7 @@ class SamplerConfig(ABC):
     tests/contract build the sampler with each; if empty, with its defaults, cut down to size.
     """
 
+    section: ClassVar[str] = "sampler"
     losses: ClassVar[tuple[str, ...]] = tuple(name for name, loss in LOSSES.items() if not loss.needs_every_class)
     random_tables: ClassVar[bool] = False
     by_magnitude: ClassVar[bool] = False
@@ -103,6 +105,11 @@ class SamplerConfig(ABC):
     refuses_nan: ClassVar[bool] = False
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     name: str
+
+    @classmethod
+    def selected(cls) -> Mapping[str, Any]:
+        """Return ``selects``, with the customary loss."""
+        return {"loss": cls.losses[0], **cls.selects}
 
     @property
     def can_draw_every_class(self) -> bool:

@@ -8,24 +8,27 @@ import numpy as np
 from runner.contracts import Everything, Query, TrainingFacts
 from runner.errors import ProcessorLacks, require
 from runner.machine.memory import available_bytes
+from runner.options.fields import option
 from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class FullConfig(SamplerConfig):
-    """Options of full softmax: the precision of its products, and whether its logits are stored.
+    """Take every class.
 
-    ``products`` is the type of the operands: ``float32``, ``bf16`` (significands of 8 bits; the processor needs
-    AVX512_BF16), or ``auto``, which takes bf16 where that is faster. ``stored_logits=none`` computes the logits
-    twice, once for their sum and once for their gradients; ``bf16`` computes them once and stores them, in
-    rows x classes x 2 bytes of memory.
+    With ``stored_logits=none`` the logits are computed twice, once for their sum and once for their gradients.
+    ``products=bf16`` has significands of 8 bits, and the processor needs AVX512_BF16.
     """
 
     losses: ClassVar[tuple[str, ...]] = ("full",)
     by_chance: ClassVar[bool] = False
-    products: Literal["auto", "float32", "bf16"] = "float32"
-    stored_logits: Literal["none", "bf16"] = "none"
+    products: Literal["auto", "float32", "bf16"] = option(
+        "float32", "precision of the factors in the products over all classes; auto: bf16 where it is faster"
+    )
+    stored_logits: Literal["none", "bf16"] = option(
+        "none", "bf16 keeps rows x classes x 2 bytes and saves one product of four"
+    )
 
     @property
     def takes_bf16(self) -> bool:

@@ -17,6 +17,7 @@ from numba import njit
 from runner import rng
 from runner.contracts import Query
 from runner.errors import require
+from runner.options.fields import option
 from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
 from runner.structures.class_rows import ClassRows
@@ -79,33 +80,29 @@ def log_count_outside(num_classes: int, inside_B: np.ndarray, tail: int) -> np.n
 
 @dataclass(frozen=True, kw_only=True)
 class HashedConfig(SamplerConfig):
-    """Hold the settings of the hash tables and of their refreshes.
+    """Hold the options of the hash tables and of their refreshes.
 
-    K, L: hashes per table, and tables.
-    hash: ``simhash`` (K sign bits) or ``dwta`` (K winners among ``bin_size`` coordinates).
-    center: hash class vectors minus their mean. The mean adds the same number to every logit, so the softmax ignores
-    it. But training makes the mean large, and a hash of angles then finds all vectors alike. In a normalised layer
+    The mean of the class vectors adds the same number to every logit, so the softmax ignores it. But training makes the
+    mean large, and a hash of angles then finds all vectors alike; ``center`` takes it away. In a normalised layer
     logits are cosines, which the mean does change: there vectors are hashed uncentred.
-    refresh_every_steps: steps until the first refresh of the tables; each following interval is ``refresh_growth``
-    times as long as the one before.
     """
 
     random_tables: ClassVar[bool] = True
-    K: int = 9
-    L: int = 50
-    hash: Literal["simhash", "dwta"] = "simhash"
-    bin_size: int = 8
-    center: bool = True
-    refresh_every_steps: int = 50
-    refresh_growth: float = 1.1
+    K: int = option(9, "hashes of a table")
+    L: int = option(50, "tables", low=1, high=4096)
+    hash: Literal["simhash", "dwta"] = option(
+        "simhash", "", choices={"simhash": "K signs of projections", "dwta": "K winners among bin_size coordinates"}
+    )
+    bin_size: int = option(8, "coordinates of a bin, for dwta")
+    center: bool = option(True, "hash class vectors minus their mean, which the softmax ignores")
+    refresh_every_steps: int = option(50, "steps until the first refresh of the tables", low=1)
+    refresh_growth: float = option(1.1, "length of each interval between refreshes relative to the one before", low=1)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         HASH_FAMILIES[self.hash].check(self.K, self.bin_size)
         if self.hash == "simhash":  # dwta folds its codes to fit the number of classes, simhash does not
             require(self.L * 2**self.K <= 2**28, "sampler.L times 2^sampler.K must be at most 2^28 buckets (1 GB)")
-        require(1 <= self.L <= 4096, "sampler.L must lie in [1, 4096]")
-        require(self.refresh_every_steps >= 1, "sampler.refresh_every_steps must be at least 1 step")
-        require(self.refresh_growth >= 1, "sampler.refresh_growth must be at least 1")
 
 
 class Hashed(Sampler):

@@ -36,7 +36,7 @@ _SIZES_KEPT = 4
 
 @dataclass(frozen=True, kw_only=True)
 class InBatchConfig(SamplerConfig):
-    """Configure in-batch negatives; nothing is to set, as the batch's distinct targets are the candidates."""
+    """Take the other rows' targets as each row's negatives."""
 
     # partition_estimate masks no hits, but a row's own targets are in its batch for certain, not by chance.
     losses: ClassVar[tuple[str, ...]] = tuple(name for name in SamplerConfig.losses if name != "partition_estimate")

@@ -23,6 +23,7 @@ from numba import njit, prange
 from runner import rng
 from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import require
+from runner.options.fields import option
 from runner.output.layer import Layer
 from runner.samplers.base import Sampler
 from runner.samplers.static import Static, StaticConfig
@@ -61,10 +62,7 @@ def _draw(accept, alias, ids, times, seed, step, stamp):
 class LogUniformConfig(StaticConfig):
     """Draw class i with q_i = log((r + 2) / (r + 1)) / log(n + 1), where r is its rank.
 
-    ``rank``: that by training frequency, where the most frequent class has rank 0; or the class's id (``label``), as in
-    the usual formula, which is made for ids sorted by frequency.
-    ``until_distinct``: go on drawing until there are ``num_samples`` distinct classes. TensorFlow takes ids for ranks,
-    and draws so.
+    The usual formula takes ids for ranks. It is made for ids that are sorted by frequency.
     """
 
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -73,8 +71,17 @@ class LogUniformConfig(StaticConfig):
         "until_distinct": {"num_samples": 40, "until_distinct": True},
         "per_row_until_distinct": {"num_samples": 40, "until_distinct": True, "shared": False},
     }
-    rank: Literal["frequency", "label"] = "frequency"
-    until_distinct: bool = False
+    rank: Literal["frequency", "label"] = option(
+        "frequency",
+        "",
+        choices={
+            "frequency": "the most frequent class of the training rows has rank 0",
+            "label": "a class's id is its rank",
+        },
+    )
+    until_distinct: bool = option(
+        False, "draw until num_samples classes are distinct; with rank=label, as TensorFlow does"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

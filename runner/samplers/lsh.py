@@ -30,6 +30,7 @@ from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import require
 from runner.kernels.groups import PRANGE
 from runner.kernels.memory import prefetch_element
+from runner.options.fields import option
 from runner.output.layer import Layer
 from runner.samplers.base import Sampler, customary
 from runner.samplers.hashed import Hashed, HashedConfig, draw_outside, window_of_bucket
@@ -200,37 +201,32 @@ _CONTRACT_CASES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class LshConfig(HashedConfig):
-    """Hold the settings of both LNS samplers; K and L are the paper's.
+    """Hold the options of both LNS samplers; K and L are the paper's.
 
-    max_per_bucket: most ids read from one bucket.
-    sparsity_budget: stop reading tables when |S| / n exceeds it.
-    max_retrieved: keep at most this many of the classes that a row retrieved, those met in most buckets; None: all.
-    min_candidates: top up a row that retrieved fewer classes, by uniform draws.
-    num_tail: always add at least this many uniform draws.
-    shared: make one proposal for the batch, the union of what its rows retrieved and one tail. Every row then meets the
-    other rows' hard classes too, in dense products.
-    tail_distribution: the distribution of a shared tail. Other than ``uniform``, it makes ``num_tail`` draws with their
-    own expected counts.
+    A shared proposal is the union of what the rows retrieved and one tail. Every row then meets the other rows' hard
+    classes too, in dense products. A tail that is not uniform has the expected counts of its own distribution.
     """
 
     losses: ClassVar[tuple[str, ...]] = customary("active_set", HashedConfig.losses)
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = _CONTRACT_CASES
-    max_per_bucket: int = 16
-    sparsity_budget: float = 0.05
-    max_retrieved: int | None = None
-    min_candidates: int = 500
-    num_tail: int = 0
-    tail_distribution: Literal["uniform", "log_uniform", "unigram"] = "uniform"
-    shared: bool = False
+    max_per_bucket: int = option(16, "most ids read from one bucket", low=1)
+    sparsity_budget: float = option(
+        0.05, "stop reading tables when more than this fraction of all classes is retrieved", above=0, high=1
+    )
+    max_retrieved: int | None = option(
+        None, "most retrieved classes that a row keeps, those met in most buckets", null="all", low=1
+    )
+    min_candidates: int = option(
+        500, "a row that retrieved fewer is topped up by uniform draws (if the tail is uniform)", low=1
+    )
+    num_tail: int = option(0, "least number of drawn classes to add (uniform: without replacement)", low=0)
+    tail_distribution: Literal["uniform", "log_uniform", "unigram"] = option(
+        "uniform", "the tail's distribution (the last two need shared: true)"
+    )
+    shared: bool = option(False, "true: every row gets the union of what all rows retrieved, and the same tail")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.max_per_bucket >= 1, "sampler.max_per_bucket must be at least 1")
-        require(0 < self.sparsity_budget <= 1, "sampler.sparsity_budget must lie in (0, 1]")
-        most = self.max_retrieved
-        require(most is None or most >= 1, "sampler.max_retrieved must be null or at least 1")
-        require(self.min_candidates >= 1, "sampler.min_candidates must be at least 1")
-        require(self.num_tail >= 0, "sampler.num_tail must be 0 or more")
         if self.tail_distribution != "uniform":
             chosen = f"sampler.tail_distribution={self.tail_distribution}"
             require(self.shared, f"{chosen} needs sampler.shared=true; a tail of each row can only be uniform")
@@ -257,14 +253,14 @@ class LshConfig(HashedConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LshEmbeddingConfig(LshConfig):
-    """Configure LSH Embedding (Theorem 2), which queries with the hidden state."""
+    """Query the tables with the hidden state (LSH Embedding, Theorem 2)."""
 
     queries_with_label = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class LshLabelConfig(LshConfig):
-    """Configure LSH Label (Theorem 1), which queries with the vectors of the row's true classes.
+    """Query the tables with the vectors of the row's true classes (LSH Label, Theorem 1).
 
     Their codes are already in the tables.
     """

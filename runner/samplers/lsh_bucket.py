@@ -27,7 +27,7 @@ from numba import njit, prange
 
 from runner import rng
 from runner.contracts import Proposal, Query, TrainingFacts
-from runner.errors import require
+from runner.options.fields import option
 from runner.output.layer import Layer
 from runner.samplers.base import Sampler
 from runner.samplers.hashed import Hashed, HashedConfig
@@ -127,7 +127,7 @@ def _log_counts_of_targets(
 
 @dataclass(frozen=True, kw_only=True)
 class LshBucketConfig(HashedConfig):
-    """Set ``num_samples`` draws a row, with replacement, and ``uniform_share``, the share drawn from all classes."""
+    """Draw a random table, then a random member of the query's bucket in it."""
 
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "simhash": {"num_samples": 40, "K": 4, "L": 5, "refresh_every_steps": 3},
@@ -137,13 +137,13 @@ class LshBucketConfig(HashedConfig):
     }
     K: int = 4
     L: int = 16
-    num_samples: int = 100
-    uniform_share: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.num_samples >= 1, "sampler.num_samples must be at least 1")
-        require(0 <= self.uniform_share <= 1, "sampler.uniform_share must lie in [0, 1]")
+    num_samples: int = option(100, "draws of a row, with replacement", low=1)
+    uniform_share: float = option(
+        0.1,
+        "fraction of draws taken uniformly from all classes, so that each can be drawn; 0: as published",
+        low=0,
+        high=1,
+    )
 
     @property
     def can_draw_every_class(self) -> bool:

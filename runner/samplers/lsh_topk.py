@@ -26,9 +26,9 @@ from numba import get_num_threads, njit, prange
 
 from runner import rng
 from runner.contracts import Proposal, Query, TrainingFacts
-from runner.errors import require
 from runner.kernels.rows import FAST, LEAST_NORM
 from runner.kernels.topk import kth_largest
+from runner.options.fields import option
 from runner.output.layer import Layer
 from runner.samplers.base import Sampler, customary
 from runner.samplers.hashed import Hashed, HashedConfig, draw_outside, log_count_outside, window_of_bucket
@@ -125,9 +125,9 @@ def _nearest_and_tail(
 
 @dataclass(frozen=True, kw_only=True)
 class LshTopKConfig(HashedConfig):
-    """Take ``num_nearest`` classes (None: 10 sqrt(n)) and ``num_tail`` uniform ones (None: sqrt(n)) for each row.
+    """Take the retrieved classes with the largest logits, and a uniform tail (LSH Softmax).
 
-    max_per_bucket: most ids read from one bucket.
+    The paper refreshes after every step: ``refresh_every_steps`` and ``refresh_growth`` are 1 there.
 
     Logits are ranked with the vectors that the optimizer last wrote. Under ``optimizer.rows=catch_up`` the vector of a
     class that was not read lately lags by the rest of its momentum.
@@ -141,16 +141,11 @@ class LshTopKConfig(HashedConfig):
     }
     K: int = 7
     L: int = 32
-    num_nearest: int | None = None
-    num_tail: int | None = None
-    max_per_bucket: int = 1024
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.num_nearest is None or self.num_nearest >= 1, "sampler.num_nearest must be null or at least 1")
-        tail = self.num_tail
-        require(tail is None or tail >= 1, "sampler.num_tail must be null or at least 1")
-        require(self.max_per_bucket >= 1, "sampler.max_per_bucket must be at least 1")
+    num_nearest: int | None = option(
+        None, "most retrieved classes that a row keeps, those with the largest logits", null="10 sqrt(n)", low=1
+    )
+    num_tail: int | None = option(None, "uniform draws from the other classes", null="sqrt(n)", low=1)
+    max_per_bucket: int = option(1024, "most ids read from one bucket", low=1)
 
     def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         return LshTopK(self, layer, seed)

@@ -40,13 +40,13 @@ from numba import njit, prange
 
 from runner import rng
 from runner.contracts import Proposal, Query, TrainingFacts
-from runner.errors import require
 from runner.kernels import dense
 from runner.kernels.codewords import panels_of, squared_norms
 from runner.kernels.groups import CHUNKS, group_by_id, place_of
 from runner.kernels.math import fast_exp
 from runner.kernels.products import ROWS, round_up
 from runner.kernels.rows import FAST
+from runner.options.fields import option
 from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
 from runner.structures.quantizers import Quantizer, check_usable
@@ -178,29 +178,14 @@ FEW_CODEWORDS = {"num_samples": 40, "codewords": 6, "refresh_every_steps": 3}  #
 
 @dataclass(frozen=True, kw_only=True)
 class IndexConfig(SamplerConfig):
-    """Hold the settings of every MIDX sampler.
-
-    num_samples: draws a row. codewords: size C of each codebook, for C^2 cells. refresh_every_steps: steps between
-    rebuilds of the index; None: once an epoch. kmeans_rows: how many classes k-means sees, drawn anew at each rebuild.
-    kmeans_iterations: the most passes of k-means over them.
-    """
+    """Hold the options of every MIDX sampler."""
 
     refuses_nan: ClassVar[bool] = True
-    num_samples: int = 100
-    codewords: int = 32
-    refresh_every_steps: int | None = None
-    kmeans_rows: int = 16384
-    kmeans_iterations: int = 20
-
-    def __post_init__(self) -> None:
-        require(self.num_samples >= 1, "sampler.num_samples must be at least 1")
-        require(1 <= self.codewords <= 1024, "sampler.codewords must lie in [1, 1024]")
-        period = self.refresh_every_steps
-        require(
-            period is None or period >= 1, "sampler.refresh_every_steps must be null (once an epoch) or at least 1 step"
-        )
-        require(self.kmeans_rows >= 1, "sampler.kmeans_rows must be at least 1")
-        require(self.kmeans_iterations >= 1, "sampler.kmeans_iterations must be at least 1")
+    num_samples: int = option(100, "draws of a row, with replacement", low=1)
+    codewords: int = option(32, "size of each of the two codebooks", low=1, high=1024)
+    refresh_every_steps: int | None = option(None, "steps between rebuilds of the index", null="once an epoch", low=1)
+    kmeans_rows: int = option(16384, "number of classes that k-means sees, drawn anew at each rebuild", low=1)
+    kmeans_iterations: int = option(20, "most passes of k-means over them", low=1)
 
     @property
     @abstractmethod
@@ -226,14 +211,10 @@ class IndexConfig(SamplerConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MidxConfig(IndexConfig):
-    """Set ``within``, how a class of the drawn cell is chosen, and the ``exponent`` of its count under popularity."""
+    """Draw a cell of the index, then a class of the cell."""
 
-    within: Literal["uniform", "popularity"] = "uniform"
-    exponent: float = 0.75
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.exponent <= 4, "sampler.exponent must lie in [0, 4]")
+    within: Literal["uniform", "popularity"] = option("uniform", "how a class of the drawn cell is chosen")
+    exponent: float = option(0.75, "of the training count, if within is popularity", low=0, high=4)
 
     def weights(self, training: TrainingFacts) -> np.ndarray | None:
         """Return the classes' weights v within a cell, (N,) float64; None if they are equal."""
@@ -247,7 +228,7 @@ class MidxConfig(IndexConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MidxPqConfig(MidxConfig):
-    """Configure MIDX-pq, where each codebook quantises one half of the vector."""
+    """Quantise each half of the vector by one codebook (MIDX-pq)."""
 
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "uniform": FEW_CODEWORDS,
@@ -258,18 +239,16 @@ class MidxPqConfig(MidxConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MidxRqConfig(MidxConfig):
-    """Configure MIDX-rq, where the second codebook quantises the residual of the first. ``beam``: see ``Quantizer``."""
+    """Quantise the residual of the first codebook by the second (MIDX-rq)."""
 
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "uniform": {**FEW_CODEWORDS, "kmeans_rows": 60},
         "popularity": {**FEW_CODEWORDS, "within": "popularity"},
     }
     quantizer = "rq"
-    beam: int = 4
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.beam >= 1, "sampler.beam must be at least 1")
+    beam: int = option(
+        4, "nearest first codewords, each tried with all second ones when a class is assigned; 1: greedy", low=1
+    )
 
     @property
     def beam_of_quantizer(self) -> int:

@@ -32,6 +32,7 @@ from runner.kernels.groups import CHUNKS
 from runner.kernels.math import fast_exp
 from runner.kernels.products import COLUMNS, ROWS, round_up, tile_float32
 from runner.kernels.rows import FAST
+from runner.options.fields import option
 from runner.output.layer import Layer
 from runner.samplers.base import Sampler
 from runner.samplers.midx import FEW_CODEWORDS, IndexConfig, MultiIndex, draw_cell, fold_cells
@@ -161,13 +162,15 @@ def _draw(
 
 @dataclass(frozen=True, kw_only=True)
 class MidxExactConfig(IndexConfig):
-    """Set the index's ``quantizer``; the distribution is the softmax under either."""
+    """Draw from the softmax itself, factored through the cells of an index."""
 
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "rq": FEW_CODEWORDS,
         "pq": {**FEW_CODEWORDS, "quantizer": "pq"},
     }
-    quantizer: Literal["pq", "rq"] = "rq"
+    quantizer: Literal["pq", "rq"] = option(
+        "rq", "quantisation of the index; draws have the softmax's probabilities with either"
+    )
 
     def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         return MidxExact(self, layer, self.period(training), seed)

@@ -16,8 +16,8 @@ import numpy as np
 
 from runner import rng
 from runner.contracts import Query, TrainingFacts
-from runner.errors import require
 from runner.kernels.codewords import panels_of, squared_norms
+from runner.options.fields import option
 from runner.output.layer import Layer
 from runner.samplers.base import Sampler
 from runner.samplers.midx import FEW_CODEWORDS, Midx, MidxConfig, MidxPqConfig, MidxRqConfig
@@ -29,28 +29,20 @@ _STEPS_OF_A_FRESH_INDEX = 500  # an index that no training went with learns so l
 
 @dataclass(frozen=True, kw_only=True)
 class MidxLearnConfig(MidxConfig):
-    """Configure MIDX-Learn; ``refresh_every_steps`` is the number of steps between assignments of the classes.
-
-    learn_assignment: ``hard`` (the sampler's own pairs of codewords) or ``soft`` (softmax averages, as in the paper).
-    learn_classes: classes to learn from, drawn anew at each step of learning.
-    learn_steps: steps of Adam after each training step.
-    learn_lr: their learning rate.
-    """
+    """Learn the codewords by gradient descent (MIDX-Learn)."""
 
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "hard": {**FEW_CODEWORDS, "learn_classes": 60, "learn_steps": 3},
         "soft": {**FEW_CODEWORDS, "learn_assignment": "soft", "within": "popularity"},
     }
-    learn_assignment: Literal["hard", "soft"] = "hard"
-    learn_classes: int = 4096
-    learn_steps: int = 1
-    learn_lr: float = 0.001
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.learn_classes >= 1, "sampler.learn_classes must be at least 1")
-        require(self.learn_steps >= 1, "sampler.learn_steps must be at least 1")
-        require(self.learn_lr > 0, "sampler.learn_lr must be above 0")
+    learn_assignment: Literal["hard", "soft"] = option(
+        "hard",
+        "",
+        choices={"hard": "the pair of codewords that the sampler uses", "soft": "softmax averages, as in the paper"},
+    )
+    learn_classes: int = option(4096, "number of classes to learn from, drawn anew at each step of learning", low=1)
+    learn_steps: int = option(1, "steps of Adam after each training step", low=1)
+    learn_lr: float = option(0.001, "learning rate of these steps", above=0)
 
     def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         return LearntMidx(self, layer, self.period(training), seed, self.weights(training))
@@ -58,12 +50,12 @@ class MidxLearnConfig(MidxConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MidxLearnPqConfig(MidxLearnConfig, MidxPqConfig):
-    """Configure MIDX-Learn with product quantisation."""
+    """Learn the codewords of MIDX-pq by gradient descent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MidxLearnRqConfig(MidxLearnConfig, MidxRqConfig):
-    """Configure MIDX-Learn with residual quantisation."""
+    """Learn the codewords of MIDX-rq by gradient descent."""
 
 
 class LearntMidx(Midx):

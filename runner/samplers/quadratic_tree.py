@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from runner.contracts import Proposal, Query, TrainingFacts
-from runner.errors import Diverged, require
+from runner.errors import Diverged
+from runner.options.fields import option
 from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
 from runner.samplers.followed import FollowingSampler
@@ -27,10 +28,7 @@ from runner.structures.outer_tree import OuterTree
 
 @dataclass(frozen=True, kw_only=True)
 class QuadraticTreeConfig(SamplerConfig):
-    """Set ``num_samples`` draws a row, with replacement, and ``alpha``, the weight of the squared logit.
-
-    refresh_every_steps: steps between refreshes of the tree.
-    """
+    """Draw with q_i proportional to alpha (logit without its bias)^2 + 1, by a tree."""
 
     by_magnitude: ClassVar[bool] = True
     refuses_nan: ClassVar[bool] = True
@@ -38,14 +36,9 @@ class QuadraticTreeConfig(SamplerConfig):
         "steep": {"num_samples": 40, "refresh_every_steps": 3},
         "flat": {"num_samples": 40, "alpha": 0.5},
     }
-    num_samples: int = 100
-    alpha: float = 100.0
-    refresh_every_steps: int = 1
-
-    def __post_init__(self) -> None:
-        require(self.num_samples >= 1, "sampler.num_samples must be at least 1")
-        require(1e-12 <= self.alpha <= 1e12, "sampler.alpha must lie in [1e-12, 1e12]")
-        require(self.refresh_every_steps >= 1, "sampler.refresh_every_steps must be at least 1 step")
+    num_samples: int = option(100, "draws of a row, with replacement", low=1)
+    alpha: float = option(100.0, "weight of the squared logit", low=1e-12, high=1e12)
+    refresh_every_steps: int = option(1, "steps between refreshes of the tree", low=1)
 
     def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
         return QuadraticTree(self, layer, seed)

@@ -34,6 +34,7 @@ import numpy as np
 
 from runner.contracts import Proposal, Query, TrainingFacts
 from runner.errors import require
+from runner.options.fields import option
 from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
 from runner.samplers.followed import FollowingSampler
@@ -47,17 +48,10 @@ _BLOCK = 16  # classes of a leaf: with fewer, sums need more memory than feature
 
 @dataclass(frozen=True, kw_only=True)
 class RffConfig(SamplerConfig):
-    """Hold the settings of RF-softmax.
+    """Draw by a Gaussian kernel of directions, estimated by random Fourier features (RF-softmax).
 
-    num_samples: draws with replacement.
-    D: number of random frequencies.
-    nu: sharpness of the kernel exp(-nu |x - y|^2 / 2).
-    features: ``plain`` (independent frequencies) or ``orthogonal`` (structured ones, which cost less and have less
-    noise).
-    tree: if false, evaluate all classes for every query and apply the floor to each by itself; for few classes.
-    shared: make one draw for the batch, from the mean of its rows' kernels. The mass is linear in the query's phi, so
-    one walk down the tree is enough. If false, each row draws for itself.
-    refresh_every_steps: steps between refreshes of the touched classes' features.
+    Without ``tree``, the floor applies to each class by itself. A shared draw needs one walk down the tree, because the
+    mass is linear in the query's phi. Orthogonal frequencies cost less and have less noise.
     """
 
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -70,19 +64,22 @@ class RffConfig(SamplerConfig):
         "negative_flat": {**_NEGATIVE, "tree": False},
         "negative_shared": {**_NEGATIVE, "shared": True},
     }
-    num_samples: int = 100
-    D: int = 256
-    nu: float = 4.0
-    features: Literal["plain", "orthogonal"] = "plain"
-    tree: bool = True
-    shared: bool = False
-    refresh_every_steps: int = 1
-
-    def __post_init__(self) -> None:
-        require(self.num_samples >= 1, "sampler.num_samples must be at least 1")
-        require(1 <= self.D <= 2**16, "sampler.D must lie in [1, 65536]")
-        require(0 < self.nu <= 100, "sampler.nu must lie in (0, 100]")
-        require(self.refresh_every_steps >= 1, "sampler.refresh_every_steps must be at least 1 step")
+    num_samples: int = option(100, "draws of a row, with replacement", low=1)
+    D: int = option(256, "number of random frequencies", low=1, high=2**16)
+    nu: float = option(
+        4.0,
+        "sharpness of the kernel exp(-nu |w - h|^2 / 2) of normalised vectors; below the logits' inverse temperature",
+        above=0,
+        high=100,
+    )
+    features: Literal["plain", "orthogonal"] = option(
+        "plain", "", choices={"plain": "independent frequencies", "orthogonal": "structured ones"}
+    )
+    tree: bool = option(True, "false: evaluate every class for every query (few classes only)")
+    shared: bool = option(
+        False, "true: one draw for the whole batch, by the mean of its rows' kernels; false: draws for each row"
+    )
+    refresh_every_steps: int = option(1, "steps between updates of the touched classes' features", low=1)
 
     @property
     def floor(self) -> float:

@@ -45,11 +45,11 @@ from numba import get_num_threads, njit, prange
 
 from runner import rng
 from runner.contracts import Proposal, Query, TrainingFacts
-from runner.errors import require
 from runner.kernels import dense, topk
 from runner.kernels.groups import group_by_id
 from runner.kernels.rows import FAST, LEAST_NORM
 from runner.kernels.scratch import Scratch
+from runner.options.fields import option
 from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig, customary
 from runner.samplers.hashed import draw_outside, log_count_outside
@@ -182,13 +182,9 @@ def _holds_targets(indptr_B1, ids_N, log_count_N, target_indptr_B1, targets_P, h
 
 @dataclass(frozen=True, kw_only=True)
 class SceConfig(SamplerConfig):
-    """Hold the settings of scalable cross-entropy.
+    """Compare rows and classes that fall into the same random buckets: scalable cross-entropy (SCE).
 
-    buckets: n_b, the number of buckets; None: 2 sqrt(rows of the batch).
-    bucket_rows: b_x, the rows of a bucket; None: 2 sqrt(rows of the batch). A smaller batch is all in every bucket.
-    bucket_classes: b_y, the classes of a bucket, or all classes where there are fewer.
-    mix: make the centres random combinations of the batch's hidden states (Mix); otherwise they are normal vectors.
-    num_tail: uniform draws of each row from the classes outside its buckets; 0 is the paper's method.
+    A batch of fewer rows than ``bucket_rows`` is all in every bucket.
     """
 
     losses: ClassVar[tuple[str, ...]] = customary("active_set", SamplerConfig.losses)
@@ -198,17 +194,15 @@ class SceConfig(SamplerConfig):
         "mixed": {"bucket_classes": 20, "mix": True},
         "tail": {"buckets": 3, "bucket_rows": 3, "bucket_classes": 15, "num_tail": 30},
     }
-    buckets: int | None = None
-    bucket_rows: int | None = None
-    bucket_classes: int = 256
-    mix: bool = False
-    num_tail: int = 0
-
-    def __post_init__(self) -> None:
-        require(self.buckets is None or self.buckets >= 1, "sampler.buckets must be null or at least 1")
-        require(self.bucket_rows is None or self.bucket_rows >= 1, "sampler.bucket_rows must be null or at least 1")
-        require(self.bucket_classes >= 1, "sampler.bucket_classes must be at least 1")
-        require(self.num_tail >= 0, "sampler.num_tail must be 0 or more")
+    buckets: int | None = option(
+        None, "random buckets of a step (the paper's n_b)", null="2 sqrt(rows of the batch)", low=1
+    )
+    bucket_rows: int | None = option(None, "rows of a bucket (b_x)", null="2 sqrt(rows of the batch)", low=1)
+    bucket_classes: int = option(256, "classes of a bucket (b_y)", low=1)
+    mix: bool = option(
+        False, "centres are random combinations of the batch's hidden states (the paper's Mix); false: normal vectors"
+    )
+    num_tail: int = option(0, "uniform draws of each row from the classes outside its buckets; the paper: 0", low=0)
 
     @property
     def can_draw_every_class(self) -> bool:

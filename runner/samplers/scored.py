@@ -28,9 +28,10 @@ from numba import njit, prange
 
 from runner import rng
 from runner.contracts import Proposal, Query, TrainingFacts
-from runner.errors import Diverged, require
+from runner.errors import Diverged
 from runner.kernels.math import fast_exp
 from runner.kernels.rows import FAST
+from runner.options.fields import option
 from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
 
@@ -131,15 +132,12 @@ def _log_counts(logit_BM, alpha, log_total_B, num_samples, out_BM):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredConfig(SamplerConfig):
-    """Set ``num_samples`` draws a row, with replacement."""
+    """Draw by the weights of all logits."""
 
     avoids_targets: ClassVar[bool] = False
     refuses_nan: ClassVar[bool] = True
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {"draws": {"num_samples": 40}}
-    num_samples: int = 100
-
-    def __post_init__(self) -> None:
-        require(self.num_samples >= 1, "sampler.num_samples must be at least 1")
+    num_samples: int = option(100, "draws of a row, with replacement", low=1)
 
     @property
     def kernel_alpha(self) -> float:
@@ -176,11 +174,7 @@ class QuadraticConfig(ScoredConfig):
         "steep": {"num_samples": 40},
         "flat": {"num_samples": 40, "alpha": 0.5},
     }
-    alpha: float = 100.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(1e-12 <= self.alpha <= 1e12, "sampler.alpha must lie in [1e-12, 1e12]")
+    alpha: float = option(100.0, "weight of the squared logit", low=1e-12, high=1e12)
 
     @property
     def kernel_alpha(self) -> float:

@@ -21,7 +21,7 @@ from numba import get_num_threads, njit, prange
 
 from runner import rng
 from runner.contracts import Proposal, Query, TrainingFacts
-from runner.errors import require
+from runner.options.fields import option
 from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
 from runner.structures.alias_table import alias_table
@@ -60,7 +60,7 @@ def _draw(accept, alias, num_rows, num_samples, unique, seed, step, stamp):
 
 @dataclass(frozen=True, kw_only=True)
 class StaticConfig(SamplerConfig):
-    """Set ``num_samples`` draws, ``shared`` by the batch or fresh for each row; ``unique`` drops repeated draws."""
+    """Draw from a fixed distribution."""
 
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "shared": {"num_samples": 40},
@@ -68,12 +68,9 @@ class StaticConfig(SamplerConfig):
         "repeats": {"num_samples": 40, "unique": False},
         "per_row_repeats": {"num_samples": 40, "shared": False, "unique": False},
     }
-    num_samples: int = 1000
-    shared: bool = True
-    unique: bool = True
-
-    def __post_init__(self) -> None:
-        require(self.num_samples >= 1, "sampler.num_samples must be at least 1")
+    num_samples: int = option(1000, "draws, with replacement", low=1)
+    shared: bool = option(True, "true: one draw for the whole batch; false: fresh candidates for each row")
+    unique: bool = option(True, "drop repeated draws")
 
     @abstractmethod
     def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
@@ -102,11 +99,9 @@ class UnigramConfig(StaticConfig):
         **StaticConfig.contract_cases,
         "flattened": {"num_samples": 40, "exponent": 0.75},
     }
-    exponent: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.exponent <= 4, "sampler.exponent must lie in [0, 4]")
+    exponent: float = option(
+        1.0, "a class's probability is proportional to its training count ** exponent", low=0, high=4
+    )
 
     def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
         weight = np.maximum(label_counts_N, 1).astype(np.float64) ** self.exponent

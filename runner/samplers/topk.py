@@ -10,22 +10,19 @@ from typing import Any, ClassVar
 import numpy as np
 
 from runner.contracts import Proposal, Query, TrainingFacts
-from runner.errors import require
+from runner.options.fields import option
 from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopKConfig(SamplerConfig):
-    """Take ``num_nearest`` candidates a row, or all classes where there are fewer."""
+    """Take the classes with the largest logits, or all classes where there are fewer."""
 
     losses: ClassVar[tuple[str, ...]] = ("active_set", "sampled_softmax")
     by_chance: ClassVar[bool] = False
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {"few": {"num_nearest": 25}}
-    num_nearest: int = 1000
-
-    def __post_init__(self) -> None:
-        require(self.num_nearest >= 1, "sampler.num_nearest must be at least 1")
+    num_nearest: int = option(1000, "candidates of a row, the classes with the largest logits", low=1)
 
     @property
     def can_draw_every_class(self) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from runner.config import Failure
 from runner.report.comparison import as_printed, by_dataset, comparison
-from runner.report.records import RunRecord
+from runner.report.records import record_of
 from runner.report.screen import screen_table
 from runner.sweeps.plan import Job
 
@@ -15,7 +15,7 @@ def report(jobs: Sequence[Job], failures: Mapping[int, Failure]) -> str:
 
     ``failures`` are known by the job's number.
     """
-    records = {job.number: RunRecord(job.step.run.config.run_dir) for job in jobs if job.step and job.is_launched}
+    records = {job.number: record_of(job.step.run) for job in jobs if job.step and job.is_launched}
     parts = [
         f"## {name}\n\n{screen_table(as_printed(comparison(mine), mine), sys.stderr)}\n"
         for name, mine in by_dataset([record for record in records.values() if record.config])

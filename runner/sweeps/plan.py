@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.config import Failure, check_model_reads_dataset, explain, prepare_plugins
+from runner.config import Failure, check_model_reads_dataset, explain, prepare_plugins, with_usual_model
+from runner.options.settings import CPU, RunConfig
 from runner.report.grids import PlannedRun
 from runner.report.plan import Step, duration, plan_total, steps_of
 from runner.report.records import all_records
-from runner.settings import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +59,16 @@ def plan_jobs(combinations: Sequence[Sequence[str]], compose: Callable[[Sequence
     ``compose(overrides)`` returns the configuration and may raise any error: the combination then has a failure, and
     the others are planned.
     """
+    words = [with_usual_model(overrides) for overrides in combinations]  # some of several methods may set the model
     failures: dict[int, Failure] = {}
     runs: dict[int, PlannedRun] = {}
     first: dict[Path, int] = {}  # the number of the first job with a run folder
-    for number, overrides in enumerate(combinations, start=1):
+    for number, overrides in enumerate(words, start=1):
         try:
             prepare_plugins(overrides)  # it names words that Hydra would describe by its own types
             config = compose(overrides)
             check_model_reads_dataset(config)
+            config = _settled(config)
         except Exception as error:  # whatever Hydra raises
             failures[number] = Failure(reason=explain(error), is_mistake=True)
         else:
@@ -79,7 +81,7 @@ def plan_jobs(combinations: Sequence[Sequence[str]], compose: Callable[[Sequence
     titled = [("", run) for run in runs.values()]
     steps = dict(zip(runs, steps_of(titled, records) if titled else [], strict=True))
     jobs = []
-    for number, (overrides, text) in enumerate(zip(combinations, _texts(combinations), strict=True), start=1):
+    for number, (overrides, text) in enumerate(zip(words, _texts(combinations), strict=True), start=1):
         earlier = first[runs[number].config.run_dir] if number in runs else number
         jobs.append(
             Job(
@@ -92,6 +94,14 @@ def plan_jobs(combinations: Sequence[Sequence[str]], compose: Callable[[Sequence
             )
         )
     return jobs
+
+
+def _settled(config: RunConfig) -> RunConfig:
+    if config.hardware.name == CPU:
+        return config
+    from runner.machine.device import settled  # it imports torch
+
+    return settled(config)
 
 
 def _texts(combinations: Sequence[Sequence[str]]) -> list[str]:

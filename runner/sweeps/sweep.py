@@ -21,7 +21,7 @@ from omegaconf import DictConfig, open_dict, read_write
 
 from runner.config import CONF, Failure, register_failure, remember_failure, to_run_config
 from runner.machine.terminal import fitted
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.sweeps.job import job as make_run
 from runner.sweeps.launchers import at_once, pass_on_cores
 

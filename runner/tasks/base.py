@@ -14,8 +14,8 @@ import numpy as np
 from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts, View
 from runner.heads.classes import ClassesHead
 from runner.network import Network
+from runner.options.settings import RunConfig
 from runner.output.losses import LogisticLoss
-from runner.settings import RunConfig
 
 if TYPE_CHECKING:
     from runner.network import ClassNetwork

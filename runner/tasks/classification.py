@@ -13,10 +13,10 @@ from tqdm import tqdm
 from runner import rng
 from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts, steps_per_epoch
 from runner.data import LabelledRows, XmcDataset
-from runner.data.batches import RowBatch, take
-from runner.data.splits import hold_out
+from runner.data.rows.batches import RowBatch, take
+from runner.data.shared.splits import hold_out
 from runner.metrics import RANKS, inverse_propensity, ranking_metrics
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks.base import PROGRESS_BAR, Task, label_frequency
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Define the task of language modelling: predict each token from those before it, measured by perplexity.
 
 Perplexity is exp of the mean cross-entropy over all targets of a split; n tokens have n - 1 targets (see
-``runner.data.text_batches``). It is that of the exact softmax for every loss, computed in blocks of classes. If the
+``runner.data.text.batches``). It is that of the exact softmax for every loss, computed in blocks of classes. If the
 loss trains the softmax of the logits' magnitudes, that softmax is measured. If training carries a recurrent state from
 batch to batch, so does the evaluation.
 
@@ -21,12 +21,12 @@ from tqdm import tqdm
 from runner import rng
 from runner.contracts import ExampleDraw, Measure, TrainingFacts, steps_per_epoch
 from runner.data import TextDataset
-from runner.data.rows import Int32s
-from runner.data.text_batches import TextBatch, Windows, evaluation_batches
+from runner.data.shared.manifests import Int32s
+from runner.data.text.batches import TextBatch, Windows, evaluation_batches
 from runner.errors import DataError, Diverged
 from runner.metrics import perplexity
 from runner.models.recurrent import TextEncoder
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks.base import OF_CLASSES, PROGRESS_BAR, Task, label_frequency
 
 if TYPE_CHECKING:

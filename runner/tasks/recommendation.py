@@ -17,12 +17,12 @@ from tqdm import tqdm
 
 from runner import rng
 from runner.contracts import ExampleDraw, Measure, TrainingFacts, steps_per_epoch
-from runner.data.sequence_batches import SequenceBatch, SequenceWindows, order_by_length, windows_before
-from runner.data.sequences import SequencesDataset, split_events
+from runner.data.sequences.batches import SequenceBatch, SequenceWindows, order_by_length, windows_before
+from runner.data.sequences.dataset import SequencesDataset, split_events
 from runner.errors import DataError, Diverged
 from runner.kernels.ranks import hide_seen, target_ranks
 from runner.metrics import ITEM_RANKS, target_metrics
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks.base import OF_CLASSES, PROGRESS_BAR, Task, label_frequency
 
 if TYPE_CHECKING:

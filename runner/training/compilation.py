@@ -12,7 +12,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,15 @@ from runner import REPOSITORY
 from runner.config import to_run_config
 from runner.kernels.target import target
 from runner.machine.kernel_files import state_of_all
+from runner.options.settings import RunConfig, flat
 from runner.registry import digest_of
-from runner.settings import PLACE_ONLY, RunConfig
 
 # Settings whose value decides no kernel, not even by being zero or missing.
-_DECIDE_NOTHING = (*PLACE_ONLY, "dataset", "seed", "epochs", "max_steps", "evaluation")
+_DECIDE_NOTHING = ("hardware", "dataset", "seed", "epochs", "max_steps", "evaluation")
 
 
 def _kind(value: Any) -> Any:
     """Return the part of a setting that may decide which kernels are compiled; of a number, only whether it is zero."""
-    if isinstance(value, Mapping):
-        return {key: _kind(part) for key, part in sorted(value.items())}
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     return "number" if value else "zero"
@@ -42,11 +40,12 @@ def _kind(value: Any) -> Any:
 
 def marker_of(config: RunConfig) -> Path:
     """Return the file whose existence says that kernels for settings of this kind are compiled."""
-    settings = {key: value for key, value in config.as_dict().items() if key not in _DECIDE_NOTHING}
+    settings = flat(config.as_dict()).items()
+    kinds = {key: _kind(value) for key, value in sorted(settings) if key.partition(".")[0] not in _DECIDE_NOTHING}
     if config.plugins:  # plugins may have kernels of their own
-        settings["plugins"] = digest_of(config.plugins)
+        kinds["plugins"] = digest_of(config.plugins)
     # NUMBA_CPU_NAME may name another processor each time.
-    made_for = [_kind(settings), target().description, state_of_all()]
+    made_for = [kinds, target().description, state_of_all()]
     digest = hashlib.sha256(json.dumps(made_for).encode()).hexdigest()[:16]
     return Path(os.environ["NUMBA_CACHE_DIR"]) / f"compiled-{digest}"
 

@@ -26,7 +26,7 @@ from runner.machine.disk import writing
 from runner.measures.by_rank import proposal_of
 from runner.measures.divergence import divergence_of
 from runner.network import Network
-from runner.settings import EvaluationConfig, RunConfig
+from runner.options.settings import EvaluationConfig, RunConfig
 from runner.tasks import Task
 from runner.tasks.base import PROGRESS_BAR, CompiledSteps
 from runner.training.progress import Progress

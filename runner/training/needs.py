@@ -9,7 +9,7 @@ from typing import Any
 from runner.errors import require
 from runner.machine.memory import available_bytes
 from runner.optimizers import AdaGradConfig, AdamConfig
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 
 
 def check_memory(config: RunConfig, data: Any) -> None:

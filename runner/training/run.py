@@ -12,14 +12,15 @@ from runner.machine.device import settled
 from runner.machine.terminal import fitted
 from runner.machine.threads import set_threads
 from runner.network import ClassNetwork
+from runner.options.settings import RunConfig
 from runner.parts import task_of
-from runner.settings import RunConfig
 from runner.tasks import Task
 from runner.training import compilation
 from runner.training.loop import Training
 from runner.training.needs import check_memory
 from runner.training.progress import Progress
-from runner.training.run_folder import RunFolder, provenance
+from runner.training.run_folder import RunFolder, description, provenance
+from runner.training.same_run import changed_plugin, difference
 from runner.training.schedule import Schedule
 from runner.training.stored_arrays import fitting
 from runner.training.trackers import Trackers, check_libraries, trackers_of
@@ -48,13 +49,14 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
             config.dataset.build()  # the data may be missing, which must be found before anything is deleted
             folder.clear()
         folder.check(config.run_id)
+        _check_same_run(config, folder)
         if folder.is_finished():
             _check_same_data(config, folder)
             folder.drop_what_resumes()  # a kill may have come between the result and this
             said = f"already finished, not repeated (force=true re-runs): {config.run_id}"
             print(fitted(said, sys.stderr), file=sys.stderr)
             return folder.path
-        summary: dict[str, Any] = {"status": "running", "run_id": config.run_id, "config": config.as_dict()}
+        summary: dict[str, Any] = {"status": "running", **description(config)}
         trackers = Trackers({})
         try:
             memory.reset_peak()
@@ -109,6 +111,15 @@ def _check_task(config: RunConfig, task: Task) -> None:
         print(notice, file=sys.stderr)
 
 
+def _check_same_run(config: RunConfig, folder: RunFolder) -> None:
+    """Raise RunnerError if the folder has results of other settings, plugins or devices than are meant now."""
+    summary = folder.summary()
+    if summary is None or not (folder.is_finished() or folder.has_checkpoint):
+        return
+    if changed := difference(config, summary, folder.provenance()):
+        raise RunnerError(changed)
+
+
 def _check_same_data(config: RunConfig, folder: RunFolder, checksum: str | None = None) -> None:
     """Raise RunnerError if the run of the folder was trained on other data than the configuration names now."""
     before = folder.provenance().get("data_checksum")
@@ -128,6 +139,8 @@ def load_trained(config: RunConfig, folder: RunFolder) -> tuple[ClassNetwork, Ta
     The weights are those of the end of the run or, before it, of the last checkpoint. Raises RunnerError if the weights
     were not kept or the data have changed since the run.
     """
+    if changed := changed_plugin(config, folder.provenance(), folder.run_id):
+        print(f"warning: {changed}", file=sys.stderr)
     data = config.dataset.build()
     _check_same_data(config, folder, data.checksum)
     kept = folder.load_weights()

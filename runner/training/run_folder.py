@@ -34,12 +34,12 @@ import yaml
 
 from runner import __version__
 from runner.config import to_run_config
-from runner.conversion import as_path
 from runner.errors import ConfigError, DamagedRun, DataNotPrepared, RunLocked, RunnerError
 from runner.home import IS_CHECKOUT, REPOSITORY
 from runner.machine.disk import sync, writing
-from runner.registry import check_trusted
-from runner.settings import RunConfig
+from runner.options.conversion import as_path
+from runner.options.settings import RunConfig
+from runner.registry import check_trusted, sources_of
 from runner.training.files import write_atomically
 from runner.training.run_records import (
     CLEARING,
@@ -363,12 +363,13 @@ def run_with_weights(path: Path) -> RunFolder:
 
 
 def config_of(folder: RunFolder) -> RunConfig:
-    """Return the configuration of a run, read from its folder.
+    """Return the configuration of a run, read from its folder; options that are newer than the run have their defaults.
 
-    Raises DamagedRun, ConfigError for an older run, and RunnerError if it names plugins that the user does not trust.
+    Raises DamagedRun, ConfigError for a setting that there is no more, and RunnerError if it names plugins that the
+    user does not trust.
     """
     path = folder.path / "config.yaml"
-    settings = read_settings(folder.path, folder.run_id)
+    settings = read_settings(folder.path)
     if settings is None:
         raise DamagedRun(path, "it is missing")
     if isinstance(plugins := settings.get("plugins"), list):
@@ -414,8 +415,18 @@ def _gpu_name() -> str | None:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else None
 
 
+def description(config: RunConfig) -> dict[str, Any]:
+    """Return what the summary of a run says of the run from its start: its id, settings and device."""
+    return {
+        "run_id": config.run_id,
+        "identity": config.identity,
+        "config": config.as_dict(),
+        "device": {"kind": config.hardware.name, "name": _gpu_name() if config.hardware.name == "gpu" else _cpu_name()},
+    }
+
+
 def provenance(config: RunConfig, threads: int, data_checksum: str) -> dict[str, Any]:
-    """Return what produced the numbers of a run: commit, command, versions, machine and data.
+    """Return what produced the numbers of a run: commit, command, versions, plugins, machine and data.
 
     ``patch`` is the hash of uncommitted changes of what decides a run's numbers, None if there are none.
     """
@@ -429,6 +440,7 @@ def provenance(config: RunConfig, threads: int, data_checksum: str) -> dict[str,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "python": platform.python_version(),
         "versions": {"runner": __version__, **{name: version(name) for name in packages}},
+        "plugins": sources_of(config),
         "threads": threads,
         "parallel_jobs": config.hardware.parallel_jobs,
         "cpu": _cpu_name(),

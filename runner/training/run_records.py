@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from runner.contracts import Measure
-from runner.conversion import convert
 from runner.errors import ConfigError, DamagedRun
-from runner.settings import digest_of
+from runner.options.conversion import convert
+from runner.options.settings import digest_of, flat, module_name
 from runner.training.files import read_json, read_json_lines, read_yaml
 
 FINISHED = "finished"
@@ -59,6 +59,8 @@ _MAY_BE_IN_SUMMARY: Kinds = {
     "selection": _is_mapping,
     "diagnostics": _is_mapping,
     "chosen": _is_mapping,
+    "identity": _is_mapping,  # earlier versions stored neither this nor the device
+    "device": _is_mapping,
 }
 _PROVENANCE: Kinds = {
     "commit": lambda value: value is None or _is_text(value),
@@ -70,6 +72,7 @@ _PROVENANCE: Kinds = {
 }
 _MAY_BE_IN_PROVENANCE: Kinds = {
     "data_checksum": _is_text,
+    "plugins": lambda value: _is_mapping(value) and all(map(_is_text, value.values())),
     "run_id": _is_text,
     "earlier_attempts": lambda value: _is_list(value) and all(map(_is_mapping, value)),
 }
@@ -100,8 +103,8 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
     status = summary["status"]
     if status not in _STATUSES and not status.startswith("skipped"):
         raise DamagedRun(path, f"it has the status {status!r}")
-    _check_id(path, summary["config"], summary["run_id"])
     _check(path, summary, _MAY_BE_IN_SUMMARY, may_lack=True)
+    _check_id(path, summary)
     if status == FINISHED:
         _check(path, summary, _OF_FINISHED)
         if not float(summary["epochs"]) > 0:
@@ -131,22 +134,31 @@ def read_provenance(folder: Path) -> dict[str, Any] | None:
     return provenance
 
 
-def read_settings(folder: Path, run_id: str) -> dict[str, Any] | None:
+def read_settings(folder: Path) -> dict[str, Any] | None:
     """Return config.yaml, or None if there is none. Raises DamagedRun if these are not the settings of the run."""
     path = folder / "config.yaml"
-    settings = read_yaml(path)
-    if settings is not None:
-        _check_id(path, settings, run_id)
+    settings, summary = read_yaml(path), read_summary(folder)
+    if settings is None or summary is None:
+        return settings
+    try:
+        first, last = flat(summary["config"]), flat(settings)
+        is_same = all(first[key] == last[key] for key in first.keys() & last.keys())
+    except RecursionError:  # YAML may hold itself
+        is_same = False
+    if not is_same:  # a resumed run that was killed between two files may have newer options in one of them
+        raise DamagedRun(path, f"its settings are not those of {summary['run_id']}")
     return settings
 
 
-def _check_id(path: Path, settings: Mapping[str, Any], run_id: str) -> None:
-    try:
-        digest = digest_of(settings)
-    except (TypeError, ValueError):
-        digest = ""
-    if run_id.rpartition("-")[2] != digest:
-        raise DamagedRun(path, f"its settings are not those of {run_id}")
+def _check_id(path: Path, summary: Mapping[str, Any]) -> None:
+    """Raise DamagedRun unless the run's id is made of its identity, and its identity of its settings."""
+    if "identity" not in summary:
+        return
+    identity, settings = flat(summary["identity"]), flat(summary["config"])
+    settings["plugins"] = [module_name(str(plugin)) for plugin in settings.get("plugins") or []]
+    is_whole = all(key in settings and settings[key] == value for key, value in identity.items())
+    if not is_whole or summary["run_id"].rpartition("-")[2] != digest_of(summary["identity"]):
+        raise DamagedRun(path, f"its settings are not those of {summary['run_id']}")
 
 
 def read_observations(folder: Path) -> list[dict[str, Any]] | None:
@@ -174,7 +186,7 @@ def check_run(folder: Path, run_id: str | None = None) -> None:
     provenance = read_provenance(folder)
     if provenance is not None and provenance.get("run_id", run_id) != run_id:
         raise DamagedRun(folder / "provenance.json", f"it is of another run, {provenance['run_id']}")
-    found: dict[str, Any] = {"provenance.json": provenance, "config.yaml": read_settings(folder, run_id)}
+    found: dict[str, Any] = {"provenance.json": provenance, "config.yaml": read_settings(folder)}
     if summary is not None and summary["status"] == FINISHED:
         found["metrics.jsonl"] = read_observations(folder)
         for name, content in found.items():

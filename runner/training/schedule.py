@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from runner.training.progress import Progress
 
 if TYPE_CHECKING:
-    from runner.settings import RunConfig
+    from runner.options.settings import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)

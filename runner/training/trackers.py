@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import ConfigError
-from runner.settings import PLACE_ONLY, RunConfig
+from runner.options.settings import RunConfig, flat
 
 _LIBRARIES = {"tensorboard": ("tensorboard",), "mlflow": ("mlflow", "sqlalchemy")}
 _SHOWN = ("evaluation", "diagnostics")  # kinds of observations; a distribution is no number
@@ -44,10 +44,10 @@ def numbers_of(record: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "", separator: str = "/") -> Iterator[tuple[str, Any]]:
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}{separator}", separator)
+            yield from _flat(value, f"{prefix}{key}/")
         else:
             yield f"{prefix}{key}", value
 
@@ -101,8 +101,7 @@ class MLflow(Tracker):
         else:
             tags = {"run_id": config.run_id, "folder": str(config.run_dir)}
             self._id = self._client.create_run(experiment, tags=tags, run_name=config.run_id).info.run_id
-            settings = {key: value for key, value in config.as_dict().items() if key not in PLACE_ONLY}
-            for key, value in _flat(settings, separator="."):
+            for key, value in flat(config.as_dict()).items():
                 self._client.log_param(self._id, key, value)
         self._last: dict[str, int] = {}
         for key in self._client.get_run(self._id).data.metrics:

@@ -8,8 +8,8 @@ from runner.errors import Diverged
 from runner.machine.clock import StageClock
 from runner.measures.by_rank import proposal_of
 from runner.measures.divergence import divergence_of
+from runner.options.settings import RunConfig
 from runner.parts import rehearsal_of
-from runner.settings import RunConfig
 
 
 def warm_up(config: RunConfig) -> None:

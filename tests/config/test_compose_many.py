@@ -7,7 +7,7 @@ import pytest
 from runner import config as config_module
 from runner.config import compose, compose_one_of_many
 from runner.errors import ConfigError
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 
 
 @pytest.mark.parametrize("words", [
@@ -30,6 +30,9 @@ from runner.settings import RunConfig
     "max_steps=5 +max_steps=null",
     "evaluation.rows=5 evaluation={rows:7}",
     "evaluation={rows:7} evaluation.rows=5",
+    "method=lsh sampler.K=6",
+    "method=lsh preset=midx_lm sampler.K=6",
+    "method=0",
     "preset=0",
     "preset=3",
     "[seed]=3",

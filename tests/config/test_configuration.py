@@ -13,18 +13,17 @@ from typing import Any
 import pytest
 import yaml
 
-from runner import settings
-from runner.config import CONF, GROUPS, compose, explain, to_run_config
-from runner.conversion import convert, did_you_mean
-from runner.data import KINDS, CardConfig
-from runner.data.card import load_card
+from runner.config import CHOICES, CONF, GROUPS, compose, explain, to_run_config
+from runner.data import KINDS
 from runner.errors import ConfigError, DataError
 from runner.lgd import BATCH_SAMPLERS
 from runner.optimizers import OPTIMIZERS
+from runner.options import settings
+from runner.options.conversion import convert, did_you_mean
+from runner.options.settings import PLACE_ONLY, RunConfig
 from runner.output.losses import LOSSES
 from runner.parts import MODELS
 from runner.samplers import SAMPLERS
-from runner.settings import PLACE_ONLY, RunConfig
 
 ROOT = CONF.parent
 CLASSES: dict[str, dict[str, type]] = {
@@ -66,7 +65,7 @@ def overrides_for(group: str, option: str) -> list[str]:
 
 def test_groups_are_the_folders_of_conf() -> None:
     folders = {path.name for path in CONF.iterdir() if path.is_dir()}
-    assert set(GROUPS) <= folders
+    assert set(CHOICES) == folders - {"preset_on_dataset", "table"}
     assert set(CLASSES) == set(GROUPS)
 
 
@@ -77,36 +76,6 @@ def test_every_option_composes_and_converts(group: str, option: str) -> None:
     assert dataclasses.is_dataclass(section)
     with pytest.raises(dataclasses.FrozenInstanceError):
         section.name = "other"
-
-
-@pytest.mark.parametrize(("group", "option"), OPTIONS)
-def test_yaml_and_dataclass_have_the_same_keys(group: str, option: str) -> None:
-    """A key that stands in one place only can not be set, or does nothing."""
-    written = written_in(group, option)
-    cls = CLASSES[group][written["kind" if group == "dataset" else "name"]]
-    keys = {field.name for field in dataclasses.fields(cls)}
-    if cls is CardConfig:  # a card does not offer what its family refuses
-        family = load_card(option).family
-        keys -= {"valid_share"} if family in ("text", "sequences") else set()
-        keys -= {"threshold"} if family != "regression" else set()
-        keys -= {"split"} if family != "sequences" else set()
-    assert set(written) == keys
-
-
-def test_top_level_yaml_and_dataclass_have_the_same_keys() -> None:
-    written = yaml.safe_load((CONF / "config.yaml").read_text())
-    keys = set(written) - {"defaults", "hydra"} | set(GROUPS)
-    assert keys == {field.name for field in dataclasses.fields(RunConfig)} - {"unused"}
-    evaluation = {field.name for field in dataclasses.fields(settings.EvaluationConfig)}
-    assert set(written["evaluation"]) == evaluation
-    assert set(written["output"]) == {field.name for field in dataclasses.fields(settings.OutputConfig)}
-    diagnostics = {field.name for field in dataclasses.fields(settings.DiagnosticsConfig)}
-    assert set(written["diagnostics"]) == diagnostics
-
-
-@pytest.mark.parametrize("group", ["model", "loss", "optimizer", "batch_sampler", "sampler", "hardware"])
-def test_every_class_has_a_yaml(group: str) -> None:
-    assert {path.stem for path in (CONF / group).glob("*.yaml")} == set(CLASSES[group])
 
 
 @pytest.mark.parametrize("preset", sorted(path.stem for path in (CONF / "preset").glob("*.yaml")))
@@ -152,19 +121,6 @@ def compose_once() -> RunConfig:
     return compose([])
 
 
-@pytest.mark.parametrize(("preset", "sampler", "loss"), [
-    ("biased_importance_sampling", "unigram", "sampled_softmax"),
-    ("uniform_importance_sampling", "uniform", "sampled_softmax"),
-    ("importance_sampling", "unigram", "partition_estimate"),
-])  # fmt: skip
-def test_importance_sampling_presets_draw_with_replacement(preset: str, sampler: str, loss: str) -> None:
-    config = compose([f"preset={preset}", "sampler.num_samples=110"])
-    assert (config.sampler.name, config.loss.name) == (sampler, loss)
-    assert not config.sampler.unique
-    assert not config.loss.corrects_targets
-    assert config.sampler.num_samples == 110
-
-
 def test_a_sampler_brings_a_loss_that_goes_with_it() -> None:
     for sampler in SAMPLERS:
         assert compose([f"sampler={sampler}"]).loss.name in SAMPLERS[sampler].losses
@@ -201,7 +157,7 @@ BASE = ["sampler=lsh_label"]
 
 @pytest.mark.parametrize("change", [
     "hardware.threads=1", "results_dir=elsewhere", "force=true", "checkpoint_every_seconds=5", "keep_weights=true",
-    "hardware.parallel_jobs=2",
+    "hardware.parallel_jobs=2", "tracker=tensorboard",
 ])  # fmt: skip
 def test_run_id_does_not_depend_on_where_and_how(change: str) -> None:
     assert compose([*BASE, change]).run_id == compose(BASE).run_id
@@ -217,9 +173,12 @@ def test_run_id_changes_with_what_can_change_a_number(change: str) -> None:
     assert compose([*BASE, change]).run_id != compose(BASE).run_id
 
 
-def test_sections_that_change_nothing_are_left_out() -> None:
-    """If they were written, the ids of all existing runs would change."""
-    assert not {"diagnostics", "output"} & set(compose(BASE).as_dict())
+def test_config_file_has_every_setting_and_the_id_what_differs() -> None:
+    config = compose(BASE)
+    fields = {field.name for field in dataclasses.fields(RunConfig)}
+    assert set(config.as_dict()) == fields - {"unused"} - config.unused
+    assert config.unused == {"windows", "ranking"}
+    assert not {"diagnostics", "output", "training", "plugins", "hardware", "seed"} & set(config.identity)
     normalized = [*BASE, "output.normalize=true"]
     assert compose([*normalized, "output.temperature=0.5"]).run_id != compose(normalized).run_id
     assert to_run_config(compose(normalized).as_dict()) == compose(normalized)
@@ -228,9 +187,8 @@ def test_sections_that_change_nothing_are_left_out() -> None:
     assert to_run_config(measured.as_dict()) == measured
 
 
-def test_log_uniform_draws_have_their_old_ids_unless_they_are_drawn_anew() -> None:
+def test_log_uniform_draws_that_are_drawn_anew_have_ids_of_their_own() -> None:
     plain = [*BASE, "sampler=log_uniform"]
-    assert not {"rank", "until_distinct"} & set(compose(plain).as_dict()["sampler"])
     assert to_run_config(compose(plain).as_dict()) == compose(plain)
     words = ([], ["sampler.rank=label"], ["sampler.until_distinct=true"])
     assert len({compose([*plain, *more]).run_id for more in words}) == 3
@@ -239,16 +197,42 @@ def test_log_uniform_draws_have_their_old_ids_unless_they_are_drawn_anew() -> No
 
 
 def test_every_setting_is_in_the_run_id_unless_it_says_where() -> None:
-    fields = {field.name for field in dataclasses.fields(RunConfig)}
-    assert set(PLACE_ONLY) < fields
-    assert set(PLACE_ONLY) == {
-        "hardware",
+    assert {
+        "hardware.threads",
+        "hardware.parallel_jobs",
+        "unused",
         "results_dir",
         "force",
         "checkpoint_every_seconds",
         "keep_weights",
         "tracker",
-    }
+    } == PLACE_ONLY
+
+
+def test_a_gpu_is_in_the_id_and_in_the_name() -> None:
+    """A run on a GPU must never pass for one on the CPU."""
+    cpu, gpu = compose([*BASE, "hardware=cpu"]), compose([*BASE, "hardware=gpu"])
+    assert compose(BASE).run_id == cpu.run_id
+    name, _, digest = gpu.run_id.rpartition("-")
+    assert name == "wordnet_hypernym-mlp-lsh_label-gpu"
+    assert digest != cpu.run_id.rpartition("-")[2]
+    assert compose([*BASE, "hardware=gpu", "hardware.threads=1"]).run_id == gpu.run_id
+
+
+@pytest.mark.parametrize("words", [
+    ["seed=0"], ["epochs=4", "batch_size=256"], ["evaluation.rows=2000"], ["sampler=lsh_label"], ["training.clip=null"],
+    ["optimizer.lr=0.003"], ["batch_sampler=epoch"], ["output.kind=classes"], ["diagnostics.rows=64"], ["plugins=[]"],
+])  # fmt: skip
+def test_a_default_that_is_given_explicitly_changes_no_id(words: list[str]) -> None:
+    assert compose(words).run_id == compose([]).run_id
+
+
+def test_defaults_of_the_command_line_are_those_of_the_class() -> None:
+    config = compose([])
+    for field in dataclasses.fields(RunConfig):
+        default = settings.default_of(field)
+        if default not in (dataclasses.MISSING, None) and field.name != "unused":
+            assert getattr(config, field.name) == default, field.name
 
 
 def test_run_dir_is_absolute_and_named_by_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +274,7 @@ MISTAKES = [
     ("sampler.sparsity_budget=nan", "sampler.sparsity_budget must lie in (0, 1]", []),
     ("sampler.max_per_bucket=0", "sampler.max_per_bucket must be at least 1", []),
     ("sampler.min_candidates=0", "sampler.min_candidates must be at least 1", []),
-    ("sampler.max_retrieved=0", "sampler.max_retrieved must be null or at least 1", []),
+    ("sampler.max_retrieved=0", "sampler.max_retrieved must be null (all) or at least 1", []),
     ("sampler.num_tail=-1", "sampler.num_tail must be 0 or more", []),
     ("sampler.refresh_every_steps=0", "sampler.refresh_every_steps must be at least 1", []),
     ("sampler.refresh_growth=0.5", "sampler.refresh_growth must be at least 1", []),
@@ -316,14 +300,14 @@ MISTAKES = [
     ("diagnostics.draws=1", "diagnostics.draws must be at least 2", []),
     ("keep_weights=some", "keep_weights: expected bool or null, got 'some'", []),
     ("hardware.parallel_jobs=0", "hardware.parallel_jobs must be at least 1", []),
-    ("hardware.threads=-1", "hardware.threads must be 0 (all cores) or more", []),
+    ("hardware.threads=-1", "hardware.threads must be 0 or more", []),
     ("loss=full", "loss=full does not go with sampler=lsh_label; valid: ", ["sampled_softmax", "active_set"]),
     ("dataset.name=nowhere", "nowhere", ["wordnet_hypernym"]),
 ]
 
 
 def test_a_presets_key_that_another_option_has_not() -> None:
-    with pytest.raises(ConfigError, match=r"loss=full has no key 'correct_target'; valid: name.*the preset did"):
+    with pytest.raises(ConfigError, match=r"loss=full has no key 'correct_target'; valid: name.*the preset did: it is"):
         compose(["preset=midx_lm", "sampler=full"])
 
 
@@ -387,8 +371,8 @@ def test_gbce_checks_its_range(t: str) -> None:
 
 
 def test_a_missing_required_key_says_how_to_set_it() -> None:
-    with pytest.raises(ConfigError, match=r"seed is required: set it on the command line, e\.g\. seed=VALUE"):
-        to_run_config({key: value for key, value in compose([]).as_dict().items() if key != "seed"})
+    with pytest.raises(ConfigError, match=r"dataset\.name is required: set it on the command line, e\.g\. dataset\.na"):
+        to_run_config({**compose([]).as_dict(), "dataset": {"kind": "card"}})
 
 
 def test_convert_refuses_unknown_keys_of_nested_sections() -> None:

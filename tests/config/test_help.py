@@ -10,8 +10,8 @@ import pytest
 
 from runner import REPOSITORY
 from runner.commands.help import OF_GROUPS
-from runner.config import CONF, GROUPS
-from runner.settings import RunConfig
+from runner.config import CHOICES, CONF
+from runner.options.settings import RunConfig
 
 _RUN = """
 import runpy, sys
@@ -45,11 +45,11 @@ def meaning_of(key: str, page: str) -> str:
 
 
 def test_every_group_and_key_has_a_clause(page: str) -> None:
-    assert set(OF_GROUPS) == {*GROUPS, "preset"}
+    assert set(OF_GROUPS) == set(CHOICES)
     for group, about in OF_GROUPS.items():
         assert f"  {group}: {about}" in page
         assert all(path.stem in page for path in (CONF / group).glob("*.yaml"))
-    fields = {field.name for field in dataclasses.fields(RunConfig)} - {*GROUPS, "unused"}
+    fields = {field.name for field in dataclasses.fields(RunConfig)} - {*CHOICES, "unused"}
     shown = {line.split()[0].partition(".")[0] for line in page.splitlines() if line.startswith("  ") and line.strip()}
     assert fields <= shown, fields - shown
     keys = [line.split()[0] for line in page.splitlines() if line.startswith("  ") and line[2:3].isalpha()]

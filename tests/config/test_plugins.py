@@ -15,16 +15,15 @@ import pytest
 import yaml
 
 from runner import REPOSITORY, registry
-from runner.config import CONF, compose, explain, to_run_config
+from runner.config import compose, explain, to_run_config
 from runner.errors import ConfigError, RunnerError
 from runner.models import LinearConfig
-from runner.optimizers import OPTIMIZERS
-from runner.output.losses import LOSSES, SampledSoftmaxLoss
-from runner.parts import MODELS, TASKS
+from runner.options.settings import RunConfig
+from runner.output.losses import SampledSoftmaxLoss
+from runner.parts import TASKS
 from runner.registry import FROM_OUTSIDE, check_trusted, register_loss, register_model, register_sampler, register_task
 from runner.samplers import SAMPLERS, SamplerConfig
 from runner.samplers.static import UniformConfig
-from runner.settings import RunConfig
 from runner.tasks import Classification
 from runner.training import compilation, run_folder
 from runner.training.run_folder import RunFolder
@@ -112,6 +111,11 @@ def run(*words: str, cwd: Path, **environment: str) -> tuple[int, list[str], str
 
 def summary_of(folder: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((Path(folder) / "summary.json").read_text())
+    return found
+
+
+def provenance_of(folder: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((Path(folder) / "provenance.json").read_text())
     return found
 
 
@@ -274,7 +278,8 @@ def test_an_installed_package_is_loaded_without_being_named(tmp_path: Path) -> N
     path = os.pathsep.join([str(REPOSITORY), str(site)])
     code, out, err = run("sampler=poisson", *SMALL, "max_steps=2", cwd=tmp_path, PYTHONPATH=path)
     assert code == 0, err
-    assert "plugins" not in summary_of(out[-1])["config"]
+    assert summary_of(out[-1])["config"]["plugins"] == []
+    assert set(provenance_of(out[-1])["plugins"]) == {"plugin_installed"}
     entry.write_text("[runner.plugins]\npoisson = plugin_gone\n")
     code, out, err = run("sampler=uniform", cwd=tmp_path, PYTHONPATH=path)
     assert code == 2
@@ -285,8 +290,8 @@ def test_an_installed_package_is_loaded_without_being_named(tmp_path: Path) -> N
 # ---------------------------------------------------------------- run ids
 
 
-def test_without_plugins_nothing_is_written(tmp_path: Path) -> None:
-    assert "plugins" not in compose([]).as_dict()
+def test_without_plugins_none_is_written() -> None:
+    assert compose([]).as_dict()["plugins"] == []
     assert compose(["plugins=[]"]) == compose([])
 
 
@@ -360,7 +365,7 @@ def test_a_run_folder_runs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     plugin = tmp_path / "plugin_of_others.py"
     plugin.write_text("import sys\nsys.modules['it_ran'] = sys\n")
     monkeypatch.setattr(RunFolder, "run_id", "a-b-c")
-    monkeypatch.setattr(run_folder, "read_settings", lambda path, run_id: {"plugins": [str(plugin)]})
+    monkeypatch.setattr(run_folder, "read_settings", lambda path: {"plugins": [str(plugin)]})
     says = rf"config\.yaml names plugins, which are code .* TRUSTED_PLUGINS={plugin}$"
     with pytest.raises(RunnerError, match=says):
         run_folder.config_of(RunFolder(tmp_path))
@@ -402,29 +407,17 @@ def test_names_are_registered_once() -> None:
         compose(["sampler=plugin_sample"])
 
 
-# ---------------------------------------------------------------- what is built in
-
-
-@pytest.mark.parametrize(
-    ("group", "classes"), [("sampler", SAMPLERS), ("loss", LOSSES), ("model", MODELS), ("optimizer", OPTIMIZERS)]
-)
-def test_every_yaml_has_the_fields_and_defaults_of_its_class(group: str, classes: dict[str, type]) -> None:
-    files = sorted((CONF / group).glob("*.yaml"))
-    assert {file.stem for file in files} == set(classes)
-    for file in files:
-        written = yaml.safe_load(file.read_text())
-        chosen = written.pop("defaults", None)
-        if chosen and chosen[0] == "lsh_embedding":  # LSH Label's YAML is LSH Embedding's but for the name
-            neighbour = yaml.safe_load(file.with_stem("lsh_embedding").read_text())
-            chosen = neighbour.pop("defaults")
-            written = {**neighbour, **written}
-        written = written.get(group, written)  # a file of the global package names its own group
-        fields = {field.name: field.default for field in dataclasses.fields(classes[file.stem])}
-        fields["name"] = file.stem
-        assert written == fields, file
-        if group == "sampler":
-            customary = SAMPLERS[file.stem].losses[0]
-            assert chosen == [{"override /loss@_global_.loss": customary}], f"{file}: losses has another one first"
+def test_a_plugin_selects_what_a_file_could() -> None:
+    selects = {"optimizer": "sgd", "epochs": 7, "training.patience": 3}
+    register_model("plugin_model", dataclasses.make_dataclass(
+        "M", [("name", str, "plugin_model")], bases=(LinearConfig,), frozen=True, kw_only=True,
+        namespace={"selects": selects},
+    ))  # fmt: skip
+    config = compose(["model=plugin_model", "dataset.valid_share=0.1", "epochs=8"])
+    assert (config.optimizer.name, config.epochs, config.training.patience) == ("sgd", 8, 3)
+    assert config.model.hidden == 128
+    with pytest.raises(ConfigError, match=r"model\.hidden must lie in \[1, 4096\], got 0"):
+        compose(["model=plugin_model", "dataset.valid_share=0.1", "model.hidden=0"])
 
 
 def test_the_registry_is_empty_unless_somebody_registers() -> None:

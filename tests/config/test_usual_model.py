@@ -25,6 +25,8 @@ def test_every_data_set_runs_by_its_name_alone(dataset: str) -> None:
         ["dataset=ptb", "model=transformer"],
         ["model=mlp", "dataset=ptb"],
         ["dataset=ptb", "preset=midx_lm"],
+        ["dataset=ml100k", "method=popularity"],
+        ["-m", "dataset=ml100k", "method=full,popularity"],
         ["dataset=ptb,wordnet_related"],
         ["dataset=no_such"],
         ["dataset=../dataset/ptb"],
@@ -40,6 +42,11 @@ def test_words_that_stay(words: list[str]) -> None:
 
 def test_a_sweep_over_data_sets_of_one_family() -> None:
     words = ["-m", "dataset=ptb,wikitext2", "preset=none"]
+    assert with_usual_model(words) == [*words, "model=lstm"]
+
+
+def test_a_method_that_is_no_model_goes_with_the_usual_one() -> None:
+    words = ["-m", "dataset=ptb", "method=full,nce"]
     assert with_usual_model(words) == [*words, "model=lstm"]
 
 

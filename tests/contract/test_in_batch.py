@@ -8,7 +8,7 @@ import pytest
 
 from runner.check.cases import BOUND, DIM, NUM_CLASSES
 from runner.contracts import Proposal, Query, TrainingFacts
-from runner.data.sequence_batches import SequenceWindows
+from runner.data.sequences.batches import SequenceWindows
 from runner.output.numba.layer import NumbaLayer
 from runner.samplers import SAMPLERS
 

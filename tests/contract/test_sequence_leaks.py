@@ -18,13 +18,13 @@ from torch import Tensor, nn
 
 from runner.baselines.tasks import FittedRecommendation
 from runner.config import compose
-from runner.data.sequence_batches import Grid, SequenceBatch, SequenceWindows, windows_before
-from runner.data.sequences import SequencesDataset, Split, split_events
+from runner.data.sequences.batches import Grid, SequenceBatch, SequenceWindows, windows_before
+from runner.data.sequences.dataset import SequencesDataset, Split, split_events
 from runner.machine.clock import StageClock
 from runner.models import sequence_encoder
 from runner.models.sequence_encoder import Gru, Module, SelfAttention, SequenceEncoder
 from runner.network import Network
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks import Recommendation, recommendation
 
 LENGTH = 5

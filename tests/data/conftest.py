@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.data import places
-from runner.data.card import load_card
+from runner.data.shared import places
+from runner.data.shared.cards import load_card
 
 
 @pytest.fixture(autouse=True)

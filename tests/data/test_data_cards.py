@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from runner.data import KINDS, CardConfig, TextFilesConfig, XmcFilesConfig
-from runner.data.card import card_names, load_card, load_rows_card, read_card
-from runner.data.download import hash_file
-from runner.data.places import CARDS_ROOT
+from runner.data.rows.card import load_rows_card
+from runner.data.shared.cards import card_names, load_card, read_card
+from runner.data.shared.files import hash_file
+from runner.data.shared.places import CARDS_ROOT
 from runner.errors import ConfigError, DataError
 
 CONF = sorted((CARDS_ROOT.parent / "conf" / "dataset").glob("*.yaml"))
@@ -187,7 +188,7 @@ def test_config_mistakes() -> None:
         TextFilesConfig().build()
     with pytest.raises(ConfigError, match=r"dataset\.path: /nowhere/at/all is not a folder"):
         TextFilesConfig(path="/nowhere/at/all").build()
-    with pytest.raises(ConfigError, match=r"dataset\.most_types must be null .* or at least 3"):
+    with pytest.raises(ConfigError, match=r"dataset\.most_types must be null .* or lie in \[3, 2147483647\]"):
         TextFilesConfig(most_types=2)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.data import download as module
-from runner.data.card import SourceFile
-from runner.data.download import download
+from runner.data.shared import download as module
+from runner.data.shared.card import SourceFile
+from runner.data.shared.download import download
 from runner.errors import DataError
 
 CONTENT = bytes(range(256)) * 8000  # 2 MB

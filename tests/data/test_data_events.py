@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.data.events import Events, Filters, Log, arrange, by_user, core, without_copies, without_repeats
-from runner.data.sequences import split_events
+from runner.data.sequences.dataset import split_events
+from runner.data.sequences.events import Events, Filters, Log, arrange, by_user, core, without_copies, without_repeats
 
 Row = tuple[str, str, float]  # user, item, time
 ROWS = st.lists(

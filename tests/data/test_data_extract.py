@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.data.extract import extract
+from runner.data.shared.extract import extract
 from runner.errors import DataError
 
 

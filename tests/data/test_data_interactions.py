@@ -14,7 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.data import InteractionsConfig, SequencesDataset, read_events, store
+from runner.data import InteractionsConfig, SequencesDataset
+from runner.data.sequences import logs
+from runner.data.shared import store
 from runner.errors import ConfigError, DataError
 
 LOG = "user,item,rating,time\nu2,a,5,30\nu1,b,2,20\nu1,a,4,10\nu2,c,3,40\n"
@@ -134,7 +136,7 @@ def test_filters_apply_in_the_stated_order(
     rows: list[tuple[str, str, int, int]], min_rating: float | None, min_item: int, repeats: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(read_events, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(logs, "ROWS_AT_ONCE", 7)
     left = [(user, time, item) for user, item, rating, time in rows if min_rating is None or rating >= min_rating]
     left = list(dict.fromkeys(sorted(left, key=lambda row: row[:2])))
     if repeats == "first":
@@ -182,7 +184,7 @@ def test_many_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "user,item,time\n" + "\n".join(rows) + "\n"
     expected = sequences_of(own(tmp_path, text))
     assert [item for user in expected for item in user] == [f"i{n % 7}" for u in range(5) for n in range(u, 200, 5)]
-    monkeypatch.setattr(read_events, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(logs, "ROWS_AT_ONCE", 3)
     assert sequences_of(own(tmp_path, text, name="again.csv")) == expected
 
 
@@ -261,7 +263,7 @@ def test_mistakes_are_one_line(case: str, tmp_path: Path, data_dir: Path) -> Non
 
 @pytest.mark.parametrize("rows", [5, 8, 1000], ids=["at the end of a piece", "in the next piece", "far on"])
 def test_faults_are_found_in_any_piece(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_events, "ROWS_AT_ONCE", 5)
+    monkeypatch.setattr(logs, "ROWS_AT_ONCE", 5)
     text = "user,item,time\n" + "u,a,1\n\n" * (rows - 1) + "u,a,soon\n"
     with pytest.raises(DataError, match=rf"line {2 * rows}: column 3 \(time\): 'soon'"):
         own(tmp_path, text)
@@ -300,7 +302,7 @@ def test_damaged_preparations_are_noticed(tmp_path: Path) -> None:
     folder = dataset.items_path.parent
     np.save(folder / "items.npy", np.zeros(3, np.int32))
     with pytest.raises(DataError, match=r"items\.npy is damaged"):
-        store.load_sequences(folder)
+        store.load(folder, SequencesDataset)
     (folder / "indptr.npy").write_bytes(b"\x93NUMPY")
     with pytest.raises(DataError, match=r"indptr\.npy is damaged"):
-        store.load_sequences(folder)
+        store.load(folder, SequencesDataset)

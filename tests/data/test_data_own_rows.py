@@ -12,14 +12,16 @@ from scipy import sparse
 from test_data_prepare import TEST, TEST_ROWS, TRAIN, TRAIN_ROWS, lists, write_pair
 
 from runner.config import compose
-from runner.data import XmcDataset, XmcFilesConfig, read_row_tables
-from runner.data.manifests import RowsManifest, combine
-from runner.data.places import prepared_dir
-from runner.data.prepare import prepare_card
-from runner.data.read_matrices import read_matrices
-from runner.data.read_row_tables import read_row_table
-from runner.data.readers import Block
-from runner.data.store import read_manifest
+from runner.data import XmcDataset, XmcFilesConfig
+from runner.data.rows import tables
+from runner.data.rows.dataset import RowsManifest
+from runner.data.rows.matrices import read_matrices
+from runner.data.rows.tables import read_row_table
+from runner.data.rows.texts import Block
+from runner.data.shared.manifests import combine
+from runner.data.shared.places import prepared_dir
+from runner.data.shared.prepare import prepare_card
+from runner.data.shared.store import read_manifest
 from runner.errors import DataError
 from runner.tasks import Classification
 
@@ -103,7 +105,7 @@ def test_compressed_svmlight_and_other_separators(tmp_path: Path) -> None:
 
 def test_a_table_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = own(tmp_path / "text", WRITERS["given-train-test"]).checksum
-    monkeypatch.setattr(read_row_tables, "_CELLS_AT_ONCE", 6)
+    monkeypatch.setattr(tables, "_CELLS_AT_ONCE", 6)
     assert own(tmp_path / "table", write_csv).checksum == wanted
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runner.data import CardConfig, Pairs, PairsDataset, PairsFileConfig, store
-from runner.data.card import load_card
-from runner.data.places import prepared_dir
-from runner.data.prepare import prepare_card
+from runner.data import CardConfig, Pairs, PairsDataset, PairsFileConfig
+from runner.data.shared import store
+from runner.data.shared.cards import load_card
+from runner.data.shared.places import prepared_dir
+from runner.data.shared.prepare import prepare_card
 from runner.errors import ConfigError, DataError, DataNotPrepared
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -78,7 +79,7 @@ def test_mrpc_in_the_layout_of_glue(folder: str, start: str, end: str, tmp_path:
 
 def test_mrpc_by_the_ids_of_its_dev_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SentEval's file has both splits. The published checksums are those of other files."""
-    monkeypatch.setattr("runner.data.prepare.checksum_problem", lambda path, file: None)
+    monkeypatch.setattr("runner.data.shared.prepare.checksum_problem", lambda path, file: None)
     lines = "1\t11\t12\ta\tb\n0\t12\t11\tc\td\n1\t31\t32\te\tf\n"
     given = write(
         tmp_path, msr_paraphrase_train_dot_txt="\ufeff" + MRPC_HEADER + lines, mrpc_dev_ids_dot_tsv="12\t11\n"
@@ -99,7 +100,7 @@ def test_mrpc_by_the_ids_of_its_dev_pairs(tmp_path: Path, monkeypatch: pytest.Mo
     ("\n", "the file is empty"),
 ])  # fmt: skip
 def test_mistakes_in_the_ids(ids: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.data.prepare.checksum_problem", lambda path, file: None)
+    monkeypatch.setattr("runner.data.shared.prepare.checksum_problem", lambda path, file: None)
     given = write(
         tmp_path,
         msr_paraphrase_train_dot_txt=MRPC_HEADER + "1\t11\t12\ta\tb\n0\t12\t11\tc\td\n",
@@ -120,7 +121,7 @@ RTE = "index\tsentence1\tsentence2\tlabel\n0\tA man\tA cat\tnot_entailment\n1\tB
 
 
 def test_rte_from_its_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.data.prepare.checksum_problem", lambda path, file: None)
+    monkeypatch.setattr("runner.data.shared.prepare.checksum_problem", lambda path, file: None)
     with zipfile.ZipFile(tmp_path / "RTE.zip", "w") as archive:
         archive.writestr("RTE/train.tsv", RTE)
         archive.writestr("RTE/dev.tsv", RTE.replace("A man", "One man"))
@@ -326,7 +327,7 @@ def test_damaged_preparations_are_noticed(tmp_path: Path, data_dir: Path) -> Non
         PairsFileConfig(path=str(tmp_path / "mine.tsv")).build()
     path.unlink()
     with pytest.raises(DataError, match=r"second\.txt is damaged: it is missing"):
-        store.load_pairs(path.parent)
+        store.load(path.parent, PairsDataset)
 
 
 # ---- the real pairs, where they are at hand ----

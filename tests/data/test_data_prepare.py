@@ -20,9 +20,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from runner.data import CardConfig, LabelledRows, XmcFilesConfig, convert_rows, store
-from runner.data.places import prepared_dir
-from runner.data.prepare import load_card_dataset, prepare_card
+from runner.data import CardConfig, LabelledRows, XmcFilesConfig
+from runner.data.rows import convert
+from runner.data.shared import store
+from runner.data.shared.places import prepared_dir
+from runner.data.shared.prepare import load_card_dataset, prepare_card
 from runner.errors import DataError, DataNotPrepared
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -316,16 +318,17 @@ sources:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from runner.data import places, prepare, readers, store
+from runner.data.rows import write
+from runner.data.shared import files, places, prepare
 places.CARDS_ROOT = Path(sys.argv[1])
-readers.BLOCK_BYTES = 8
-real, calls = store.RowsWriter.append, []
+files.BLOCK_BYTES = 8
+real, calls = write.RowsWriter.append, []
 def append(self, *arguments):
     calls.append(1)
     real(self, *arguments)
     if len(calls) == int(sys.argv[3]):
         os.kill(os.getpid(), signal.SIGKILL)
-store.RowsWriter.append = append
+write.RowsWriter.append = append
 prepare.prepare_card("toy", given=Path(sys.argv[2]))
 """
 
@@ -364,17 +367,17 @@ def test_killed_between_the_two_renames(
 
 
 def _prepare_slowly(cards: Path, mirror: Path, log: Path, barrier: object) -> None:
-    from runner.data import places
+    from runner.data.shared import places
 
     places.CARDS_ROOT = cards
-    real = convert_rows._write_split
+    real = convert._write_split
 
     def write_split(*arguments: object) -> object:
         with log.open("a") as file:
             file.write("x")
         return real(*arguments)  # type: ignore[arg-type]
 
-    convert_rows._write_split = write_split  # type: ignore[assignment]
+    convert._write_split = write_split  # type: ignore[assignment]
     barrier.wait()  # type: ignore[attr-defined]
     prepare_card("toy", given=mirror)
 

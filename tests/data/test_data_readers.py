@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.data import readers
-from runner.data.readers import Block, FileCounts, TextFormat, read_names, read_rows, read_split_lines
+from runner.data.rows.texts import Block, FileCounts, TextFormat, read_names, read_rows, read_split_lines
+from runner.data.shared import files as readers
 from runner.errors import DataError
 
 XMC = TextFormat(layout="xmc")
@@ -218,7 +218,7 @@ def test_truncated_and_damaged_compression(tmp_path: Path, suffix: str, compress
 BOUNDS_CHECKED = """
 import sys
 from pathlib import Path
-from runner.data.readers import TextFormat, read_rows
+from runner.data.rows.texts import TextFormat, read_rows
 for layout, name in (("xmc", "a.txt"), ("libsvm", "a.svm"), ("vw", "a.vw")):
     blocks = []
     read_rows(Path(sys.argv[1]) / name, TextFormat(layout=layout), blocks.append)

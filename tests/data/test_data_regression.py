@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from runner.data import CardConfig, RegressionDataset, SklearnConfig, SyntheticRegressionConfig
-from runner.data.card import load_card
-from runner.data.places import CARDS_ROOT, prepared_dir
-from runner.data.prepare import load_card_dataset, prepare_card
-from runner.data.store import DenseWriter, RegressionManifest
-from runner.data.synthetic_regression import ROWS_AT_ONCE
+from runner.data.regression.dataset import RegressionManifest
+from runner.data.regression.synthetic import ROWS_AT_ONCE
+from runner.data.regression.write import DenseWriter
+from runner.data.shared.cards import load_card
+from runner.data.shared.places import CARDS_ROOT, prepared_dir
+from runner.data.shared.prepare import load_card_dataset, prepare_card
 from runner.errors import ConfigError, DataError, DataNotPrepared
 
 REPOSITORY = Path(__file__).resolve().parents[2]

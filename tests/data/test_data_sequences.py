@@ -12,9 +12,10 @@ import pytest
 
 from runner.config import compose
 from runner.data import CardConfig, SequencesDataset
-from runner.data.card import SequencesCard, load_card
-from runner.data.places import prepared_dir
-from runner.data.prepare import prepare_card
+from runner.data.sequences.card import SequencesCard
+from runner.data.shared.cards import load_card
+from runner.data.shared.places import prepared_dir
+from runner.data.shared.prepare import prepare_card
 from runner.errors import ConfigError, DataError, DataNotPrepared
 
 MIRROR = os.environ.get("DATA_MIRROR")  # read here, because the fixtures remove it
@@ -57,7 +58,7 @@ def test_movielens_with_double_colons_in_its_archive(
     name: str, inside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only ml10m leaves out ratings below 3: here one of user 77, who has nine others, which are too few."""
-    monkeypatch.setattr("runner.data.prepare.checksum_problem", lambda path, file: None)
+    monkeypatch.setattr("runner.data.shared.prepare.checksum_problem", lambda path, file: None)
     rows = square("{user}::{item}::3::{time}\n")
     rows += "".join(f"77::{item}::{2.5 if item == 9 else 4.5}::99{item}\n" for item in range(10))
     with zipfile.ZipFile(tmp_path / f"{load_card(name).sources[0].files[0].name}", "w") as archive:
@@ -164,7 +165,7 @@ def test_settings_of_other_families(name: str, keys: dict, says: str) -> None:
 def test_the_split_is_part_of_a_run_unless_it_is_the_usual_one() -> None:
     usual = compose(["dataset=ml100k", "model=sasrec"])
     other = compose(["dataset=ml100k", "model=sasrec", "dataset.split=last_item"])
-    assert "split" not in usual.as_dict()["dataset"]
+    assert usual.as_dict()["dataset"]["split"] == "ratio"
     assert other.as_dict()["dataset"]["split"] == "last_item"
     assert usual.run_id != other.run_id
     with pytest.raises(ConfigError, match=r"dataset\.split: expected one of ratio, last_item, got 'random'"):

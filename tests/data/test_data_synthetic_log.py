@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from runner.data import SequencesDataset, SyntheticLogConfig
-from runner.data.synthetic_log import USERS_AT_ONCE
+from runner.data.sequences.synthetic import USERS_AT_ONCE
 from runner.errors import ConfigError
 
 SMALL = SyntheticLogConfig(num_users=100, num_items=60, mean_length=12)

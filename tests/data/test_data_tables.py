@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from runner.data import RegressionDataset, TableFileConfig
-from runner.data.splits import split_groups, split_rows
-from runner.data.tables import read_tables
+from runner.data.regression.tables import read_tables
+from runner.data.shared.splits import split_groups, split_rows
 from runner.errors import ConfigError, DataError, RunnerError
 
 ROWS = [[1.0, -2.5, 1e-3], [4864900.25, 0.1, 3.0], [0.0, 7.0, -1e300]]

@@ -18,14 +18,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.data import CardConfig, PythonTopicsConfig, TextDataset, TextFilesConfig, readers, store
-from runner.data.card import load_card
-from runner.data.manifests import TextManifest
-from runner.data.places import prepared_dir
-from runner.data.prepare import load_card_dataset, prepare_card
-from runner.data.python_topics import split_topics
-from runner.data.text import EOS, UNK
-from runner.data.words import choose_vocabulary
+from runner.data import CardConfig, PythonTopicsConfig, TextDataset, TextFilesConfig
+from runner.data.shared import files as readers
+from runner.data.shared import store
+from runner.data.shared.cards import load_card
+from runner.data.shared.places import prepared_dir
+from runner.data.shared.prepare import load_card_dataset, prepare_card
+from runner.data.text.dataset import EOS, UNK, TextManifest
+from runner.data.text.python_topics import split_topics
+from runner.data.text.words import choose_vocabulary
 from runner.errors import DataError, DataNotPrepared
 
 REPOSITORY = Path(__file__).resolve().parents[2]

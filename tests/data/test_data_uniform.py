@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from runner.data import XmcDataset
-from runner.data.prepare import load_card_dataset, prepare_card
-from runner.data.uniform import choose_classes, thin
+from runner.data.rows.uniform import choose_classes, thin
+from runner.data.shared.prepare import load_card_dataset, prepare_card
 from runner.errors import DataError, DataNotPrepared
 
 BASE_BODY = """

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from runner.data import CardConfig, LabelledRows
-from runner.data.places import prepared_dir
-from runner.data.store import read_manifest
+from runner.data.shared.places import prepared_dir
+from runner.data.shared.store import read_manifest
 
 
 def check_rows(rows: LabelledRows, num_features: int, num_classes: int) -> None:

@@ -13,10 +13,10 @@ from sklearn.metrics import accuracy_score, log_loss, mean_squared_error, r2_sco
 from sklearn.preprocessing import StandardScaler
 
 from runner.config import compose
-from runner.data import dense_batches
-from runner.data.dense import DenseRows, RegressionDataset
-from runner.data.dense_batches import StoredExamples, store
-from runner.data.splits import hold_out
+from runner.data.regression import batches as dense_batches
+from runner.data.regression.batches import StoredExamples, store
+from runner.data.regression.dataset import DenseRows, RegressionDataset
+from runner.data.shared.splits import hold_out
 from runner.errors import ConfigError, DataError
 from runner.lgd.task import LinearRegression, LogisticRegression
 from runner.network import Network

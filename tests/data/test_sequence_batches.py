@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.contracts import ExampleDraw
-from runner.data.sequence_batches import SequenceBatch, SequenceWindows, order_by_length, windows_before
+from runner.data.sequences.batches import SequenceBatch, SequenceWindows, order_by_length, windows_before
 from runner.lgd.uniform import UniformExamplesConfig
 
 # Training events and held-out events of each user; some have none of either.

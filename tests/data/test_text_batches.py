@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.contracts import steps_per_epoch
-from runner.data.text_batches import Cut, TextBatch, Windows, evaluation_batches
+from runner.data.text.batches import Cut, TextBatch, Windows, evaluation_batches
 from runner.errors import ConfigError
 from runner.lgd.epoch import EpochConfig
 

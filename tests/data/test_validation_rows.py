@@ -11,7 +11,7 @@ from runner.config import check_model_reads_dataset, compose
 from runner.contracts import ExampleDraw
 from runner.data import LabelledRows
 from runner.errors import ConfigError, DataError
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks import Classification, classification
 from runner.training.run import run
 
@@ -62,7 +62,7 @@ def test_propensities_belong_to_the_measure(task: Classification) -> None:
     whole = Classification(without, without.dataset.build())
     assert np.array_equal(whole.inverse_propensity_N, task.inverse_propensity_N)
     assert whole.training.num_rows == ROWS
-    assert "valid_share" not in without.as_dict()["dataset"], "the ids of runs without validation stay"
+    assert "valid_share" not in without.identity["dataset"], "the ids of runs without validation stay"
 
 
 def test_choices_are_made_on_held_out_rows_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from runner import diagnose, generate
 from runner.config import check_model_reads_dataset, compose
-from runner.data.card import card_names
+from runner.data.shared.cards import card_names
 from runner.errors import RunnerError
 from runner.prepare import __main__ as prepare
 from runner.runs.__main__ import main as runs_main

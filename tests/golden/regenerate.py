@@ -1,6 +1,7 @@
 """Compute and write tests/golden/loss_curves.json and metrics.json: ``python tests/golden/regenerate.py [CASE ...]``.
 
-With names of cases, only these are computed, and the others stay as they are.
+With names of cases, only these are computed, and the others stay as they are. With ``--missing``, only cases are
+computed that nothing is recorded for, such as those of a new sampler.
 """
 
 import json
@@ -202,9 +203,12 @@ if __name__ == "__main__":
         os.environ["DATASETS_DIR"] = str(folder)
         write_text(folder)
         chosen = sys.argv[1:] or [*CASES, *RUNS]
+        if chosen == ["--missing"]:
+            recorded = {*json.loads(CURVES.read_text()), *json.loads(METRICS.read_text())}
+            chosen = sorted({*CASES, *RUNS} - recorded)
         curves = {case: [round(loss, 6) for loss in curve(case, folder)] for case in CASES if case in chosen}
         measured = {case: metrics(case, folder) for case in RUNS if case in chosen}
     for path, cases, made in ((CURVES, CASES, curves), (METRICS, RUNS, measured)):
         kept = json.loads(path.read_text())
         path.write_text(json.dumps({case: made.get(case, kept.get(case)) for case in cases}, indent=1) + "\n")
-    print(f"wrote {CURVES} and {METRICS}")
+    print(f"computed: {', '.join(chosen) or 'nothing'}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.config import compose_one_of_many
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 
 RATE = 0.02  # of the runs to damage
 SMALL = [

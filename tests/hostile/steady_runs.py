@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hostile_runs import RATE, content, settings
 
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.training import loop, run_folder
 
 SECONDS = ("train_seconds", "stage_seconds")

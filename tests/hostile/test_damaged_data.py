@@ -15,8 +15,8 @@ import pytest
 from hostile_runs import content
 
 from runner.config import explain
-from runner.data.bundled import SklearnConfig
 from runner.data.configs import CardConfig, InteractionsConfig, PairsFileConfig, TextFilesConfig, XmcFilesConfig
+from runner.data.regression.bundled import SklearnConfig
 from runner.errors import DataError
 
 Damage = Callable[[Path], None]
@@ -285,7 +285,7 @@ def test_numbers_that_crash_are_found_without_the_checksum(
     """Ids, offsets and sizes are checked at every opening, even if size and time of the file tell nothing."""
     folder = data / prepared.folders[family]
     damage(folder / file)
-    monkeypatch.setattr("runner.data.verify._states", lambda folder: {})
+    monkeypatch.setattr("runner.data.shared.verify._states", lambda folder: {})
     (folder / "verified.json").unlink()
     with pytest.raises(DataError) as caught:
         prepared.configs[family].build()
@@ -300,7 +300,7 @@ def test_a_card_says_how_it_is_prepared_again(data: Path, capsys: pytest.Capture
     remedy = r"`python scripts/prepare_dataset\.py wordnet_related --force` prepares the set again"
     with pytest.raises(DataError, match=rf"train\.labels\.npy is damaged: .*; {remedy}"):
         config.build()
-    from runner.data.prepare import prepare_card
+    from runner.data.shared.prepare import prepare_card
 
     assert prepare_card("wordnet_related", force=True).checksum == whole
     assert config.build().checksum == whole
@@ -317,7 +317,7 @@ def test_the_checksum_is_computed_once(
     assert (folder / "verified.json").exists()
     os.utime(next(folder.glob("*.npy")))
     config.build()
-    monkeypatch.setattr("runner.data.verify._digest", lambda path: pytest.fail("it was verified"))
+    monkeypatch.setattr("runner.data.shared.verify._digest", lambda path: pytest.fail("it was verified"))
     config.build()
 
 

@@ -20,7 +20,7 @@ from failing_disk import DELETING, TAKING_SPACE, FailingDisk
 from steady_runs import bits, make_steady, steady_run
 
 from runner.config import explain
-from runner.data.store import read_manifest
+from runner.data.shared.store import read_manifest
 from runner.machine.disk import writing
 from runner.training.run import run
 from runner.training.run_records import check_run

@@ -19,17 +19,18 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from runner.config import compose, explain
-from runner.data.card import read_card
-from runner.data.read_events import LogColumns, read_events
-from runner.data.read_matrices import read_matrices
-from runner.data.read_pairs import PairColumns, read_pairs
-from runner.data.read_row_tables import read_row_table
-from runner.data.readers import TextFormat, read_rows
-from runner.data.store import read_manifest
-from runner.data.tables import read_tables
-from runner.data.verify import MANIFEST
-from runner.data.words import TextPart, read_words
+from runner.data.pairs.read import PairColumns, read_pairs
+from runner.data.regression.tables import read_tables
+from runner.data.rows.matrices import read_matrices
+from runner.data.rows.tables import read_row_table
+from runner.data.rows.texts import TextFormat, read_rows
+from runner.data.sequences.logs import LogColumns, read_events
+from runner.data.shared.cards import read_card
+from runner.data.shared.store import read_manifest
+from runner.data.shared.verify import MANIFEST
+from runner.data.text.words import TextPart, read_words
 from runner.errors import RunnerError
+from runner.training.run_folder import description
 from runner.training.run_records import check_run, read_observations, read_settings
 from runner.training.stored_arrays import _checksum_of, load_arrays, save_arrays
 
@@ -169,7 +170,7 @@ def finished(place: Path) -> dict[str, Any]:
     config = compose(["sampler=uniform"])
     made = {
         "summary.json": {
-            "status": "finished", "run_id": config.run_id, "config": config.as_dict(), "metrics": {"test/p@1": 0.5},
+            "status": "finished", **description(config), "metrics": {"test/p@1": 0.5},
             "epochs": 1.0, "train_seconds": 1.0, "stage_seconds": {}, "candidates_per_row": 1.0, "peak_rss_mb": 1.0,
         },
         "provenance.json": {
@@ -198,7 +199,7 @@ def test_records_of_a_run(name: str, examples: int, tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(changed)
         survives(lambda: check_run(tmp_path))
         survives(lambda: read_observations(tmp_path))
-        survives(lambda: read_settings(tmp_path, str(known["summary.json"]["run_id"])))
+        survives(lambda: read_settings(tmp_path))
 
     check()
 

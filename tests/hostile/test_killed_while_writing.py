@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hostile_runs import RATE, Call, Runs, content, settings
 
-from runner.data.store import fill_folder
+from runner.data.shared.store import fill_folder
 from runner.training import run_folder
 from runner.training.files import write_atomically
 from runner.training.run import run

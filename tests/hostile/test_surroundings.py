@@ -12,7 +12,7 @@ import pytest
 from steady_runs import bits, make_steady, steady_run
 
 from runner.errors import RunnerError
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks import LanguageModelling
 from runner.training import run_folder
 from runner.training.run import run

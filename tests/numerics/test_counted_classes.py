@@ -11,11 +11,11 @@ from runner.baselines.tasks import FittedClassification
 from runner.config import check_model_reads_dataset, compose
 from runner.data import LabelledRows
 from runner.errors import ConfigError
+from runner.options.settings import RunConfig
 from runner.parts import task_of
 from runner.report.cells import cells
 from runner.report.grids import PlannedRun
 from runner.report.tables import load_table
-from runner.settings import RunConfig
 from runner.tasks import Classification
 from runner.training.run import run
 

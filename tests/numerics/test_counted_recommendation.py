@@ -19,8 +19,8 @@ from runner.baselines.counted import Counts
 from runner.baselines.counts import nearest_items
 from runner.baselines.tasks import FittedRecommendation
 from runner.config import compose
-from runner.data.sequence_batches import windows_before
-from runner.data.sequences import SequencesDataset, split_events
+from runner.data.sequences.batches import windows_before
+from runner.data.sequences.dataset import SequencesDataset, split_events
 
 N = 30
 

@@ -11,7 +11,7 @@ import torch
 
 from runner.config import compose
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
-from runner.data.batches import RowBatch
+from runner.data.rows.batches import RowBatch
 from runner.heads.classes import ClassesHead
 from runner.machine.clock import StageClock
 from runner.network import ClassNetwork, Network

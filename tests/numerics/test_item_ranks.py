@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
 from runner.config import compose
-from runner.data.sequences import SequencesDataset, split_events
+from runner.data.sequences.dataset import SequencesDataset, split_events
 from runner.errors import Diverged
 from runner.kernels.ranks import hide_seen, target_ranks
 from runner.metrics import ITEM_RANKS, target_metrics

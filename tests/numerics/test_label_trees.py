@@ -19,13 +19,13 @@ from runner.baselines.tasks import FittedClassification
 from runner.baselines.trees import OmikujiConfig
 from runner.config import check_model_reads_dataset, compose
 from runner.data import LabelledRows
-from runner.data.batches import take
+from runner.data.rows.batches import take
 from runner.errors import ConfigError, NotInstalled
+from runner.options.settings import RunConfig
 from runner.parts import task_of
 from runner.predict import main as predict_main
 from runner.report.grids import PlannedRun
 from runner.report.records import status_of
-from runner.settings import RunConfig
 from runner.training.run import load_trained, run
 from runner.training.run_folder import RunFolder
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from runner.config import compose
 from runner.contracts import TrainingFacts, steps_per_epoch
-from runner.data.text_batches import Cut, TextBatch, Windows
+from runner.data.text.batches import Cut, TextBatch, Windows
 from runner.errors import ConfigError
 from runner.heads.classes import ClassesHead
 from runner.lgd.epoch import EpochConfig
@@ -20,8 +20,8 @@ from runner.machine.clock import StageClock
 from runner.machine.device import device_of, settled
 from runner.models.recurrent import TextEncoder, positions
 from runner.network import ClassNetwork, Network
+from runner.options.settings import RunConfig
 from runner.samplers.hashed import Hashed
-from runner.settings import RunConfig
 
 N, B, T = 40, 4, 6
 SMALL = {
@@ -266,9 +266,9 @@ def test_init_bounds_every_weight_but_norms(model: str, tied: str) -> None:
     ("model=transformer model.heads=7", r"model\.embedding \(200\) must be a multiple of model\.heads \(7\)"),
     ("model=transformer model.feed_forward=0", r"model\.feed_forward must lie in \[1, 65536\]"),
     ("model=lstm model.heads=2", r"unknown key 'model\.heads'"),
-    ("training.clip=0", r"training\.clip must be null or above 0"),
-    ("training.anneal=1", r"training\.anneal must be null or lie in \(0, 1\)"),
-    ("training.patience=0", r"training\.patience must be null or at least 1"),
+    ("training.clip=0", r"training\.clip must be null \(no limit\) or above 0"),
+    ("training.anneal=1", r"training\.anneal must be null \(no change\) or lie in \(0, 1\)"),
+    ("training.patience=0", r"training\.patience must be null \(never\) or at least 1"),
     ("windows.length=0", r"windows\.length must lie in \[1, 65536\]"),
     ("windows.cut=random", r"windows\.cut: expected one of contiguous, chunked"),
 ])  # fmt: skip

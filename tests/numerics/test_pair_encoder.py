@@ -16,7 +16,7 @@ import transformers
 from runner.config import compose
 from runner.contracts import ExampleDraw, TrainingFacts
 from runner.data import Pairs
-from runner.data.pair_batches import PairBatch
+from runner.data.pairs.batches import PairBatch
 from runner.errors import ConfigError
 from runner.heads.classes import ClassesHead
 from runner.lgd.pairs import bert as bert_config
@@ -28,8 +28,8 @@ from runner.lgd.pairs.view import PairsView
 from runner.machine.clock import StageClock
 from runner.network import ClassNetwork, Network
 from runner.optimizers import AdamConfig, SgdConfig
+from runner.options.settings import RunConfig
 from runner.output.numba.row_table import RowTable
-from runner.settings import RunConfig
 
 B, D = 9, 16
 SENTENCES = [

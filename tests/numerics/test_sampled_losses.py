@@ -9,7 +9,7 @@ import torch
 
 from runner.config import compose
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
-from runner.data.batches import RowBatch
+from runner.data.rows.batches import RowBatch
 from runner.heads.classes import ClassesHead
 from runner.network import Network
 from runner.output.losses import LOSSES, GbceLoss, LossConfig

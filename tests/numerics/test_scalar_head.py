@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from runner.data.batches import RowBatch
+from runner.data.rows.batches import RowBatch
 from runner.lgd.head import ScalarHead, ScalarLoss, logistic_loss
 from runner.machine.clock import StageClock
 from runner.models import MlpConfig

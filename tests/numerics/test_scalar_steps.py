@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from runner.config import compose
-from runner.data.dense import DenseRows, RegressionDataset
+from runner.data.regression.dataset import DenseRows, RegressionDataset
 from runner.lgd import BATCH_SAMPLERS
 from runner.lgd import steps as kernel
 from runner.lgd.task import CompiledSteps, LinearRegression, LogisticRegression, RegressionView
 from runner.machine.clock import StageClock
 from runner.network import Network
 from runner.optimizers import OPTIMIZERS as CONFIGS
+from runner.options.settings import RunConfig
 from runner.parts import MODELS
-from runner.settings import RunConfig
 
 ROWS, STEPS = 152, 40  # 137 rows are trained on
 LOSSES = {"squared": kernel.SQUARED, "logistic": kernel.LOGISTIC}

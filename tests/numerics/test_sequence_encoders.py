@@ -16,15 +16,15 @@ from torch import Tensor, nn
 from runner import rng
 from runner.config import compose
 from runner.contracts import TrainingFacts
-from runner.data.sequence_batches import SequenceBatch, SequenceWindows, windows_before
+from runner.data.sequences.batches import SequenceBatch, SequenceWindows, windows_before
 from runner.errors import ConfigError
 from runner.heads.classes import ClassesHead
 from runner.machine.clock import StageClock
 from runner.models.parameters import draws_of
 from runner.models.sequence_encoder import Dropout, Gru, SelfAttention, SequenceEncoder, step_order
 from runner.network import ClassNetwork, Network
+from runner.options.settings import RunConfig
 from runner.output.layer import RowGradient
-from runner.settings import RunConfig
 
 N, E, LENGTH = 30, 12, 7
 SMALL = {

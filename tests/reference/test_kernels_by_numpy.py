@@ -17,7 +17,7 @@ from scipy.linalg import hadamard
 from runner import rng
 from runner.contracts import Examples, steps_per_epoch
 from runner.data import LabelledRows
-from runner.data.batches import take
+from runner.data.rows.batches import take
 from runner.kernels import topk
 from runner.kernels.groups import group_by_id
 from runner.kernels.hadamard import LANES

@@ -14,6 +14,7 @@ from runner.machine.clock import BUILD, STAGES
 from runner.report.grids import Grid, PlannedRun, expand
 from runner.report.tables import TableSpec, load_table
 from runner.tasks import Classification
+from runner.training.run_folder import description
 
 # Amazon-670K has published numbers (full: epochs 2 and 6, P@1 37.5), the WordNet set is a stand-in.
 GRID = """
@@ -127,8 +128,7 @@ def write_run() -> Callable[..., Path]:
         epochs = len(curve)
         summary: dict[str, Any] = {
             "status": status,
-            "run_id": run.run_id,
-            "config": run.config.as_dict(),
+            **description(run.config),
             **more,
         }
         if status == "finished":
@@ -183,6 +183,6 @@ def swept(results_dir: Path, write_run: Callable[..., Path]) -> Path:
             config = dataclasses.replace(compose_one_of_many(tuple(overrides)), results_dir=str(results_dir))
             run = PlannedRun(dataset="d", method="lsh_label", seed=seed, overrides=(), config=config)
             write_run(run, [p1], p1=p1 + 0.01 * seed, seconds=10 * k)
-    other = dataclasses.replace(compose_one_of_many(("sampler=log_uniform", "loss=nce")), results_dir=str(results_dir))
+    other = dataclasses.replace(compose_one_of_many(("method=nce",)), results_dir=str(results_dir))
     write_run(PlannedRun(dataset="d", method="nce", seed=0, overrides=(), config=other), [0.5])
     return results_dir

@@ -7,12 +7,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from runner.data.synthetic_log import SyntheticLogConfig
+from runner.data.sequences.synthetic import SyntheticLogConfig
 from runner.errors import ConfigError
+from runner.methods.catalogue import known_methods
 from runner.report import choose as module
 from runner.report.choose import choices, guide
 from runner.report.grids import PlannedRun, expand
-from runner.report.methods import known_methods
 from runner.report.page import Choice
 from runner.report.tables import TableSpec, load_table, table_names
 
@@ -135,7 +135,7 @@ def test_every_method_that_may_be_chosen_has_a_caveat() -> None:
         for method in spec.grid.methods
         if method.look_name not in known or not known[method.look_name].caveat
     }
-    assert not lacking, "say in conf/table/methods.yaml what to know before one chooses them"
+    assert not lacking, "say in conf/method what to know before one chooses them"
     assert not {name for name, method in known.items() if not method.caveat}
 
 

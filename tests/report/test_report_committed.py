@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from runner import REPOSITORY
+from runner.methods.catalogue import known_methods
 from runner.report.grids import Grid, expand
-from runner.report.methods import known_methods
 from runner.report.tables import load_table, table_names
 
 RESULTS = REPOSITORY / "results"

@@ -1,10 +1,12 @@
 """Comparisons put runs of different samplers side by side, show what differs and print settings exactly."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
 from runner.compare.__main__ import main
 from runner.config import compose
@@ -12,7 +14,7 @@ from runner.errors import ConfigError, RunnerError
 from runner.report.comparison import chosen, comparison
 from runner.report.grids import PlannedRun
 from runner.report.records import RunRecord, all_records
-from runner.report.sweep import as_text, exact
+from runner.report.sweep import as_text, differing_keys, exact
 
 Write = Callable[..., Path]
 
@@ -29,7 +31,7 @@ def runs(results_dir: Path, write_run: Write) -> list[RunRecord]:
         for seed in (0, 1):
             made(p1 + 0.02 * seed, f"optimizer.lr={rate}", f"seed={seed}", seconds=20.0)
     made(0.6, "sampler=full", "epochs=8", seconds=80.0)
-    made(0.1, "sampler=log_uniform", "loss=nce", status="diverged")
+    made(0.1, "method=nce", status="diverged")
     return all_records(results_dir)
 
 
@@ -52,9 +54,34 @@ def test_settings_of_another_sampler_do_not_count_as_differences(runs: list[RunR
     assert "sampler." not in shown, "K and L of LSH Label do not differ within the method"
 
 
+def test_an_option_that_is_newer_than_some_runs_tells_them_apart_only_if_it_was_set(
+    results_dir: Path, write_run: Write
+) -> None:
+    """The first seed was run before the option was there."""
+    options = [[], ["seed=1"], ["seed=2", "sampler.hash=dwta"]]
+    configs = [compose([*words, f"results_dir={results_dir}"]) for words in options]
+    folders = [
+        write_run(PlannedRun(dataset="d", method="m", seed=0, overrides=(), config=config), [0.4]) for config in configs
+    ]
+    summary = json.loads((folders[0] / "summary.json").read_text())
+    del summary["config"]["sampler"]["hash"]
+    (folders[0] / "summary.json").write_text(json.dumps(summary))
+    (folders[0] / "config.yaml").write_text(yaml.safe_dump(summary["config"]))
+    two, three = ([RunRecord(folder) for folder in some] for some in (folders[:2], folders))
+    assert differing_keys(two) == []
+    assert comparison(two)["seeds"].tolist() == [2]
+    assert differing_keys(three) == ["sampler.hash"]
+    shown = comparison(three)
+    assert "sampler.hash=dwta" in shown["settings"].tolist()
+    alone = [RunRecord(folder) for folder in (folders[0], folders[2])]
+    assert differing_keys(alone) == ["sampler.hash"]
+    assert comparison(alone)["seeds"].tolist() == [1, 1]
+
+
 def test_runs_are_chosen_by_name_and_by_setting(runs: list[RunRecord]) -> None:
     assert len(chosen(runs, [], ["sampler=lsh_label", "optimizer.lr=0.001"])) == 2
     assert len(chosen(runs, [], ["optimizer.lr=1e-3"])) == 2
+    assert len(chosen(runs, [], ["method=nce"])) == 1
     assert chosen(runs, [runs[0].short_id, str(runs[1].path)], []) == runs[:2]
     assert chosen(runs, [], ["sampler.K=9999"]) == []
     with pytest.raises(ConfigError, match=r"--where optimiser=adam: give KEY=VALUE .*valid"):

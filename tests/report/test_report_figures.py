@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from runner.config import CONF
-from runner.data.card import dataset_title
+from runner.data.shared.cards import dataset_title
 from runner.report.axis_words import WORDS, words_of
 from runner.report.curves import Alike, curves, drawn, mean_curve
 from runner.report.direct_labels import apart

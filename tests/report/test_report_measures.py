@@ -12,6 +12,7 @@ from runner import tasks
 from runner.config import check_model_reads_dataset, compose
 from runner.contracts import Measure
 from runner.errors import ConfigError
+from runner.options.settings import RunConfig
 from runner.parts import TASKS
 from runner.report import layout, plots
 from runner.report.cells import cells
@@ -22,7 +23,6 @@ from runner.report.plan import execute, plan, plan_table, plan_total
 from runner.report.records import OLDER, RunRecord, record_of, status_of
 from runner.report.sweep import sweep_table
 from runner.report.tables import TableSpec, load_table, table_names
-from runner.settings import RunConfig
 from runner.tasks import Classification, LanguageModelling
 from runner.training.run import run
 

@@ -8,27 +8,20 @@ import numpy as np
 import pytest
 
 from runner.errors import ConfigError
+from runner.methods.catalogue import Marker, known_methods
 from runner.report.figure_style import Look, look_of_value, looks_of, looks_of_rows
 from runner.report.grids import Grid, expand, grid_names, load_grid
-from runner.report.methods import Marker, known_methods, load_catalogue
 from runner.report.panels import MOST_LINES, Line, Panel, Scale, facets
 from runner.report.tables import load_table, table_names
 from runner.report.yaml_files import TABLES
 from runner.samplers import SAMPLERS
 
-CATALOGUE = """
-fragments:
-  per_row: [sampler.shared=false, sampler.unique=false]
-methods:
-  full: {label: Full softmax, colour: "#000000", marker: s, overrides: [sampler=full]}
-  uniform: {label: Uniform, colour: "#7F7F7F", marker: [6, 1, 0], linestyle: ":", overrides: [sampler=uniform]}
-"""
 BASE = """
 fixed: [epochs=4]
 baseline: full
 methods:
   - {method: full, published: exact}
-  - {method: uniform, label: Uniform (NS), fragments: [per_row], overrides: [sampler.num_samples=30]}
+  - {method: uniform, label: Uniform (NS), per_row: true, overrides: [sampler.num_samples=30]}
 datasets: [{name: wordnet_hypernym, label: WordNet hypernyms}]
 profiles:
   small:
@@ -53,11 +46,10 @@ Load = Callable[..., Grid]
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """Write the catalogue and both grids, and load one of them."""
+    """Write both grids, and load one of them."""
 
-    def write(name: str, *, catalogue: str = CATALOGUE, base: str = BASE, extending: str = EXTENDING) -> Grid:
+    def write(name: str, *, base: str = BASE, extending: str = EXTENDING) -> Grid:
         (tmp_path / "grid").mkdir(exist_ok=True)
-        (tmp_path / "methods.yaml").write_text(catalogue)
         (tmp_path / "grid" / "base.yaml").write_text(base)
         (tmp_path / "grid" / "extending.yaml").write_text(extending)
         return load_grid(name, tmp_path)
@@ -65,7 +57,7 @@ def load(tmp_path: Path) -> Load:
     return write
 
 
-# ---------------------------------------------------------------- the catalogue of conf/table
+# ---------------------------------------------------------------- the catalogue
 
 
 def luminance(colour: str) -> float:
@@ -168,14 +160,9 @@ def test_a_row_is_the_catalogues_method_with_what_the_grid_adds(load: Load) -> N
     full, uniform = load("base").methods
     assert (full.name, full.label, full.published_name) == ("full", "Full softmax", "exact")
     assert (uniform.name, uniform.label, uniform.published_name) == ("uniform", "Uniform (NS)", "uniform")
-    drawn = ("sampler=uniform", "sampler.shared=false", "sampler.unique=false", "sampler.num_samples=30")
+    drawn = ("method=uniform", "sampler.shared=false", "sampler.unique=false", "sampler.num_samples=30")
     assert uniform.overrides == drawn
     assert looks_of_rows((full, uniform))["uniform"].colour == known_methods()["uniform"].colour
-
-
-def test_markers_may_be_stars(load: Load, tmp_path: Path) -> None:
-    load("base")
-    assert load_catalogue(tmp_path).methods["uniform"].marker == (6, 1, 0)
 
 
 def test_an_extending_grid_replaces_what_it_says(load: Load, tmp_path: Path) -> None:
@@ -200,16 +187,14 @@ def test_a_data_set_that_an_extending_profile_leaves_out_is_not_run(load: Load) 
 
 @pytest.mark.parametrize(("where", "wrong", "right", "message"), [
     ("base", "method: uniform", "method: unifrom", "base.yaml: methods[1].method: unknown 'unifrom'; did you mean"),
-    ("base", "[per_row]", "[per_token]", "base.yaml: methods[1].fragments: unknown 'per_token'"),
-    ("base", "fragments:", "fragment:", "base.yaml: unknown key 'methods[1].fragment'; did you mean 'fragments'"),
+    ("base", "per_row:", "perrow:", "base.yaml: unknown key 'methods[1].perrow'; did you mean 'per_row'"),
+    ("base", "per_row: true", "per_row: yes please", "base.yaml: methods[1].per_row: expected bool"),
     ("base", "{method: full, published: exact}", "full", "base.yaml: methods[0]: 'full' alone is a row of the grid"),
     ("extending", "[uniform,", "[unifrom,", "extending.yaml: methods[0]: unknown 'unifrom'; did you mean 'uniform'"),
     ("extending", "extends: base", "extends: bass", "extends: no 'bass' to extend; did you mean 'base'"),
-    ("catalogue", "#7F7F7F", "grey", "methods.yaml: methods.uniform.colour: expected #RRGGBB, got 'grey'"),
-    ("catalogue", "fragments:", "parts:", "methods.yaml: keys: unknown 'parts'"),
 ])  # fmt: skip
 def test_a_mistake_is_one_line(where: str, wrong: str, right: str, message: str, load: Load) -> None:
-    texts = {"catalogue": CATALOGUE, "base": BASE, "extending": EXTENDING}
+    texts = {"base": BASE, "extending": EXTENDING}
     assert wrong in texts[where]
     with pytest.raises(ConfigError) as error:
         load("extending" if where == "extending" else "base", **{where: texts[where].replace(wrong, right)})

@@ -43,7 +43,6 @@ def test_a_value_that_the_grid_does_not_sweep_is_named(tmp_path: Path) -> None:
     for path in (TABLES / "grid").glob("*.yaml"):
         (tmp_path / "grid").mkdir(exist_ok=True)
         (tmp_path / "grid" / path.name).write_text(path.read_text())
-    (tmp_path / "methods.yaml").write_text((TABLES / "methods.yaml").read_text())
     file = tmp_path / "grid" / "rf_softmax_features.yaml"
     file.write_text(file.read_text().replace("values: [128, 256, 512], ", "values: [128, 513], "))
     with pytest.raises(ConfigError, match=r"profiles\.small\.sweep\[0\]: not among the values of the grid's own sweep"):

@@ -129,7 +129,7 @@ def test_the_preset_alone_is_the_papers_run(method: str, tmp_path: Path) -> None
     planned = [run for run in expand(lns(), "paper", tmp_path) if run.method == method]
     assert len(planned) == 4
     for run in planned:
-        words = ["preset=lns", f"dataset={run.dataset}", f"sampler={method}", f"results_dir={tmp_path}"]
+        words = ["preset=lns", f"dataset={run.dataset}", f"method={method}_printed", f"results_dir={tmp_path}"]
         assert compose(words).run_id == run.run_id
     assert compose(["preset=lns", "dataset=wordnet_related"]).epochs == compose([]).epochs
 

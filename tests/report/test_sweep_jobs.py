@@ -12,10 +12,10 @@ import runner.report.plan
 import runner.training.run
 from runner.config import exit_code, forget_failures
 from runner.errors import Diverged
+from runner.options.settings import RunConfig
 from runner.report.grids import PlannedRun
 from runner.report.records import RunRecord
 from runner.report.speed import USUAL_RECURRENT_STEP, Speed
-from runner.settings import RunConfig
 from runner.sweeps.launchers import at_once
 from runner.sweeps.sweep import sweep
 

@@ -22,8 +22,8 @@ from runner.diagnosis import figures
 from runner.diagnosis.folder import read
 from runner.diagnosis.record import Entry
 from runner.errors import RunnerError
+from runner.options.settings import RunConfig
 from runner.samplers import SAMPLERS
-from runner.settings import RunConfig, digest_of
 from runner.tasks import Classification, classification
 from runner.training import loop
 from runner.training.run import load_trained, run
@@ -283,7 +283,7 @@ def test_a_sampler_that_the_runs_loss_does_not_fit_takes_its_own(folder: Path, c
     (["loss=full"], "loss=full does not go with sampler=lsh_label; valid: "),
     (["loss.t=1"], "unknown key 'loss.t'"),
     (["hardware.threads=many"], "hardware.threads: expected int, got 'many'"),
-    (["hardware.threads=-1"], "hardware.threads must be 0 (all cores) or more"),
+    (["hardware.threads=-1"], "hardware.threads must be 0 or more"),
 ])  # fmt: skip
 def test_a_mistake_is_one_line(arguments: list[str], says: str, folder: Path, command: Command) -> None:
     code, out, err = command(folder, *arguments)
@@ -314,12 +314,12 @@ def test_folders_that_can_not_be_measured(folder: Path, tmp_path: Path, command:
         ({"dataset": {"kind": "card", "name": "wiki325k"}}, "prepare_dataset.py wiki325k"),
         ({"epoch": 3}, "config.yaml: unknown key 'epoch'"),
     ]
+    del summary["identity"]  # as if an older version had written it
     for change, says in changes:
         other = {**summary["config"], **change}
-        moved = shutil.copytree(folder, tmp_path / f"toy-{digest_of(other)}")
+        moved = shutil.copytree(folder, tmp_path / str(len(says)) / folder.name)
         (moved / "config.yaml").write_text(yaml.safe_dump(other))
-        (moved / "summary.json").write_text(json.dumps({**summary, "config": other, "run_id": moved.name}))
-        (moved / "provenance.json").write_text(json.dumps({**json_of(moved / "provenance.json"), "run_id": moved.name}))
+        (moved / "summary.json").write_text(json.dumps({**summary, "config": other}))
         assert says in line(moved)
 
     (folder / "summary.json").write_text(json.dumps({**summary, "status": "interrupted"}))

@@ -15,8 +15,8 @@ from test_runs import FEW, OPTIONS, numbers, observations, summary_of
 from runner import diagnose, generate
 from runner.config import compose
 from runner.errors import ConfigError, DataError, Diverged, RunnerError
+from runner.options.settings import RunConfig
 from runner.parts import MODELS
-from runner.settings import RunConfig
 from runner.tasks import LanguageModelling
 from runner.training import loop
 from runner.training.run import load_trained, run

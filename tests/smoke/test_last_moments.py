@@ -9,12 +9,12 @@ import pytest
 
 from runner.config import compose
 from runner.contracts import TrainingFacts
-from runner.data.batches import RowBatch
+from runner.data.rows.batches import RowBatch
 from runner.errors import ConfigError, RunnerError
 from runner.heads.classes import ClassesHead
 from runner.machine.clock import StageClock
 from runner.network import Network
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks import classification
 from runner.training.run import run
 

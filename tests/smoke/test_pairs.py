@@ -15,7 +15,7 @@ from runner.errors import ConfigError, Diverged
 from runner.lgd import BATCH_SAMPLERS
 from runner.lgd.pairs import encoder as pair_encoder
 from runner.lgd.pairs import task as task_module
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.training import loop
 from runner.training.run import load_trained, run
 from runner.training.run_folder import RunFolder

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from runner import predict
 from runner.config import compose
-from runner.data.batches import take
+from runner.data.rows.batches import take
 from runner.training.run import load_trained, run
 from runner.training.run_folder import RunFolder
 

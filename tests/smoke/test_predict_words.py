@@ -9,9 +9,9 @@ import pytest
 
 from runner import predict
 from runner.config import compose
-from runner.data.text import TextDataset
-from runner.data.text_batches import TextBatch
-from runner.data.words import TextPart, read_words
+from runner.data.text.batches import TextBatch
+from runner.data.text.dataset import TextDataset
+from runner.data.text.words import TextPart, read_words
 from runner.training.run import load_trained, run
 from runner.training.run_folder import RunFolder, config_of
 
@@ -19,7 +19,7 @@ CHOICES = {
     "lstm": ["model=lstm", "model.hidden=16", "model.embedding=16", "sampler=full"],
     "transformer": ["model=transformer", "model.embedding=16", "model.heads=2", "model.feed_forward=24",
                     "sampler=uniform", "sampler.num_samples=20", "loss=absolute_softmax"],
-    "adaptive": ["preset=adaptive_softmax", "model.hidden=16", "model.embedding=16"],
+    "adaptive": ["method=adaptive_softmax", "model.hidden=16", "model.embedding=16"],
 }  # fmt: skip
 LONG = " ".join(f"w{(5 * number) % 60}" for number in range(21))
 LINES = ["w5 w38", LONG, "", "w7 nobody w3 w9 nowhere", "w1", " ".join(LONG.split()[:8]), "w5 w38"]

@@ -17,10 +17,10 @@ from test_runs import OPTIONS, numbers, observations, start, summary_of, wait_fo
 
 from runner.config import CONF, compose, forget_failures
 from runner.errors import ConfigError, Diverged, RunnerError
+from runner.options.settings import RunConfig
 from runner.output.losses import LOSSES
 from runner.parts import MODELS, task_of
 from runner.samplers import SAMPLERS
-from runner.settings import RunConfig
 from runner.tasks import Recommendation
 from runner.training import compilation, loop
 from runner.training.run import load_trained, run
@@ -191,7 +191,7 @@ LEARNS_TOO = [
     ("sasrec", UNIFORM),
     ("sasrec", f"{UNIFORM} loss.correct_target=true"),
     ("sasrec", f"{UNIFORM} loss=gbce output.bias=true"),
-    ("sasrec", "preset=gsasrec sampler.num_samples=20"),
+    ("sasrec", "method=gsasrec sampler.num_samples=20"),
     ("sasrec", f"{UNIFORM} loss=nce output.bias=true"),
     ("sasrec", f"{UNIFORM} loss=blackout"),
     ("sasrec", f"{UNIFORM} loss=active_set"),

@@ -14,7 +14,7 @@ from runner.errors import ConfigError, Diverged
 from runner.lgd import BATCH_SAMPLERS
 from runner.lgd.task import CompiledSteps
 from runner.optimizers import OPTIMIZERS
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.training import loop
 from runner.training.run import run
 

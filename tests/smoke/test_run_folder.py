@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from runner.config import compose
-from runner.settings import digest_of
+from runner.options.settings import digest_of
 from runner.training import run_folder, stored_arrays
 from runner.training.run_folder import RunFolder
 
@@ -91,7 +91,7 @@ def test_summary_is_replaced_whole(tmp_path: Path) -> None:
     assert not folder.is_finished()
     settings: dict[str, Any] = {"seed": 1}
     for status in ("running", "interrupted"):
-        summary = {"status": status, "run_id": f"toy-{digest_of(settings)}", "config": settings}
+        summary = {"status": status, "run_id": f"toy-{digest_of(settings)}", "identity": settings, "config": settings}
         folder.write_summary(summary)
         assert folder.summary() == summary
     assert not folder.is_finished()

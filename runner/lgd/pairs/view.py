@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runner.data.pair_batches import PairBatch
+from runner.data.pairs.batches import PairBatch
 from runner.errors import require
 from runner.lgd.vectors import InMemory
 

@@ -1,0 +1,1 @@
+"""Pairs of sentences with a class for each pair."""

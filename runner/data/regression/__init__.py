@@ -1,0 +1,1 @@
+"""Tables of numbers, one column of which is predicted from the others."""

@@ -1,0 +1,1 @@
+"""Sparse rows with label sets, as in extreme classification."""

@@ -1,0 +1,8 @@
+"""Name what makes sparse rows a family of data."""
+
+from runner.data.rows.card import RowsCard
+from runner.data.rows.convert import convert, derive
+from runner.data.rows.dataset import RowsManifest
+from runner.data.shared.family import Family
+
+FAMILY = Family(card=RowsCard, manifest=RowsManifest, convert=convert, derive=derive, holds_out="maybe")

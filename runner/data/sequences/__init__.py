@@ -1,0 +1,1 @@
+"""Logs of events, as sequences of items for recommendation."""

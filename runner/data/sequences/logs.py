@@ -1,0 +1,315 @@
+"""Read logs of events from tables (a row for each event), and from files with the items of one user in each line.
+
+A table is UTF-8 text, plain or compressed (.gz, .xz, .bz2), whose columns are separated by comma, semicolon, tab, or
+several characters. Blank lines are skipped, and ids lose the blanks around them. A time is a finite number (seconds
+since 1970, or anything else that grows) or ISO 8601 (``2010-10-19T23:55:27Z``; without an offset it counts as UTC); the
+first row says which of both the file has.
+
+A table is read in pieces of some thousand rows, of which only three numbers for each event are kept. Only if a piece
+has a fault is the file read again row by row, to name its line.
+
+Legend: E events, r rows of a piece.
+"""
+
+import csv
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import islice
+from operator import itemgetter
+from pathlib import Path
+
+import numpy as np
+
+from runner.data.sequences.events import Events
+from runner.data.shared.files import progress_bar
+from runner.data.shared.tables import (
+    NUMBER,
+    SEPARATORS,
+    Form,
+    first_line,
+    is_blank,
+    lines_of,
+    numbered_rows,
+    place_of,
+    rows_of_text,
+)
+from runner.errors import DataError
+
+ROWS_AT_ONCE = 1 << 10  # many short-lived lists at once would keep Python's garbage collector busy
+_NO_NUMBER = {"nan", "inf", "infinity"}  # lower case and without sign
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogColumns:
+    """Say which columns of a table are used: names if it has a header, otherwise numbers from 0.
+
+    ``set_by`` tells how a user names a column; messages say so.
+    """
+
+    user: str | int
+    item: str | int
+    time: str | int
+    rating: str | int | None = None
+    set_by: str = "dataset.{}=COLUMN"
+
+    def used(self) -> dict[str, str | int]:
+        """Return the columns by what they hold; the rating only if there is one."""
+        columns = {"user": self.user, "item": self.item, "time": self.time, "rating": self.rating}
+        return {what: column for what, column in columns.items() if column is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """Hold the events of a file in its order, without those whose rating is too low."""
+
+    events: Events
+    num_read: int  # rows of the file
+    stripped: int  # ids that had blanks around them
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Log:
+    """Say how a log is laid out."""
+
+    form: Form
+    place: dict[str, int]  # position of the columns of LogColumns
+    iso: bool  # times are ISO 8601 and not numbers
+
+    @property
+    def lines_before(self) -> int:
+        """Return the number of lines up to the header, 0 without one."""
+        return 0 if self.form.names is None else self.form.first_line
+
+    def lines(self, progress: Callable[[int], None] | None = None) -> Iterator[str]:
+        """Return the lines below the header."""
+        return islice(lines_of(self.form.path, progress), self.lines_before, None)
+
+    def named(self, what: str) -> str:
+        """Return what messages call a column."""
+        return self.form.named(self.place[what], otherwise=what)
+
+
+class _Ids:
+    """Number the ids of users or items in the order in which they are met."""
+
+    def __init__(self) -> None:
+        self.number: defaultdict[str, int] = defaultdict()
+        self.number.default_factory = self.number.__len__
+        self.pieces: list[np.ndarray] = []
+
+    def append(self, cells_r: list[str], keep_r: np.ndarray | None) -> None:
+        """Number the ids of a piece; those of rows that are not kept get numbers, too, but leave no event."""
+        codes_r = np.fromiter(map(self.number.__getitem__, cells_r), np.int32, len(cells_r))
+        self.pieces.append(codes_r if keep_r is None else codes_r[keep_r])
+
+    def finish(self) -> tuple[np.ndarray, list[str], int] | None:
+        """Return numbers (E,), ids and how many ids were stripped of blanks; None if an id is not a line of text."""
+        codes_E, written = np.concatenate(self.pieces), list(self.number)
+        self.pieces.clear()
+        ids = [text.strip() for text in written]
+        if any(not text or "\n" in text for text in ids):
+            return None
+        if ids == written:
+            return codes_E, ids, 0
+        once = _Ids()
+        once.append(ids, None)
+        changed = np.array([text != id_ for text, id_ in zip(written, ids, strict=True)])
+        return once.pieces[0][codes_E], list(once.number), int(np.count_nonzero(changed[codes_E]))
+
+
+def read_events(
+    path: Path,
+    columns: LogColumns,
+    *,
+    separator: str | None,
+    header: bool,
+    quoted: bool,
+    min_rating: float | None,
+) -> Read:
+    """Read a table. ``separator`` None: the one of SEPARATORS that fits the header.
+
+    Ratings are read only if there is a ``min_rating``, below which events are left out. Raises DataError, naming file,
+    line and column, for a missing column, a row with more or fewer cells than the first line, an empty id, a time or a
+    rating that is no finite number, unbalanced quotes, bytes that are not UTF-8, and a file without events.
+    """
+    log = _layout(path, columns, separator, header, quoted)
+    users, items, times, count = _Ids(), _Ids(), [np.empty(0)], 0
+    use_ratings = min_rating is not None and "rating" in log.place
+    parse_time = _iso_seconds if log.iso else float
+    try:
+        with progress_bar(path) as progress:
+            rows = rows_of_text(log.form, log.lines(progress))
+            while piece := list(islice(rows, ROWS_AT_ONCE)):
+                if set(map(len, piece)) != {log.form.columns}:
+                    piece = [row for row in piece if not is_blank(row)]
+                    if set(map(len, piece)) - {log.form.columns}:
+                        raise _fault(log, use_ratings, None)
+                cells = {what: list(map(itemgetter(column), piece)) for what, column in log.place.items()}
+                count += len(piece)
+                keep_r = None
+                if use_ratings:
+                    keep_r = _numbers(cells["rating"], float) >= min_rating
+                time_r = _numbers(cells["time"], parse_time)
+                times.append(time_r if keep_r is None else time_r[keep_r])
+                users.append(cells["user"], keep_r)
+                items.append(cells["item"], keep_r)
+    except (ValueError, OverflowError, csv.Error) as error:
+        raise _fault(log, use_ratings, error) from None
+    if not count:
+        raise DataError(f"{path}: line {log.lines_before}: only a header, no events")
+    user, item = users.finish(), items.finish()
+    if user is None or item is None:
+        raise _fault(log, use_ratings, None)
+    events = Events(user_E=user[0], item_E=item[0], time_E=np.concatenate(times), users=user[1], items=item[1])
+    return Read(events=events, num_read=count, stripped=user[2] + item[2])
+
+
+def read_users(path: Path) -> Read:
+    """Read a file that has a user's items in each line, oldest first, separated by blanks; a blank line is no user.
+
+    The number of the line is the user's id, and the position in the file is the time. Raises DataError for bytes that
+    are not UTF-8 and for a file without events.
+    """
+    items, sizes, users = _Ids(), [], []
+    with progress_bar(path) as progress:
+        for line, text in enumerate(lines_of(path, progress), start=1):
+            if cells := text.split():
+                items.append(cells, None)
+                sizes.append(len(cells))
+                users.append(str(line))
+    if not sizes:
+        raise DataError(f"{path}: the file is empty")
+    item = items.finish()
+    assert item is not None, "words of a line are neither blank nor several lines"
+    events = Events(
+        user_E=np.repeat(np.arange(len(sizes), dtype=np.int32), sizes),
+        item_E=item[0],
+        time_E=np.arange(len(item[0]), dtype=np.float64),
+        users=users,
+        items=item[1],
+    )
+    return Read(events=events, num_read=len(events), stripped=0)
+
+
+# ---- layout ----
+
+
+def _layout(path: Path, columns: LogColumns, separator: str | None, header: bool, quoted: bool) -> _Log:
+    """Find out separator, width and the kind of times from the first lines. Raises DataError."""
+    number, first = first_line(path, lines_of(path))
+    used = columns.used()
+    separator = _separator(first, used) if separator is None else separator
+    cells = _cells(first, separator, quoted)
+    names = tuple(cell.strip() for cell in cells) if header else None
+    if names is not None:
+        way_out = " (comma, semicolon or tab separate columns); name the column by "
+        place = {
+            what: place_of(path, number, names, str(name), way_out + columns.set_by.format(what))
+            for what, name in used.items()
+        }
+    else:
+        place = {what: int(column) for what, column in used.items()}
+        if max(place.values()) >= len(cells):
+            raise DataError(
+                f"{path}: line {number}: {len(cells)} columns, but column {max(place.values()) + 1} is used"
+            )
+    quoting = None if len(separator) > 1 else csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    form = Form(path=path, separator=separator, first_line=number, names=names, columns=len(cells), quoting=quoting)
+    log = _Log(form=form, place=place, iso=False)
+    row = cells
+    if header:
+        _, row = next(_numbered(log), (0, cells))
+    is_iso = len(row) == len(cells) and NUMBER.fullmatch(row[place["time"]]) is None and _is_iso(row[place["time"]])
+    return replace(log, iso=is_iso)
+
+
+def _separator(line: str, used: dict[str, str | int]) -> str:
+    """Return the separator that finds the most of the wanted columns in a header, and then the most columns."""
+
+    def fitting(separator: str) -> tuple[int, int]:
+        names = [cell.strip() for cell in _cells(line, separator, True)]
+        return len(set(names) & set(used.values())), len(names)
+
+    return max(SEPARATORS, key=fitting)
+
+
+def _cells(line: str, separator: str, quoted: bool) -> list[str]:
+    """Split a single line; a line with unbalanced quotes is one cell."""
+    if not quoted:
+        return line.rstrip("\r\n").split(separator)
+    try:
+        return next(csv.reader([line], delimiter=separator, strict=True))
+    except csv.Error:
+        return [line]
+
+
+def _numbered(log: _Log) -> Iterator[tuple[int, list[str]]]:
+    return numbered_rows(log.form, log.lines(), before=log.lines_before)
+
+
+# ---- cells ----
+
+
+def _numbers(cells_r: list[str], parse: Callable[[str], float]) -> np.ndarray:
+    """Return the numbers that cells stand for, (r,) float64. Raises ValueError unless all are finite."""
+    numbers_r = np.fromiter(map(parse, cells_r), np.float64, len(cells_r))
+    if not np.isfinite(numbers_r).all() or (parse is float and "_" in "".join(cells_r)):  # Python reads 1_000
+        raise ValueError("a cell is no finite number")
+    return numbers_r
+
+
+def _iso_seconds(text: str) -> float:
+    """Return seconds since 1970 of a time in ISO 8601. Raises ValueError."""
+    time = datetime.fromisoformat(text.strip())
+    return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp()
+
+
+def _is_iso(text: str) -> bool:
+    try:
+        _iso_seconds(text)
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+def _fault(log: _Log, use_ratings: bool, reason: Exception | None) -> DataError:
+    """Return the error of the first row with a fault; ``reason`` is shown only if no row has one."""
+    for line, row in _numbered(log):
+        if (problem := _problem(log, row, use_ratings)) is not None:
+            return DataError(f"{log.form.path}: line {line}: {problem}")
+    return DataError(f"{log.form.path}: cannot be read as a table ({reason})")
+
+
+def _problem(log: _Log, row: list[str], use_ratings: bool) -> str | None:
+    """Return what is wrong with a row, or None."""
+    if len(row) != log.form.columns:
+        return f"{len(row)} columns, but {'the header' if log.form.names else 'the first line'} has {log.form.columns}"
+    for what in ("user", "item"):
+        text = row[log.place[what]].strip()
+        if not text:
+            return f"{log.named(what)} is empty; every event needs a user and an item"
+        if "\n" in text:
+            return f"{log.named(what)}: an id must not hold a line end, found {text[:40]!r}"
+    time = row[log.place["time"]]
+    if log.iso and not _is_iso(time):
+        return f"{log.named('time')}: {time.strip()[:40]!r} is not ISO 8601, as the times before it are"
+    if not log.iso and (problem := _no_number(time)) is not None:
+        return f"{log.named('time')}: {problem}; a time is a number or ISO 8601, and all rows have the same kind"
+    if use_ratings and (problem := _no_number(row[log.place["rating"]])) is not None:
+        return f"{log.named('rating')}: {problem}; min_rating needs a rating in every row"
+    return None
+
+
+def _no_number(text: str) -> str | None:
+    """Return why a cell is not a finite number, or None if it is one."""
+    shown = repr(text.strip(" ")[:40])
+    if not text.strip():
+        return "the cell is empty"
+    if NUMBER.fullmatch(text):
+        return None if math.isfinite(float(text)) else f"{shown} is too large for a number of 64 bits"
+    if text.strip().lstrip("+-").lower() in _NO_NUMBER:
+        return f"{shown} is not finite"
+    return f"{shown} is not a number"

@@ -1,0 +1,1 @@
+"""Hold what may be chosen for a run: settings as dataclasses, and how plain values become them."""
