@@ -206,6 +206,7 @@ def test_every_setting_is_in_the_run_id_unless_it_says_where() -> None:
         "checkpoint_every_seconds",
         "keep_weights",
         "tracker",
+        "method",
     } == PLACE_ONLY
 
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from runner.structures.hash_index import HashIndex
+from runner.structures.in_memory import InMemory
 
 R, D = 90, 12
 
 
-class Stored:
+class Stored(InMemory):
     """Stored vectors with the step of each one's last change, as a sampler of examples would keep them."""
 
     def __init__(self, seed: int = 0) -> None:
