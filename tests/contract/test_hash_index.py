@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from runner.lgd.vectors import InMemory
 from runner.structures.hash_index import HashIndex
-from runner.structures.in_memory import InMemory
 
 R, D = 90, 12
 
