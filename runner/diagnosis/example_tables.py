@@ -8,10 +8,10 @@ import pandas as pd
 
 from runner.diagnosis.record import ExampleDiagnosis, ExampleEntry
 from runner.methods.catalogue import known_methods
-from runner.report.figure_style import STYLE, looks_of
-from runner.report.layout import markdown_table
-from runner.report.panels import Line, Panel, Scale, figure_of
-from runner.report.sweep import exact
+from runner.report.figures.panels import Line, Panel, Scale, figure_of
+from runner.report.figures.style import STYLE, looks_of
+from runner.report.numbers.sweep import exact
+from runner.report.pages.layout import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 
 from runner.diagnosis.record import Diagnosis, Entry
-from runner.report.layout import markdown_table
-from runner.report.sweep import exact
+from runner.report.numbers.sweep import exact
+from runner.report.pages.layout import markdown_table
 
 _NOTES = (
     "p: full softmax; q: the sampler's expected counts, normalised over all classes. Divergences in nats.",

@@ -7,9 +7,9 @@ import pandas as pd
 
 from runner.machine.disk import size, size_text
 from runner.options.conversion import as_path
-from runner.report.comparison import chosen, named
-from runner.report.records import DAMAGED, RunRecord
-from runner.report.sweep import finished_status
+from runner.report.numbers.comparison import chosen, named
+from runner.report.numbers.records import DAMAGED, RunRecord
+from runner.report.numbers.sweep import finished_status
 
 
 def folders(results_dir: Path, *, tells: bool = True) -> list[RunRecord]:

@@ -20,7 +20,7 @@ from runner.generate import main as generate_main
 from runner.heads.adaptive import AdaptiveHead, usual_cutoffs
 from runner.machine.clock import StageClock
 from runner.options.settings import OutputConfig, RunConfig
-from runner.report.records import RunRecord
+from runner.report.numbers.records import RunRecord
 from runner.tasks import LanguageModelling, task_class
 from runner.training import loop
 from runner.training.run import run

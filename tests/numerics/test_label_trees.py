@@ -23,8 +23,8 @@ from runner.models.trees import LIBRARY, OmikujiConfig
 from runner.network import Network
 from runner.options.settings import RunConfig
 from runner.predict import main as predict_main
-from runner.report.grids import PlannedRun
-from runner.report.records import status_of
+from runner.report.numbers.records import status_of
+from runner.report.spec.grids import PlannedRun
 from runner.tasks import LabelTrees, task_of
 from runner.training.run import load_trained, run
 from runner.training.run_folder import RunFolder

@@ -9,10 +9,10 @@ import pytest
 from runner.compare.__main__ import main
 from runner.config import compose
 from runner.errors import ConfigError, RunnerError
-from runner.report.comparison import chosen, comparison
-from runner.report.grids import PlannedRun
-from runner.report.records import RunRecord, all_records
-from runner.report.sweep import as_text, exact
+from runner.report.numbers.comparison import chosen, comparison
+from runner.report.numbers.records import RunRecord, all_records
+from runner.report.numbers.sweep import as_text, exact
+from runner.report.spec.grids import PlannedRun
 
 Write = Callable[..., Path]
 

@@ -1,0 +1,170 @@
+"""This module makes tables and figures of samplers that are measured on the final weights of a grid's runs."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from runner import REPOSITORY
+from runner.diagnose import read_arguments
+from runner.diagnosis import example_folder, figures, tables
+from runner.diagnosis.folder import read
+from runner.diagnosis.record import Diagnosis, ExampleDiagnosis
+from runner.registry import TRUSTED
+from runner.report.figures.style import STYLE, save
+from runner.report.numbers.records import record_of
+from runner.report.pages.layout import folded, html, markdown_table, picture_markdown
+from runner.report.pages.publish import CURVES
+from runner.report.plan.plan import python_path
+from runner.report.plan.speed import measure as measure_speed
+from runner.report.spec.grids import PlannedRun, expand
+from runner.report.spec.tables import TableSpec
+from runner.training.files import write_atomically
+from runner.training.run_folder import RunFolder
+
+# Seconds on two idle cores, of profile small: of a table or figure, of the diagnosis of a run's 19 samplers of classes,
+# and of its samplers of training examples. Larger models take longer.
+_RENDER_SECONDS, _DIAGNOSIS_SECONDS, _EXAMPLES_SECONDS = 2.2, 120.0, 20.0
+
+
+def _arguments(spec: TableSpec, folder: str) -> list[str]:
+    return [folder, *spec.diagnose, *([] if "--name" in spec.diagnose else ["--name", spec.name])]
+
+
+def measured(spec: TableSpec, run: PlannedRun) -> Diagnosis | None:
+    """Return the diagnosis of the run that was made with the settings of ``spec``, or None."""
+    found = read(_folder(spec, run))
+    return found if found is not None and _is_asked(spec, found.made) else None
+
+
+def measured_examples(spec: TableSpec, run: PlannedRun) -> ExampleDiagnosis | None:
+    """Return the diagnosis of samplers of examples that was made with the settings of ``spec``, or None."""
+    found = example_folder.read(_folder(spec, run))
+    return found if found is not None and _is_asked(spec, found.made) else None
+
+
+def _folder(spec: TableSpec, run: PlannedRun) -> Path:
+    return RunFolder(record_of(run).path).diagnostics_path(spec.diagnosis_name)
+
+
+def _is_asked(spec: TableSpec, made: Mapping[str, Any]) -> bool:
+    *_, wanted = read_arguments(_arguments(spec, "RUN"))
+    return bool(made["asked"] == wanted.record())
+
+
+def seconds_after(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> float:
+    """Estimate the seconds between the last run and the pages: diagnoses that are not made yet, and rendering."""
+    seconds = {}  # tables and figures of one grid may share a diagnosis
+    for spec in specs:
+        if spec.is_diagnosed:
+            cost = _DIAGNOSIS_SECONDS if spec.kind == "diagnosis" else _EXAMPLES_SECONDS
+            for run in expand(spec.grid, profile, results_dir):
+                if not _already(spec, run):
+                    seconds[spec.diagnosis_name, run.run_id] = cost
+    return (sum(seconds.values()) + _RENDER_SECONDS * len(specs)) * measure_speed().slowness
+
+
+def _already(spec: TableSpec, run: PlannedRun) -> Diagnosis | ExampleDiagnosis | None:
+    return measured(spec, run) if spec.kind == "diagnosis" else measured_examples(spec, run)
+
+
+def diagnose_runs(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[tuple[str, str]]:
+    """Diagnose every finished run that these tables need and that is not diagnosed yet.
+
+    Returns (title, reason) of each failure.
+    """
+    failed = []
+    for spec in specs:
+        if not spec.is_diagnosed:
+            continue
+        for run in expand(spec.grid, profile, results_dir):
+            record = record_of(run)
+            if not record.finished or _already(spec, run):
+                continue
+            place = os.path.relpath(record.path, REPOSITORY)
+            print(f"diagnosing {spec.grid.label(run)} on {run.dataset}", file=sys.stderr, flush=True)
+            child = subprocess.run(
+                [sys.executable, "-m", "runner.diagnose", *_arguments(spec, place)],
+                cwd=REPOSITORY,
+                env={**os.environ, "PYTHONPATH": python_path(), TRUSTED: ",".join(run.config.plugins)},
+                stdout=subprocess.DEVNULL,
+                check=False,
+            )
+            if child.returncode:
+                failed.append((f"diagnosing {record.run_id}", f"ended with exit code {child.returncode}"))
+    return failed
+
+
+def _place(spec: TableSpec, run: PlannedRun, many: bool) -> list[str]:
+    return [spec.name, run.dataset, run.method, *([str(run.seed)] if many else [])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendered:
+    """What was written, and the same as sections of a page in HTML and in Markdown."""
+
+    files: tuple[Path, ...]
+    html: Markup
+    markdown: str
+
+
+def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: str) -> Rendered:
+    """Write NAME.md, NAME.csv, NAME.png, NAME.svg, a picture by rank of each run, and the points of all pictures."""
+    import matplotlib
+
+    many = len({run.seed for run in runs}) > 1
+    shown, missing = [], []
+    for run in runs:
+        heading = f"{spec.grid.dataset(run.dataset).label}, {spec.grid.label(run)}"
+        heading += f", seed {run.seed}" if many else ""
+        if (found := measured(spec, run)) is not None:
+            shown.append((heading, run, found))
+        else:
+            missing.append(f"{heading}: {record_of(run).status}, not diagnosed")
+    if not shown:
+        why = "; ".join(missing)
+        section = html("figure", name=spec.name, title=spec.title, made=(), pictures=(), missing=[why], notes=())
+        return Rendered(files=(), html=section, markdown=f"### {spec.title}\n\n{why}")
+    with matplotlib.rc_context(STYLE):
+        together = figures.cumulative_of({title: found for title, _, found in shown})
+        pictures = [save(together, folder / spec.name)]
+        for heading, run, found in shown:
+            if (by_rank := figures.by_rank(found, heading)) is not None:
+                pictures.append(save(by_rank, folder / "_".join(_place(spec, run, many))))
+    parts = [f"# {spec.title}", f"Made by `{command}`", *missing]
+    page = [f"### {spec.title}", f"Made by `{command}`", *missing]
+    page += [picture_markdown(picture, spec.title) for picture in pictures]
+    frames: list[pd.DataFrame] = []
+    curves: list[pd.DataFrame] = []
+    for heading, run, found in shown:
+        parts += [f"## {heading}", tables.made_line(found)]
+        page += [f"#### {heading}", tables.made_line(found)]
+        for caption, frame in tables.tables(found).items():
+            parts += [f"### {caption}", markdown_table(frame)]
+            page += [f"##### {caption}", markdown_table(frame)]
+        parts += ["### Settings", tables.settings(found)]
+        page += [folded("Settings", tables.settings(found))]
+        about = {"dataset": run.dataset, "run": run.method, "run_id": run.run_id}
+        frames.append(tables.as_frame(found.entries).assign(**about))
+        curves.append(tables.curves_frame(figures.shown_in_figures(found)).assign(**about))
+    notes = [*spec.notes, *dict.fromkeys(note for _, _, found in shown for note in tables.notes(found))]
+    parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
+    page += ["\n".join(f"- {note}" for note in notes)]
+    markdown, csv, points = (folder / f"{spec.name}{end}" for end in (".md", ".csv", f"{CURVES}.csv"))
+    write_atomically(markdown, "\n\n".join(parts) + "\n")
+    for path, rows in ((csv, frames), (points, curves)):
+        write_atomically(path, pd.concat(rows).to_csv(index=False, float_format="%.6g"))
+    diagnoses = {
+        heading: (tables.made_line(found), tables.tables(found), tables.settings(found)) for heading, _, found in shown
+    }
+    section = html(
+        "figure", name=spec.name, title=spec.title, made=[f"Made by `{command}`"], pictures=pictures, missing=missing,
+        notes=notes, diagnoses=diagnoses,
+    )  # fmt: skip
+    return Rendered(files=(markdown, csv, points, *pictures), html=section, markdown="\n\n".join(page))

@@ -1,0 +1,167 @@
+"""This module compares finished and unfinished runs of a data set: what differs between them, quality and costs.
+
+Runs that differ in nothing but the seed are one row. A setting is shown where it tells rows apart: settings of
+samplers and losses within a method, those of a model within the model, all others (epochs, learning rate...) within the
+data set.
+"""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from runner.errors import ConfigError, RunnerError
+from runner.methods.catalogue import known_methods
+from runner.options.conversion import did_you_mean
+from runner.options.settings import flat
+from runner.report.numbers.records import FINISHED, RunRecord
+from runner.report.numbers.sweep import exact, finished_status
+
+_OF_A_METHOD = ("sampler.", "loss.", "batch_sampler.")
+NO_RUNS_YET = "no runs yet; python -m runner makes one"
+NO_SUCH_RUNS = "no run has these settings"
+GROUPS = ("dataset", "model", "sampler", "loss", "optimizer", "batch_sampler")  # dataset=X stands for dataset.name=X
+
+
+def chosen(records: Sequence[RunRecord], names: Sequence[str], where: Sequence[str]) -> list[RunRecord]:
+    """Return the runs that are named and that have all the settings of ``where`` (KEY=VALUE).
+
+    A run is named by its folder, its id or the end of its id; without names all are meant. Raises RunnerError for a
+    name that no run or that several runs have, and ConfigError for a key that no run has.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    found = [named(records, name) for name in names] if names else list(records)
+    settings = [(record, {"method": record.method_name, **flat(record.config)}) for record in found if record.config]
+    known = dict.fromkeys(key for _, setting in settings for key in setting)
+    for word in where:
+        key = word.partition("=")[0]
+        key = f"{key}.name" if key in GROUPS else key
+        if "=" not in word or (key not in known and settings):
+            raise ConfigError(f"--where {word}: give KEY=VALUE with a setting of these runs{did_you_mean(key, known)}")
+        try:
+            value = OverridesParser.create().parse_override(word).value()  # as the runner reads what is typed
+        except HydraException:
+            raise ConfigError(f"--where {word}: the value cannot be read") from None
+        settings = [(record, setting) for record, setting in settings if exact(setting.get(key)) == exact(value)]
+    return [record for record, _ in settings]
+
+
+def named(records: Sequence[RunRecord], name: str) -> RunRecord:
+    """Return the run with this folder, id or end of its id. Raises RunnerError if there is not exactly one."""
+    last = Path(name).name
+    found = [record for record in records if last in (record.run_id, record.short_id)]
+    if len(found) != 1:
+        how_many = "no run" if not found else f"{len(found)} runs"
+        raise RunnerError(f"{how_many} called '{name}'{did_you_mean(last, [record.run_id for record in records])}")
+    return found[0]
+
+
+def by_dataset(records: Sequence[RunRecord]) -> list[tuple[str, list[RunRecord]]]:
+    """Return the runs of each data set with its name, in the order in which data sets first appear."""
+    names = dict.fromkeys(record.config["dataset"]["name"] for record in records)
+    return [(name, [record for record in records if record.config["dataset"]["name"] == name]) for name in names]
+
+
+def comparison(records: Sequence[RunRecord]) -> pd.DataFrame:
+    """Return a row for each setting of the runs of one data set, the best quality first, unfinished runs last.
+
+    Columns: method, model, settings, quality (mean over seeds), deviation, seconds, seconds an epoch, candidates a row,
+    seeds, status, runs. Quality is the headline on the test set, as it is printed. A row with an unfinished run has its
+    status and no numbers.
+    """
+    settings = {record.run_id: flat(record.config) for record in records}
+    shown = {record.run_id: _telling(record, records, settings) for record in records}
+    groups: dict[tuple[str, str, str], list[RunRecord]] = {}
+    for record in records:
+        setting = settings[record.run_id]
+        text = " ".join(f"{key}={exact(setting[key])}" for key in shown[record.run_id] if key in setting)
+        groups.setdefault((record.method_name, _model(record), text), []).append(record)
+    labels = {name: method.label for name, method in known_methods().items()}
+    rows = []
+    for (method, model, text), group in groups.items():
+        unfinished = [record.status for record in group if not record.finished]
+        rows.append({
+            "method": labels.get(method, method),
+            "model": model,
+            "settings": text,
+            **(_numbers([]) if unfinished else _numbers(group)),
+            "seeds": len(group),
+            "status": unfinished[0] if unfinished else finished_status(group),
+            "runs": " ".join(record.short_id for record in group),
+        })  # fmt: skip
+    finished = next((record for record in records if record.finished), None)
+    rising = finished is None or finished.yardstick.headline.higher_is_better
+    return pd.DataFrame(rows).sort_values("quality", ascending=not rising, ignore_index=True, kind="stable")
+
+
+def _telling(record: RunRecord, records: Sequence[RunRecord], settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the keys of the settings that tell a run apart from others."""
+    same_method = [other for other in records if other.method_name == record.method_name]
+    same_model = [other for other in records if _model(other) == _model(record)]
+
+    def differs(key: str) -> bool:
+        among = same_method if key.startswith(_OF_A_METHOD) else same_model if key.startswith("model.") else records
+        found = [settings[other.run_id] for other in among]
+        return len({exact(setting[key]) for setting in found if key in setting}) > 1
+
+    return [key for key in settings[record.run_id] if key not in ("seed", "model.name") and differs(key)]
+
+
+def _model(record: RunRecord) -> str:
+    return str(record.config["model"]["name"])
+
+
+def _numbers(group: Sequence[RunRecord]) -> dict[str, float]:
+    nothing = float("nan")
+    qualities = [record.quality for record in group]
+    mixed = any(record.is_mixture for record in group)
+
+    def mean(values: Iterable[float]) -> float:
+        found = list(values)
+        return statistics.fmean(found) if found else nothing
+
+    return {
+        "quality": mean(qualities),
+        "deviation": statistics.stdev(qualities) if len(qualities) > 1 else nothing,
+        "seconds": nothing if mixed else mean(float(record.summary["train_seconds"]) for record in group),
+        "seconds an epoch": nothing if mixed else mean(record.seconds_per_epoch for record in group),
+        "candidates a row": mean(float(record.summary["candidates_per_row"]) for record in group),
+    }
+
+
+def as_printed(frame: pd.DataFrame, records: Sequence[RunRecord]) -> pd.DataFrame:
+    """Return the comparison as text, with the headline's name and unit over its column."""
+    finished = next((record for record in records if record.finished), None)
+    title, decimals = "quality", 2
+    if finished is not None:
+        title = finished.yardstick.label_with_unit(finished.yardstick.final)
+        decimals = finished.yardstick.headline.decimals
+
+    def number(value: float, digits: int) -> str:
+        return "–" if pd.isna(value) else f"{value:,.{digits}f}"
+
+    quality = [
+        number(mean, decimals) + ("" if pd.isna(deviation) else f" ± {number(deviation, decimals)}")
+        for mean, deviation in zip(frame["quality"].tolist(), frame["deviation"].tolist(), strict=True)
+    ]
+    out = {
+        "method": frame["method"],
+        "model": frame["model"],
+        "settings": frame["settings"].replace("", "–"),
+        title: quality,
+        "seconds": [number(value, 1) for value in frame["seconds"]],
+        "seconds an epoch": [number(value, 2) for value in frame["seconds an epoch"]],
+        "candidates a row": [number(value, 0) for value in frame["candidates a row"]],
+        "seeds": frame["seeds"].map(str),
+        "status": frame["status"],
+        "runs": frame["runs"],
+    }
+    if (frame["status"] == FINISHED).all():
+        del out["status"]
+    if frame["model"].nunique() == 1:
+        del out["model"]
+    return pd.DataFrame(out)
