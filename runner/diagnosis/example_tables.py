@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from runner.diagnosis.record import ExampleDiagnosis, ExampleEntry
 from runner.methods.catalogue import known_methods
+from runner.report.diagnoses.record import ExampleDiagnosis, ExampleEntry
 from runner.report.figures.panels import Line, Panel, Scale, figure_of
 from runner.report.figures.style import STYLE, looks_of
 from runner.report.numbers.sweep import exact

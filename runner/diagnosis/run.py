@@ -9,8 +9,6 @@ from typing import Any
 from tqdm import tqdm
 
 from runner.contracts import Query
-from runner.diagnosis.folder import write
-from runner.diagnosis.record import Diagnosis, Entry
 from runner.diagnosis.request import Choice, Request, choose, leave_out, parse
 from runner.errors import RunnerError
 from runner.machine.threads import set_threads
@@ -19,6 +17,8 @@ from runner.measures.truth import Truth, query_of
 from runner.network import ClassNetwork
 from runner.options.conversion import convert
 from runner.options.settings import HardwareConfig, RunConfig
+from runner.report.diagnoses.folder import write
+from runner.report.diagnoses.record import Diagnosis, Entry
 from runner.tasks.base import PROGRESS_BAR
 from runner.training.run import load_trained
 from runner.training.run_folder import RunFolder, config_of, provenance, run_with_weights

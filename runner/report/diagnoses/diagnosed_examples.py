@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 
 from runner.diagnosis import example_tables
-from runner.diagnosis.record import ExampleDiagnosis
 from runner.report.diagnoses.diagnosed import measured_examples
+from runner.report.diagnoses.record import ExampleDiagnosis
 from runner.report.figures.style import save
 from runner.report.numbers.cells import runs_table
 from runner.report.numbers.records import NOT_RUN, record_of

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.data.card import dataset_title
-from runner.diagnosis.record import Diagnosis, Entry
 from runner.methods.catalogue import label_of
+from runner.report.diagnoses.record import Diagnosis, Entry
 from runner.report.figures.panels import Line, Panel, Scale, figure_of
 from runner.report.figures.plots import distribution_panel
 from runner.report.figures.style import STYLE, Look, looks_of, new_figure, save

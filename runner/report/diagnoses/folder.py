@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any, TypeVar
 
-from runner.diagnosis import figures
-from runner.diagnosis.record import Diagnosis, Entry, ExampleEntry
-from runner.diagnosis.tables import as_frame, to_markdown
 from runner.errors import DamagedRun
+from runner.report.diagnoses import figures
+from runner.report.diagnoses.record import Diagnosis, Entry, ExampleEntry
+from runner.report.diagnoses.tables import as_frame, to_markdown
 from runner.training.files import read_json
 from runner.training.stored_arrays import replacement
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from runner.diagnosis.record import Diagnosis, Entry
+from runner.report.diagnoses.record import Diagnosis, Entry
 from runner.report.numbers.sweep import exact
 from runner.report.pages.layout import markdown_table
 
