@@ -63,8 +63,8 @@ def read_arguments(words: Sequence[str] | None = None) -> tuple[Path, Path, Requ
 
 def measure(folder: Path, request: Request, command: str) -> tuple[str, Path]:
     """Measure the run's kind of samplers; return the result as Markdown, and the folder that it was written to."""
-    from runner.diagnosis import example_tables, examples, run
-    from runner.report.diagnoses import tables
+    from runner.diagnosis import examples, run
+    from runner.report.diagnoses import example_tables, tables
     from runner.training.run_folder import config_of, run_with_weights
 
     config = config_of(run_with_weights(folder))

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.diagnosis import example_folder
-from runner.report.diagnoses import folder
+from runner.report.diagnoses import example_folder, folder
 from runner.report.figures import plots
 from runner.report.numbers.cells import cells
 from runner.report.numbers.records import all_records, record_of, status_of

@@ -13,9 +13,8 @@ from markupsafe import Markup
 
 from runner import REPOSITORY
 from runner.diagnose import read_arguments
-from runner.diagnosis import example_folder
 from runner.registry import TRUSTED
-from runner.report.diagnoses import figures, tables
+from runner.report.diagnoses import example_folder, figures, tables
 from runner.report.diagnoses.folder import read
 from runner.report.diagnoses.record import Diagnosis, ExampleDiagnosis
 from runner.report.figures.style import STYLE, save

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from runner.diagnosis import example_tables
+from runner.report.diagnoses import example_tables
 from runner.report.diagnoses.diagnosed import measured_examples
 from runner.report.diagnoses.record import ExampleDiagnosis
 from runner.report.figures.style import save

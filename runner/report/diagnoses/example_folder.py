@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from runner.data.card import dataset_title
-from runner.diagnosis.example_tables import as_frame, courses_of, to_markdown
+from runner.report.diagnoses.example_tables import as_frame, courses_of, to_markdown
 from runner.report.diagnoses.folder import read_entries
 from runner.report.diagnoses.record import ExampleDiagnosis, ExampleEntry
 from runner.report.figures.style import save
