@@ -99,7 +99,8 @@ def reproduce(
     The pages also show what the bench has measured of ``benches``. If no tables are named, profile small measures these
     at laptop size after the runs, and the plan lists what is run by name only. Returns the exit code.
     """
-    from runner.report.diagnoses.diagnosed import diagnose_runs, seconds_after
+    from runner.diagnosis.of_tables import diagnose_runs
+    from runner.report.diagnoses.diagnosed import seconds_after
     from runner.report.pages.screen import screen_table
     from runner.report.plan.bench_runs import bench_seconds, bench_table, measure_benches
     from runner.report.plan.plan import Outcome, duration, execute, plan, plan_table, plan_total, whole_time

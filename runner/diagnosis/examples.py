@@ -20,7 +20,6 @@ from runner.batch_samplers.lgd import Lgd
 from runner.config import compose
 from runner.contracts import Examples
 from runner.diagnosis import example_draws
-from runner.diagnosis.request import Request, parse
 from runner.errors import ConfigError, require
 from runner.heads.scalar_steps import LOGISTIC, SQUARED, loss_and_slope
 from runner.machine.threads import set_threads
@@ -28,6 +27,7 @@ from runner.options.conversion import convert, did_you_mean
 from runner.options.settings import HardwareConfig
 from runner.report.diagnoses.example_folder import write
 from runner.report.diagnoses.record import ExampleDiagnosis, ExampleEntry
+from runner.report.spec.request import Request, parse
 from runner.tasks.regression import RegressionView
 from runner.training.run import load_trained
 from runner.training.run_folder import config_of, provenance, run_with_weights

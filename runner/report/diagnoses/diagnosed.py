@@ -1,8 +1,5 @@
 """This module makes tables and figures of samplers that are measured on the final weights of a grid's runs."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +8,6 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from runner import REPOSITORY
-from runner.diagnose import read_arguments
-from runner.registry import TRUSTED
 from runner.report.diagnoses import example_folder, figures, tables
 from runner.report.diagnoses.folder import read
 from runner.report.diagnoses.record import Diagnosis, ExampleDiagnosis
@@ -21,7 +15,6 @@ from runner.report.figures.style import STYLE, save
 from runner.report.numbers.records import record_of
 from runner.report.pages.layout import folded, html, markdown_table, picture_markdown
 from runner.report.pages.publish import CURVES
-from runner.report.plan.plan import python_path
 from runner.report.plan.speed import measure as measure_speed
 from runner.report.spec.grids import PlannedRun, expand
 from runner.report.spec.tables import TableSpec
@@ -31,10 +24,6 @@ from runner.training.run_folder import RunFolder
 # Seconds on two idle cores, of profile small: of a table or figure, of the diagnosis of a run's 19 samplers of classes,
 # and of its samplers of training examples. Larger models take longer.
 _RENDER_SECONDS, _DIAGNOSIS_SECONDS, _EXAMPLES_SECONDS = 2.2, 120.0, 20.0
-
-
-def _arguments(spec: TableSpec, folder: str) -> list[str]:
-    return [folder, *spec.diagnose, *([] if "--name" in spec.diagnose else ["--name", spec.name])]
 
 
 def measured(spec: TableSpec, run: PlannedRun) -> Diagnosis | None:
@@ -50,12 +39,11 @@ def measured_examples(spec: TableSpec, run: PlannedRun) -> ExampleDiagnosis | No
 
 
 def _folder(spec: TableSpec, run: PlannedRun) -> Path:
-    return RunFolder(record_of(run).path).diagnostics_path(spec.diagnosis_name)
+    return RunFolder(record_of(run).path).diagnostics_path(spec.request.name)
 
 
 def _is_asked(spec: TableSpec, made: Mapping[str, Any]) -> bool:
-    *_, wanted = read_arguments(_arguments(spec, "RUN"))
-    return bool(made["asked"] == wanted.record())
+    return bool(made["asked"] == spec.request.record())
 
 
 def seconds_after(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> float:
@@ -65,40 +53,14 @@ def seconds_after(specs: Sequence[TableSpec], profile: str, results_dir: Path) -
         if spec.is_diagnosed:
             cost = _DIAGNOSIS_SECONDS if spec.kind == "diagnosis" else _EXAMPLES_SECONDS
             for run in expand(spec.grid, profile, results_dir):
-                if not _already(spec, run):
-                    seconds[spec.diagnosis_name, run.run_id] = cost
+                if not is_diagnosed(spec, run):
+                    seconds[spec.request.name, run.run_id] = cost
     return (sum(seconds.values()) + _RENDER_SECONDS * len(specs)) * measure_speed().slowness
 
 
-def _already(spec: TableSpec, run: PlannedRun) -> Diagnosis | ExampleDiagnosis | None:
-    return measured(spec, run) if spec.kind == "diagnosis" else measured_examples(spec, run)
-
-
-def diagnose_runs(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[tuple[str, str]]:
-    """Diagnose every finished run that these tables need and that is not diagnosed yet.
-
-    Returns (title, reason) of each failure.
-    """
-    failed = []
-    for spec in specs:
-        if not spec.is_diagnosed:
-            continue
-        for run in expand(spec.grid, profile, results_dir):
-            record = record_of(run)
-            if not record.finished or _already(spec, run):
-                continue
-            place = os.path.relpath(record.path, REPOSITORY)
-            print(f"diagnosing {spec.grid.label(run)} on {run.dataset}", file=sys.stderr, flush=True)
-            child = subprocess.run(
-                [sys.executable, "-m", "runner.diagnose", *_arguments(spec, place)],
-                cwd=REPOSITORY,
-                env={**os.environ, "PYTHONPATH": python_path(), TRUSTED: ",".join(run.config.plugins)},
-                stdout=subprocess.DEVNULL,
-                check=False,
-            )
-            if child.returncode:
-                failed.append((f"diagnosing {record.run_id}", f"ended with exit code {child.returncode}"))
-    return failed
+def is_diagnosed(spec: TableSpec, run: PlannedRun) -> bool:
+    """Tell whether the run has the diagnosis that the table shows."""
+    return (measured if spec.kind == "diagnosis" else measured_examples)(spec, run) is not None
 
 
 def _place(spec: TableSpec, run: PlannedRun, many: bool) -> list[str]:

@@ -1,8 +1,9 @@
 """This module reads ``conf/table``: tables and figures, each made from a grid of runs or by a command of the bench."""
 
+import functools
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +11,7 @@ from runner.errors import ConfigError, require
 from runner.home import FILES, REPOSITORY
 from runner.options.conversion import did_you_mean
 from runner.report.spec.grids import PROFILES, Grid, grid_names, load_grid
+from runner.report.spec.request import Request, read_request
 from runner.report.spec.yaml_files import TABLES, build, build_all, place, read, require_unique
 
 Axis = Literal["seconds", "step", "epoch"]
@@ -137,11 +139,11 @@ class TableSpec:
         """Tell whether the table needs more than runs: samplers are measured on the weights that these leave."""
         return self.kind in ("diagnosis", "example_diagnosis", "example_course")
 
-    @property
-    def diagnosis_name(self) -> str:
-        """The name that the diagnosis is stored under."""
-        arguments = list(self.diagnose)
-        return arguments[arguments.index("--name") + 1] if "--name" in arguments else self.name
+    @functools.cached_property
+    def request(self) -> Request:
+        """What ``diagnose`` asks for; the diagnosis is stored under the table's name unless another is given."""
+        asked = read_request(self.diagnose)
+        return asked if asked.name else replace(asked, name=self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
