@@ -13,8 +13,8 @@ import pytest
 
 from runner.config import CONF
 from runner.report.pages.benches import bench_sections, is_measured, not_measured
+from runner.report.plan import bench_runs
 from runner.report.plan.bench_runs import bench_seconds, bench_table, measure_benches
-from runner.report.plan.plan import bench_runs
 from runner.report.plan.speed import measure as measure_speed
 from runner.report.render import render
 from runner.report.spec.grids import PlannedRun

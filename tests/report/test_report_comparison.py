@@ -95,3 +95,8 @@ def test_settings_print_exactly() -> None:
         "7",
         "x",
     ]
+
+
+def test_a_run_without_a_method_has_the_name_of_its_sampler(runs: list[RunRecord]) -> None:
+    assert {record.method_name for record in runs} == {"lsh_label", "full", "nce"}
+    assert len(chosen(runs, [], ["method=lsh_label"])) == 4

@@ -11,7 +11,7 @@ import pytest
 
 from runner import REPOSITORY
 from runner.config import forget_failures
-from runner.report.plan.plan import worker
+from runner.report.plan import worker
 from runner.training import compilation
 
 SHORT = ["model=regression", "epochs=1", "hardware.threads=1"]

@@ -1,6 +1,6 @@
 """This module draws what training reaches, and when: metrics against seconds, iterations or epochs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,7 +8,8 @@ import numpy as np
 
 from runner.report.figures.panels import Line, Panel, Scale, figure_of
 from runner.report.figures.style import Look, file_name, look_of_value, looks_of_rows
-from runner.report.numbers.records import RunRecord, record_of
+from runner.report.numbers.group import Group, Numbers
+from runner.report.numbers.records import record_of
 from runner.report.spec.grids import Dataset, Grid, PlannedRun, point_text
 from runner.report.spec.tables import Axis, TableSpec
 
@@ -25,12 +26,11 @@ COST_SCALES: dict[Axis, Scale] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alike:
+class Alike(Group):
     """Runs of one method that differ in nothing but the seed: they make one line."""
 
     label: str
     method: str
-    records: tuple[RunRecord, ...]
     look: Look
 
 
@@ -203,3 +203,32 @@ def values_scale(label: str, values: Sequence[np.ndarray], *, higher_is_better: 
         return Scale(label=label, is_log=True, low=0.98 * low, high=max(1.15 * low, 1.04 * usual))
     end = max(float(line[-1]) for line in values)
     return Scale(label=label, is_log=True, low=0.95 * low, high=max(2.2 * low, 1.25 * end))
+
+
+def line_by_value(
+    label: str,
+    look: Look,
+    ends: Mapping[float | None, Sequence[float]],
+    *,
+    is_reference: bool = False,
+    breaks: bool = True,
+) -> Line:
+    """Return the line of means over seeds by the value of a setting; those without the setting are a level.
+
+    A value with fewer seeds than another breaks the line, unless ``breaks`` is false: then deviations are left out if
+    a value has one seed.
+    """
+    if None in ends:
+        level = np.array([np.mean(ends[None])])
+        return Line(label=label, look=look, x_P=level, y_P=level, is_level=True, is_reference=is_reference)
+    seeds = max(map(len, ends.values()))
+    values = sorted(value for value in ends if value is not None)
+    found = [Numbers(tuple(ends[value])) for value in values]
+    is_whole = [len(each.each) == seeds or not breaks for each in found]
+    has_deviation = seeds > 1 if breaks else all(len(each.each) > 1 for each in found)
+    return Line(
+        label=label, look=look, x_P=np.array(values, dtype=float), is_reference=is_reference,
+        y_P=np.array([each.mean if whole else np.nan for each, whole in zip(found, is_whole, strict=True)]),
+        deviation_P=np.array([each.deviation if whole else np.nan for each, whole in zip(found, is_whole, strict=True)])
+        if has_deviation else None,
+    )  # fmt: skip

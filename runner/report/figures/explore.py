@@ -20,13 +20,13 @@ from runner.methods.catalogue import label_of
 from runner.options.conversion import did_you_mean
 from runner.options.settings import flat
 from runner.report.figures.axis_words import words_of
-from runner.report.figures.curves import COST_SCALES, OBSERVED, Alike, drawn, mean_curve, values_scale
+from runner.report.figures.curves import COST_SCALES, OBSERVED, Alike, drawn, line_by_value, mean_curve, values_scale
 from runner.report.figures.frontier import frontier, settings_of_records
 from runner.report.figures.heat_map import HeatMap, heat_maps
 from runner.report.figures.panels import Line, Panel, Scale, figure_of
 from runner.report.figures.style import STYLE, Look, file_name, look_of_value, looks_of
 from runner.report.numbers.comparison import GROUPS
-from runner.report.numbers.quantities import Quantity, headline, observed, quantity
+from runner.report.numbers.quantities import QUANTITIES, Quantity, headline, observed, quantity
 from runner.report.numbers.records import RunRecord
 from runner.report.numbers.sweep import differing_keys, exact, families, setting_text, telling_keys
 from runner.report.spec.tables import Axis
@@ -82,8 +82,8 @@ def explore_frontier(records: Sequence[RunRecord], metric: str = "", keys: Seque
     methods = dict.fromkeys(setting.method for settings in panels.values() for setting in settings)
     figure = frontier(panels, {method: label_of(method) for method in methods})
     rows = [
-        {**_about(record), "setting": setting.text, "train_seconds": float(record.summary["train_seconds"]),
-         "metric": shown.name, "value": shown.value(record)}
+        {**_about(record), "setting": setting.text, "train_seconds": QUANTITIES["train_seconds"].of(record),
+         "metric": shown.name, "value": shown.of(record)}
         for settings in panels.values() for setting in settings for record in setting.records
     ]  # fmt: skip
     return Plot(figure=figure, data=pd.DataFrame(rows), name=f"{file_name(shown.name)}-frontier")
@@ -233,7 +233,7 @@ def _lines(records: Sequence[RunRecord], keys: Sequence[str], shown: Quantity) -
         for alike in _alike(mine, keys):
             lines.append(_line(alike, key, places, shown))
             rows += _rows(alike, keys, shown)
-        x, y = _scale(words_of(key, mine), places), Scale(label=shown.label)
+        x, y = _scale(words_of(key, mine), places), Scale(label=shown.title(", {}"))
         row.append(Panel(title=dataset, lines=tuple(lines), x=x, y=y))
     return Plot(figure=_drawn([row]), data=pd.DataFrame(rows), name=f"{file_name(shown.name)}-by-{file_name(key)}")
 
@@ -242,7 +242,7 @@ def _rows(alike: Alike, keys: Sequence[str], shown: Quantity) -> list[dict[str, 
     return [
         {
             **_about(record), "label": alike.label, **{key: flat(record.config).get(key) for key in keys},
-            "metric": shown.name, "value": shown.value(record),
+            "metric": shown.name, "value": shown.of(record),
         }
         for record in alike.records
     ]  # fmt: skip
@@ -288,20 +288,9 @@ def _line(alike: Alike, key: str, places: dict[str, float], shown: Quantity) -> 
                 f"{key}={text}: several of these runs have seed {seed}, and differ in further settings; choose some by"
                 " --where"
             )
-        seeds[seed] = shown.value(record)
-    if None in found:
-        level = np.array([np.mean(list(found[None].values()))])
-        return Line(label=alike.label, look=alike.look, x_P=level, y_P=level, is_level=True, is_reference=True)
-    order = sorted(found, key=lambda text: places[str(text)])
-    numbers = [np.array(list(found[text].values())) for text in order]
-    has_many = all(len(each) > 1 for each in numbers)
-    return Line(
-        label=alike.label,
-        look=alike.look,
-        x_P=np.array([places[str(text)] for text in order]),
-        y_P=np.array([each.mean() for each in numbers]),
-        deviation_P=np.array([each.std(ddof=1) for each in numbers]) if has_many else None,
-    )
+        seeds[seed] = shown.of(record)
+    ends = {None if text is None else places[text]: list(seeds.values()) for text, seeds in found.items()}
+    return line_by_value(alike.label, alike.look, ends, is_reference=None in found, breaks=False)
 
 
 def _map(records: Sequence[RunRecord], keys: Sequence[str], shown: Quantity) -> Plot:
@@ -313,12 +302,12 @@ def _map(records: Sequence[RunRecord], keys: Sequence[str], shown: Quantity) -> 
             found: dict[tuple[str, str], list[float]] = {}
             for record in alike.records:
                 setting = flat(record.config)
-                found.setdefault((exact(setting[keys[0]]), exact(setting[keys[1]])), []).append(shown.value(record))
+                found.setdefault((exact(setting[keys[0]]), exact(setting[keys[1]])), []).append(shown.of(record))
             cells = {place: float(np.mean(values)) for place, values in found.items()}
             maps.append(HeatMap(title=f"{dataset}: {alike.label}", rows=values[0], columns=values[1], cells=cells))
             rows += _rows(alike, keys, shown)
     if not maps:
         raise RunnerError(f"none of these runs has both {keys[0]} and {keys[1]}")
-    figure = heat_maps(maps, [words_of(key, with_both) for key in keys], shown.label)
+    figure = heat_maps(maps, [words_of(key, with_both) for key in keys], shown.title(", {}"))
     name = f"{file_name(shown.name)}-by-{file_name(keys[0])}-{file_name(keys[1])}"
     return Plot(figure=figure, data=pd.DataFrame(rows), name=name)

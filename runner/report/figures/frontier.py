@@ -5,11 +5,12 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from runner.report.figures.style import STYLE, Look, looks_of, new_figure, plain_log_ticks, plain_ticks
+from runner.report.numbers.group import Group, Numbers
+from runner.report.numbers.quantities import QUANTITIES
 from runner.report.numbers.records import RunRecord, record_of
 from runner.report.numbers.sweep import differing_keys, families, setting_text, telling_keys
 from runner.report.spec.grids import PlannedRun, point_text
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class Setting(Group):
     """Finished runs that differ in nothing but the seed.
 
     ``text`` names the settings that distinguish it from others of its method. ``metric`` is what is judged; empty for
@@ -29,13 +30,12 @@ class Setting:
 
     method: str
     text: str
-    records: tuple[RunRecord, ...]
     metric: str = ""
 
     @property
-    def costs(self) -> list[float]:
+    def costs(self) -> Numbers:
         """The training seconds of each run."""
-        return [float(record.summary["train_seconds"]) for record in self.records]
+        return self.numbers(QUANTITIES["train_seconds"].of)
 
     @property
     def judged(self) -> str:
@@ -43,14 +43,14 @@ class Setting:
         return self.metric or self.records[0].yardstick.final
 
     @property
-    def qualities(self) -> list[float]:
+    def qualities(self) -> Numbers:
         """Each run's metric, as it is printed."""
-        return [record.scaled(self.judged) for record in self.records]
+        return self.numbers(lambda record: record.scaled(self.judged))
 
     @property
     def middle(self) -> tuple[float, float]:
         """The means over the seeds: (training seconds, quality)."""
-        return fmean(self.costs), fmean(self.qualities)
+        return self.costs.mean, self.qualities.mean
 
     @property
     def gain(self) -> float:
@@ -173,7 +173,7 @@ def _panel(axis: "Axes", settings: Sequence[Setting], labels: Mapping[str, str],
         for setting in mine:
             axis.plot(*setting.middle, linestyle="none", markersize=7, zorder=3, **style)
             if len(setting.records) > 1:
-                seeds = setting.costs, setting.qualities
+                seeds = setting.costs.each, setting.qualities.each
                 axis.plot(*seeds, linestyle="none", markersize=3, alpha=0.4, zorder=2, **style)
     middles = [setting.middle for setting in best]
     axis.plot(
@@ -211,8 +211,8 @@ def _crowd(settings: Sequence[Setting]) -> Box | None:
 
 
 def _box(settings: Sequence[Setting]) -> Box:
-    costs = [cost for setting in settings for cost in setting.costs]
-    qualities = [quality for setting in settings for quality in setting.qualities]
+    costs = [cost for setting in settings for cost in setting.costs.each]
+    qualities = [quality for setting in settings for quality in setting.qualities.each]
     return min(costs), max(costs), min(qualities), max(qualities)
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.report.figures.axis_words import words_of
-from runner.report.figures.curves import curves
+from runner.report.figures.curves import curves, line_by_value
 from runner.report.figures.frontier import frontier, settings_of_plan
-from runner.report.figures.panels import Line, Panel, Scale, figure_of, shared_out
+from runner.report.figures.panels import Panel, Scale, figure_of, shared_out
 from runner.report.figures.style import STYLE, Look, looks_of_rows, new_figure, plain_log_ticks, save
 from runner.report.numbers.records import record_of
 from runner.report.spec.grids import Dataset, Grid, PlannedRun
@@ -90,27 +90,6 @@ def _effect(grid: Grid, datasets: Sequence[Dataset], runs: Sequence[PlannedRun])
             )
         )
     return figure_of([row], height=4.0)
-
-
-def line_by_value(
-    label: str, look: Look, ends: Mapping[float | None, Sequence[float]], *, is_reference: bool = False
-) -> Line:
-    """Return the line of means over seeds by the value of a setting; those without the setting are a level.
-
-    A value with fewer seeds than another breaks the line.
-    """
-    if None in ends:
-        level = np.array([np.mean(ends[None])])
-        return Line(label=label, look=look, x_P=level, y_P=level, is_level=True, is_reference=is_reference)
-    seeds = max(map(len, ends.values()))
-    values = sorted(value for value in ends if value is not None)
-    found = [np.array(ends[value]) for value in values]
-    mean = [each.mean() if len(each) == seeds else np.nan for each in found]
-    spread = [each.std(ddof=1) if len(each) == seeds else np.nan for each in found] if seeds > 1 else None
-    return Line(
-        label=label, look=look, x_P=np.array(values, dtype=float), y_P=np.array(mean), is_reference=is_reference,
-        deviation_P=None if spread is None else np.array(spread),
-    )  # fmt: skip
 
 
 # ---------------------------------------------------------------- label frequency

@@ -13,6 +13,7 @@ from types import MappingProxyType
 import pandas as pd
 
 from runner.report.numbers.columns import Column, References, panels_of
+from runner.report.numbers.group import Numbers, of_seeds
 from runner.report.numbers.records import FINISHED, NOT_RUN, record_of, status_of
 from runner.report.numbers.tuning import Choices
 from runner.report.spec.grids import Dataset, Grid, PlannedRun
@@ -26,15 +27,10 @@ NOT_TRIED = "–"  # the status of a rate that a method did not try with these s
 
 @dataclass(frozen=True)
 class Ours:
-    """A measured cell is a number with its standard deviation over seeds (None for one seed), or a status.
+    """A measured cell holds the numbers of the seeds, or a status that says why there are none."""
 
-    ``values``: the numbers of the seeds, of which ``value`` is the mean.
-    """
-
-    value: float | None
-    deviation: float | None
-    status: str
-    values: tuple[float, ...] = ()
+    status: str = ""
+    numbers: Numbers | None = None
 
 
 def references_of(grid: Grid, runs: Sequence[PlannedRun]) -> dict[int, References]:
@@ -57,40 +53,29 @@ def references_of(grid: Grid, runs: Sequence[PlannedRun]) -> dict[int, Reference
 def measure(column: Column, runs: Sequence[PlannedRun], references: Mapping[int, References]) -> Ours:
     """Return the mean over the seeds' runs; if any run has no number, return a status, not the mean of the others."""
     statuses = [status_of(run) for run in runs]
-    unfinished = [status for status in statuses if status != FINISHED]
-    if unfinished:
-        return Ours(None, None, _some_of(len(unfinished), len(runs), unfinished[0]))
+    if unfinished := of_seeds(["" if status == FINISHED else status for status in statuses]):
+        return Ours(unfinished)
     if column.needs_baseline and any(run.seed not in references for run in runs):
-        return Ours(None, None, "baseline not run")
-    if column.of_time and (reasons := list(filter(None, (_why_no_seconds(run, column, references) for run in runs)))):
-        return Ours(None, None, _some_of(len(reasons), len(runs), reasons[0]))
-    values: list[float] = []
-    failed = 0
+        return Ours("baseline not run")
+    if column.of_time and (why := of_seeds([_why_no_seconds(run, column, references) for run in runs])):
+        return Ours(why)
+    values = []
     for run in runs:
         record = record_of(run)
-        value = column.measure(record, references.get(run.seed, References(baseline=record, full=())))
-        if value is None:
-            failed += 1
-        else:
-            if not math.isfinite(value):
-                raise ValueError(f"{run.run_id}: {column.name} is {value}")
-            values.append(value)
-    if failed:
-        return Ours(None, None, _some_of(failed, len(runs), column.failure))
-    if column.is_setting:
-        return Ours(values[0], None, "")
-    deviation = statistics.stdev(values) if len(values) > 1 else None
-    return Ours(statistics.fmean(values), deviation, "", tuple(values) if len(values) > 1 else ())
+        values.append(column.measure(record, references.get(run.seed, References(baseline=record, full=()))))
+    if failed := of_seeds(["" if value is not None else column.failure for value in values]):
+        return Ours(failed)
+    numbers = tuple(value for value in values if value is not None)
+    for run, value in zip(runs, numbers, strict=True):
+        if not math.isfinite(value):
+            raise ValueError(f"{run.run_id}: {column.name} is {value}")
+    return Ours(numbers=Numbers(numbers[:1] if column.is_setting else numbers))
 
 
 def _why_no_seconds(run: PlannedRun, column: Column, references: Mapping[int, References]) -> str:
     """Return why seconds of the run, or of what the column compares it with, are no number; empty if they are."""
     why = record_of(run).why_no_seconds
     return why or (references[run.seed].why_no_seconds if column.needs_baseline else "")
-
-
-def _some_of(count: int, total: int, status: str) -> str:
-    return status if count == total else f"{status} ({count} of {total} seeds)"
 
 
 def published_numbers(source: Published) -> pd.DataFrame:
@@ -119,12 +104,14 @@ def cells(spec: TableSpec, runs: Sequence[PlannedRun], choices: Choices = Mappin
             choice = choices.get((dataset.name, method.name))
             for index, panel, column in placed:
                 mine = [run for run in here if run.method == method.name and column.point in (None, run.point)]
-                missing = Ours(None, None, NOT_TRIED if here else NOT_RUN)
+                missing = Ours(NOT_TRIED if here else NOT_RUN)
                 ours = measure(column, mine, references) if mine else missing
                 printed, printed_word = None, ""
                 if dataset.published and published is not None and panel.with_published:
                     printed, printed_word = _lookup(published, dataset, method, column)
-                difference = ours.value - printed if ours.value is not None and printed is not None else None
+                value = ours.numbers.mean if ours.numbers else None
+                several = ours.numbers.each if ours.numbers and len(ours.numbers.each) > 1 else ()
+                difference = value - printed if value is not None and printed is not None else None
                 rows.append(
                     {
                         "table": spec.name,
@@ -134,11 +121,11 @@ def cells(spec: TableSpec, runs: Sequence[PlannedRun], choices: Choices = Mappin
                         "method": method.name,
                         "metric": column.name,
                         "unit": column.unit,
-                        "ours": ours.value,
-                        "deviation": ours.deviation,
-                        "median": statistics.median(ours.values) if ours.values else None,
-                        "lowest": min(ours.values, default=None),
-                        "highest": max(ours.values, default=None),
+                        "ours": value,
+                        "deviation": ours.numbers.deviation if ours.numbers else None,
+                        "median": statistics.median(several) if several else None,
+                        "lowest": min(several, default=None),
+                        "highest": max(several, default=None),
                         "status": ours.status or FINISHED,
                         "published": printed,
                         "published_note": printed_word,

@@ -2,20 +2,19 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
 from runner.errors import ConfigError
-from runner.machine.clock import BUILD, STAGES
+from runner.machine.clock import STAGES
 from runner.options.conversion import did_you_mean
+from runner.report.numbers.quantities import QUANTITIES, Printed, Quantity
+from runner.report.numbers.quantities import metric as metric_of
 from runner.report.numbers.records import RunRecord, record_of
 from runner.report.numbers.yardstick import Yardstick
 from runner.report.spec.grids import PlannedRun, Point
 from runner.report.spec.tables import ColumnSpec, TableSpec
 
-FAIL = "Fail"  # the LNS paper's word
 NOT_REACHED = "not reached"
-NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,30 +31,19 @@ class References:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
-    """A column of numbers.
+class Column(Printed):
+    """A column of numbers of runs, some of them compared with others.
 
-    ``name`` is its name in CSV files, published ones included. ``measure(run, references)`` returns the number as
-    printed, or None if the run ended without reaching it, which is printed as ``failure``. In ``label``, ``{baseline}``
-    stands for the grid's baseline. ``point`` restricts the column to runs with that combination of swept settings.
-    ``is_setting`` marks a value that is chosen, not measured, and so has no deviation over seeds. ``of_time`` marks
-    what is made of seconds, which some runs lack (``RunRecord.why_no_seconds``). ``signed`` prints + before numbers
-    that say how much more something is than something else. Of a large number only so many ``digits`` are printed, with
-    zeros after them.
+    ``measure(run, references)`` returns the number as printed, or None if the run ended without reaching it. In
+    ``label``, ``{baseline}`` stands for the grid's baseline. ``point`` restricts the column to runs with that
+    combination of swept settings. ``signed`` prints + before numbers that say how much more something is than something
+    else.
     """
 
-    name: str
-    label: str
-    unit: str
-    decimals: int
     measure: Callable[[RunRecord, References], float | None]
-    failure: str = FAIL
     needs_baseline: bool = False
     point: Point | None = None
-    is_setting: bool = False
-    of_time: bool = False
     signed: bool = False
-    digits: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,10 +112,7 @@ def _column(column: ColumnSpec, spec: TableSpec, yardstick: Yardstick) -> Column
             decimals=1, needs_baseline=True, signed=True,
             measure=lambda record, to: 100 * (record.metric(metric) / to.baseline.metric(metric) - 1),
         )  # fmt: skip
-    return Column(  # a run of an earlier version may lack a measure that was added since
-        name=column.name, label=label, unit=measure.unit, decimals=measure.decimals, failure=NOT_MEASURED,
-        measure=lambda record, _: record.scaled(metric) if metric in record.summary["metrics"] else None,
-    )  # fmt: skip
+    return replace(_of_a_run(metric_of(metric, yardstick)), name=column.name, label=label)
 
 
 def _baseline_label(spec: TableSpec) -> str:
@@ -190,12 +175,6 @@ def _sooner(percent: int) -> Column:
     )  # fmt: skip
 
 
-def _seconds_to_build(record: RunRecord, to: References) -> float | None:
-    """Return the seconds of the making of tables; older runs measured those of samplers of examples only."""
-    without_classes = 0.0 if record.config.get("sampler") is None else None
-    return record.summary["stage_seconds"].get(BUILD, without_classes)
-
-
 def _milliseconds(measure: Callable[[RunRecord, References], float | None]) -> Callable[..., float | None]:
     """Return a measure of milliseconds, for runs so short that seconds would all be 0.00."""
 
@@ -204,17 +183,6 @@ def _milliseconds(measure: Callable[[RunRecord, References], float | None]) -> C
         return seconds if seconds is None else 1e3 * seconds
 
     return measured
-
-
-def _seconds_per_iteration(record: RunRecord) -> float:
-    """Return the training seconds of a step, without the building of tables before the first."""
-    building = record.summary["stage_seconds"].get(BUILD, 0.0)
-    return (float(record.summary["train_seconds"]) - building) / float(record.summary["steps"])
-
-
-def _seconds_per_step(record: RunRecord, _: References) -> float | None:
-    """Return the training seconds of a step, or None of a run that took none, or of one that did not store them."""
-    return _seconds_per_iteration(record) if record.summary.get("steps") else None
 
 
 def _seconds_to_end(record: RunRecord, to: References) -> float | None:
@@ -232,30 +200,11 @@ def _sooner_than_baseline(record: RunRecord, to: References) -> float | None:
     return its / mine if mine and its else None
 
 
-def _stage(stage: str) -> Column:
-    return Column(
-        name=f"{stage}_seconds_per_epoch", label=stage, unit="s", decimals=2, of_time=True,
-        measure=lambda record, _: record.summary["stage_seconds"][stage] / record.summary["epochs"],
-    )  # fmt: skip
+def _of_a_run(quantity: Quantity) -> Column:
+    how = {field.name: getattr(quantity, field.name) for field in fields(Printed)}
+    return Column(**how, measure=lambda record, _: quantity.value(record))
 
 
-def _of_summary(name: str, label: str, unit: str, decimals: int, **more: Any) -> Column:
-    return Column(
-        name=name, label=label, unit=unit, decimals=decimals, measure=lambda record, _: record.summary[name], **more
-    )
-
-
-def _of_dataset(name: str, label: str, measure: Callable[[dict[str, Any]], float], decimals: int = 0) -> Column:
-    return Column(
-        name=name, label=label, unit="", decimals=decimals, measure=lambda record, _: measure(record.summary["dataset"])
-    )
-
-
-_STAGES = tuple(map(_stage, STAGES))
-_BEST_EPOCH = Column(
-    name="best_epoch", label="Best epoch", unit="epochs", decimals=0,
-    measure=lambda record, _: record.summary["selection"]["epoch"],
-)  # fmt: skip
 _LISTED = (
     *(_to_share(f"epoch_to_{p}pct", f"Epochs to {p} %", "epochs", 2, p, "epoch") for p in (50, 90)),
     *(_to_share(f"seconds_to_{p}pct", f"Seconds to {p} %", "s", 1, p, "train_seconds") for p in (50, 90, 98)),
@@ -264,26 +213,6 @@ _LISTED = (
     Column(
         name="epoch_speedup_vs_full", label="Speed-up", unit="x", decimals=2, needs_baseline=True, of_time=True,
         measure=lambda record, to: to.baseline.seconds_per_epoch / record.seconds_per_epoch,
-    ),
-    Column(
-        name="seconds_per_epoch", label="Seconds per epoch", unit="s", decimals=2, of_time=True,
-        measure=lambda record, _: record.seconds_per_epoch,
-    ),
-    Column(
-        name="microseconds_per_iteration", label="Microseconds an iteration", unit="", decimals=2, of_time=True,
-        measure=lambda record, _: 1e6 * _seconds_per_iteration(record),
-    ),
-    Column(
-        name="seconds_per_step", label="Seconds a step", unit="s", decimals=4, of_time=True,
-        measure=_seconds_per_step, failure=NOT_MEASURED,
-    ),
-    Column(
-        name="build_seconds", label="Seconds to build", unit="s", decimals=3, of_time=True,
-        measure=_seconds_to_build, failure=NOT_MEASURED,
-    ),
-    Column(
-        name="build_milliseconds", label="Milliseconds to build", unit="", decimals=2, of_time=True,
-        measure=_milliseconds(_seconds_to_build), failure=NOT_MEASURED,
     ),
     Column(
         name="milliseconds_to_baseline_end", label="Milliseconds to the last loss of {baseline}", unit="", decimals=2,
@@ -297,35 +226,7 @@ _LISTED = (
         name="sooner_than_baseline", label="Sooner than it reached that loss", unit="x", decimals=3,
         measure=_sooner_than_baseline, needs_baseline=True, failure=NOT_REACHED, of_time=True,
     ),
-    Column(
-        name="kl_loss", label="KL(softmax to proposal)", unit="", decimals=4,
-        measure=lambda record, _: record.divergence,
-    ),
-    Column(
-        name="recall", label="Recall of the nearest 10", unit="", decimals=3, failure="not measured",
-        measure=lambda record, _: record.recall,
-    ),
-    Column(
-        name="learning_rate", label="Learning rate", unit="", decimals=6, is_setting=True,
-        measure=lambda record, _: float(record.config["optimizer"]["lr"]),
-    ),
-    _of_dataset("users", "Users", lambda data: data["users"]),
-    _of_dataset("items", "Items", lambda data: data["num_classes"]),
-    _of_dataset("interactions", "Interactions", lambda data: data["events"]),
-    _of_dataset("train", "Training rows", lambda data: data["num_train"] + data.get("num_valid", 0)),
-    _of_dataset("samples", "Training rows", lambda data: data["num_train"] + data.get("num_valid", 0)),
-    _of_dataset("test", "Test rows", lambda data: data["num_test"]),
-    _of_dataset("features", "Features", lambda data: data["num_features"]),
-    *(_of_dataset(name, "Classes", lambda data: data["num_classes"]) for name in ("labels", "classes")),
-    _of_dataset("labels_per_row", "Classes a row", lambda data: data["labels_per_row"], decimals=2),
-    _of_dataset("features_per_row", "Features a row", lambda data: data["features_per_row"], decimals=2),
-    _of_dataset("density", "Density", lambda data: data["events"] / (data["users"] * data["num_classes"]), decimals=4),
-    _of_summary("epochs", "Epochs trained", "epochs", 0),
-    _BEST_EPOCH,
-    _of_summary("units_per_second", "Rows a second", "", 0, of_time=True, digits=3),
-    _of_summary("train_seconds", "Seconds of training", "s", 1, of_time=True),
-    _of_summary("candidates_per_row", "Candidates per row", "classes", 0),
-    _of_summary("peak_rss_mb", "Peak memory", "MB", 0),
+    *map(_of_a_run, QUANTITIES.values()),
 )  # fmt: skip
 OF_EVERY_RUN = {column.name: column for column in _LISTED}
 
@@ -338,9 +239,9 @@ def _costs(yardstick: Yardstick) -> Panel:
         f" {yardstick.unit}s a second; candidates; memory",
         columns=(
             OF_EVERY_RUN["epochs"],
-            *([_BEST_EPOCH] if yardstick.watched == "valid" else []),
+            *([OF_EVERY_RUN["best_epoch"]] if yardstick.watched == "valid" else []),
             OF_EVERY_RUN["seconds_per_epoch"],
-            *_STAGES,
+            *(OF_EVERY_RUN[f"{stage}_seconds_per_epoch"] for stage in STAGES),
             replace(OF_EVERY_RUN["build_seconds"], label="build, once", decimals=2),
             speed,
             OF_EVERY_RUN["candidates_per_row"],

@@ -5,8 +5,8 @@ samplers and losses within a method, those of a model within the model, all othe
 data set.
 """
 
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,17 @@ from runner.errors import ConfigError, RunnerError
 from runner.methods.catalogue import known_methods
 from runner.options.conversion import did_you_mean
 from runner.options.settings import flat
+from runner.report.numbers.group import Group, Numbers
+from runner.report.numbers.quantities import QUANTITIES
 from runner.report.numbers.records import FINISHED, RunRecord
-from runner.report.numbers.sweep import exact, finished_status
+from runner.report.numbers.sweep import exact
 
 _OF_A_METHOD = ("sampler.", "loss.", "batch_sampler.")
+_COSTS = {
+    "seconds": "train_seconds",
+    "seconds an epoch": "seconds_per_epoch",
+    "candidates a row": "candidates_per_row",
+}
 NO_RUNS_YET = "no runs yet; python -m runner makes one"
 NO_SUCH_RUNS = "no run has these settings"
 GROUPS = ("dataset", "model", "sampler", "loss", "optimizer", "batch_sampler")  # dataset=X stands for dataset.name=X
@@ -35,7 +42,7 @@ def chosen(records: Sequence[RunRecord], names: Sequence[str], where: Sequence[s
     from hydra.errors import HydraException
 
     found = [named(records, name) for name in names] if names else list(records)
-    settings = [(record, {"method": record.method_name, **flat(record.config)}) for record in found if record.config]
+    settings = [(record, {**flat(record.config), "method": record.method_name}) for record in found if record.config]
     known = dict.fromkeys(key for _, setting in settings for key in setting)
     for word in where:
         key = word.partition("=")[0]
@@ -82,16 +89,16 @@ def comparison(records: Sequence[RunRecord]) -> pd.DataFrame:
         groups.setdefault((record.method_name, _model(record), text), []).append(record)
     labels = {name: method.label for name, method in known_methods().items()}
     rows = []
-    for (method, model, text), group in groups.items():
-        unfinished = [record.status for record in group if not record.finished]
+    for (method, model, text), found in groups.items():
+        group = Group(records=tuple(found))
         rows.append({
             "method": labels.get(method, method),
             "model": model,
             "settings": text,
-            **(_numbers([]) if unfinished else _numbers(group)),
-            "seeds": len(group),
-            "status": unfinished[0] if unfinished else finished_status(group),
-            "runs": " ".join(record.short_id for record in group),
+            **_numbers(group),
+            "seeds": len(found),
+            "status": group.status,
+            "runs": group.short_ids,
         })  # fmt: skip
     finished = next((record for record in records if record.finished), None)
     rising = finished is None or finished.yardstick.headline.higher_is_better
@@ -115,22 +122,15 @@ def _model(record: RunRecord) -> str:
     return str(record.config["model"]["name"])
 
 
-def _numbers(group: Sequence[RunRecord]) -> dict[str, float]:
-    nothing = float("nan")
-    qualities = [record.quality for record in group]
-    mixed = any(record.is_mixture for record in group)
-
-    def mean(values: Iterable[float]) -> float:
-        found = list(values)
-        return statistics.fmean(found) if found else nothing
-
-    return {
-        "quality": mean(qualities),
-        "deviation": statistics.stdev(qualities) if len(qualities) > 1 else nothing,
-        "seconds": nothing if mixed else mean(float(record.summary["train_seconds"]) for record in group),
-        "seconds an epoch": nothing if mixed else mean(record.seconds_per_epoch for record in group),
-        "candidates a row": mean(float(record.summary["candidates_per_row"]) for record in group),
-    }
+def _numbers(group: Group) -> dict[str, float]:
+    """Return the means over the seeds; they are nan if a run did not finish."""
+    quality = group.numbers(lambda record: record.quality) if group.finished else Numbers(())
+    means = {"quality": quality.mean, "deviation": quality.deviation}
+    for title, name in _COSTS.items():
+        cost = QUANTITIES[name]
+        is_known = group.finished and not (cost.of_time and group.is_mixture)
+        means[title] = group.numbers(cost.of).mean if is_known else math.nan
+    return means
 
 
 def as_printed(frame: pd.DataFrame, records: Sequence[RunRecord]) -> pd.DataFrame:

@@ -175,7 +175,7 @@ class RunRecord:
     @property
     def method_name(self) -> str:
         """The method that the run was made as or, if none was chosen, the sampler's name (see ``RunConfig``)."""
-        if "method" in self.config:
+        if self.config.get("method"):
             return str(self.config["method"])
         if self.config.get("output", {}).get("kind") == "adaptive":
             return ADAPTIVE

@@ -1,8 +1,7 @@
 """This module tabulates a sweep: the settings that differ between runs, and each combination's quality and costs."""
 
 import math
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -10,9 +9,11 @@ import pandas as pd
 from runner.errors import ConfigError
 from runner.options.conversion import did_you_mean
 from runner.options.settings import flat
-from runner.report.numbers.records import FINISHED, MIXTURE, RunRecord
+from runner.report.numbers.group import Group
+from runner.report.numbers.quantities import QUANTITIES, Quantity, metric
+from runner.report.numbers.records import RunRecord
 
-COSTS = ("seconds per epoch", "training seconds", "candidates per row", "peak memory (MB)")
+_COSTS = ("seconds_per_epoch", "train_seconds", "candidates_per_row", "peak_rss_mb")
 
 
 def families(records: Sequence[RunRecord]) -> dict[tuple[str, str], list[RunRecord]]:
@@ -63,7 +64,7 @@ def sweep_table(records: Sequence[RunRecord], keys: Sequence[str]) -> pd.DataFra
         if key not in known:
             raise ConfigError(f"--keys: no setting '{key}' in these runs{did_you_mean(key, known)}")
     columns = [*keys, *(key for key in differing_keys(records) if key not in keys)]
-    metrics = metrics_of(records)
+    shown = [*metrics_of(records), *(QUANTITIES[name] for name in _COSTS)]
     groups: dict[tuple[str, ...], list[RunRecord]] = {}
     values: dict[tuple[str, ...], dict[str, Any]] = {}
     for record in records:
@@ -74,53 +75,28 @@ def sweep_table(records: Sequence[RunRecord], keys: Sequence[str]) -> pd.DataFra
         values[name] = combination
     rows = []
     for name, group in groups.items():
-        unfinished = [record.status for record in group if not record.finished]
-        row = dict(values[name])
-        row |= dict.fromkeys((*metrics.values(), *COSTS), float("nan")) if unfinished else _measured(group, metrics)
-        row |= {
-            "seeds": len(group),
-            "status": unfinished[0] if unfinished else finished_status(group),
-            "runs": " ".join(record.short_id for record in group),
-        }
-        rows.append(row)
+        alike = Group(records=tuple(group))
+        row = {**values[name], **_means(alike, shown)}
+        rows.append({**row, "seeds": len(group), "status": alike.status, "runs": alike.short_ids})
     return pd.DataFrame(rows).sort_values(columns, key=_sortable, ignore_index=True) if columns else pd.DataFrame(rows)
 
 
-def finished_status(group: Sequence[RunRecord]) -> str:
-    """Return the status of finished runs, which says if seconds are of two machines, or of runs beside others."""
-    if any(record.is_mixture for record in group):
-        return f"{FINISHED}; {MIXTURE}"
-    at_once = max(record.parallel_jobs for record in group)
-    return FINISHED if at_once == 1 else f"{FINISHED}, {at_once} runs at once, whose seconds are longer"
-
-
-def metrics_of(records: Sequence[RunRecord]) -> dict[str, str]:
-    """Return the column title of every metric that a finished run has, the headline on the test set first."""
+def metrics_of(records: Sequence[RunRecord]) -> list[Quantity]:
+    """Return every metric that a finished run has, the headline on the test set first."""
     finished = next((record for record in records if record.finished), None)
     if finished is None:
-        return {}
-    yardstick = finished.yardstick
-    names = dict.fromkeys([yardstick.final, *finished.summary["metrics"]])
-    return {name: yardstick.label(name) + _unit(yardstick.measure(name).unit) for name in names}
+        return []
+    names = dict.fromkeys([finished.yardstick.final, *finished.summary["metrics"]])
+    return [metric(name, finished.yardstick) for name in names]
 
 
-def _unit(unit: str) -> str:
-    return f" ({unit})" if unit else ""
-
-
-def _measured(group: Sequence[RunRecord], metrics: Mapping[str, str]) -> dict[str, float]:
-    per_run = [
-        (
-            *(record.scaled(name) for name in metrics),
-            math.nan if record.is_mixture else record.seconds_per_epoch,
-            math.nan if record.is_mixture else record.summary["train_seconds"],
-            record.summary["candidates_per_row"],
-            record.summary["peak_rss_mb"],
-        )
-        for record in group
-    ]
-    means = (statistics.fmean(column) for column in zip(*per_run, strict=True))
-    return dict(zip((*metrics.values(), *COSTS), means, strict=True))
+def _means(group: Group, shown: Sequence[Quantity]) -> dict[str, float]:
+    """Return the means by column title; they are nan if a run did not finish."""
+    means = {}
+    for quantity in shown:
+        is_known = group.finished and not (quantity.of_time and group.is_mixture)
+        means[quantity.title()] = group.numbers(quantity.of).mean if is_known else math.nan
+    return means
 
 
 def _sortable(column: pd.Series) -> pd.Series:
@@ -132,10 +108,8 @@ def pivots(table: pd.DataFrame, keys: Sequence[str], records: Sequence[RunRecord
     """Return headline and seconds as grids of the first key by the second; {} unless exactly these two keys differ."""
     if len(keys) != 2 or set(differing_keys(records)) - set(keys) or not metrics_of(records):
         return {}
-    headline = next(iter(metrics_of(records).values()))
-    return {
-        title: table.pivot(index=keys[0], columns=keys[1], values=title) for title in (headline, "seconds per epoch")
-    }
+    titles = [quantity.title() for quantity in (metrics_of(records)[0], QUANTITIES["seconds_per_epoch"])]
+    return {title: table.pivot(index=keys[0], columns=keys[1], values=title) for title in titles}
 
 
 def as_text(frame: pd.DataFrame, keys: Sequence[str] = ()) -> pd.DataFrame:

@@ -8,10 +8,10 @@ numbers of the other values are never read.
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from runner.errors import require
 from runner.report.numbers.columns import yardstick_of
+from runner.report.numbers.group import Group
 from runner.report.numbers.records import FINISHED, NOT_RUN, UNFINISHED, record_of, status_of
 from runner.report.spec.grids import PlannedRun, Point, point_text
 from runner.report.spec.methods import Method
@@ -133,7 +133,7 @@ def _choose(candidates: Candidates, metric: str) -> Choice:
     for point, runs in candidates.items():
         statuses = {status_of(run) for run in runs}
         if statuses == {FINISHED}:
-            scores[point] = fmean(record_of(run).metric(metric) for run in runs)
+            scores[point] = Group.of_plan(runs).numbers(lambda record: record.metric(metric)).mean
         waiting += any(status in (NOT_RUN, UNFINISHED) for status in statuses)
     if not scores:
         return Choice(point=next(iter(candidates)), remark="")

@@ -220,11 +220,7 @@ def how_made(records: Sequence[RunRecord], command: str) -> tuple[str, ...]:
 
 
 def _with_unit(column: Column) -> str:
-    return (
-        column.label
-        if column.unit in ("", "x", "epochs", "classes") or column.label.startswith("Seconds")
-        else f"{column.label} ({column.unit})"
-    )
+    return column.label if column.unit_in_label else f"{column.label} ({column.unit})"
 
 
 def _number(value: float, column: Column, *, sign: bool = False, decimals: int | None = None) -> str:

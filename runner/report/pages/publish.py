@@ -13,7 +13,8 @@ from pathlib import Path
 import pandas as pd
 
 from runner.errors import RunnerError
-from runner.report.numbers.columns import FAIL, NOT_REACHED
+from runner.report.numbers.columns import NOT_REACHED
+from runner.report.numbers.quantities import FAIL
 from runner.report.numbers.records import DIVERGED
 from runner.report.pages.page import TO_PUBLISH, outcomes_by_table, with_links_into
 from runner.training.files import sync
