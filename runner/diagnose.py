@@ -21,61 +21,18 @@ NAME, RUN/diagnostics-NAME). It replaces that folder.
 
 import argparse
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
 from runner.commands.frame import add_run, carry_out, parser_of
-from runner.config import CONF, prepare_plugins
-from runner.diagnosis.request import Request
-from runner.errors import RunnerError
+from runner.config import prepare_plugins
+from runner.report.spec.request import COMMAND, add_arguments, request_of
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    names = sorted(path.stem for path in (CONF / "sampler").glob("*.yaml"))
-    front = parser_of("python -m runner.diagnose", __doc__)
+    front = parser_of(COMMAND, __doc__)
     add_run(front)
-    front.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, e.g. sampler.num_samples=100")
-    front.add_argument(
-        "--sampler", nargs="+", default=[], metavar="NAME",
-        help=f"default: the run's own; all: every sampler that fits; or some of {', '.join(names)}",
-    )  # fmt: skip
-    front.add_argument("--rows", type=int, help="number of test rows to measure samplers of classes on; default: 64")
-    front.add_argument("--draws", type=int, default=16, help="draws that gradients are averaged over; default: 16")
-    front.add_argument("--name", default="", help="results go to RUN/diagnostics-NAME instead of RUN/diagnostics")
+    add_arguments(front)
     return front
-
-
-def read_arguments(words: Sequence[str] | None = None) -> tuple[Path, Path, Request]:
-    """Return the run as it is named, the results folder and the request; settings and names of samplers may come in any
-    order."""
-    arguments = parser().parse_intermixed_args(words)
-    # argparse takes overrides that follow --sampler NAME for names of samplers.
-    request = Request(
-        samplers=tuple(word for word in arguments.sampler if "=" not in word),
-        overrides=(*arguments.overrides, *(word for word in arguments.sampler if "=" in word)),
-        rows=arguments.rows,
-        draws=arguments.draws,
-        name=arguments.name,
-    )
-    return arguments.run, arguments.results_dir, request
-
-
-def measure(folder: Path, request: Request, command: str) -> tuple[str, Path]:
-    """Measure the run's kind of samplers; return the result as Markdown, and the folder that it was written to."""
-    from runner.diagnosis import example_tables, examples, run, tables
-    from runner.training.run_folder import config_of, run_with_weights
-
-    config = config_of(run_with_weights(folder))
-    if config.dataset.family in ("rows", "text") and config.sampler is None:
-        raise RunnerError(
-            f"{folder}: {config.run_id} samples neither classes nor examples, so nothing can be diagnosed"
-        )
-    if config.sampler is None:
-        of_examples, place = examples.diagnose(folder, request, command)
-        return example_tables.to_markdown(of_examples), place
-    of_classes, place = run.diagnose(folder, request, command)
-    return tables.to_markdown(of_classes), place
 
 
 def main() -> int:
@@ -84,11 +41,14 @@ def main() -> int:
 
 
 def _diagnose() -> None:
-    run, results_dir, request = read_arguments()
+    arguments = parser().parse_intermixed_args()
+    request = request_of(arguments)
+    from runner.diagnosis.measure import measure
     from runner.runs.inventory import folder_of
 
     prepare_plugins(request.overrides)
-    text, place = measure(folder_of(run, results_dir), request, " ".join(["python -m runner.diagnose", *sys.argv[1:]]))
+    folder = folder_of(arguments.run, arguments.results_dir)
+    text, place = measure(folder, request, " ".join([COMMAND, *sys.argv[1:]]))
     print(text)
     print(place, flush=True)
 

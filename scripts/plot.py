@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs 
 from runner.commands.frame import carry_out, parser_of
 from runner.errors import RunnerError, require
 from runner.options.conversion import as_path
-from runner.report.grids import PROFILES
-from runner.report.tables import TABLES, load_table, table_names
+from runner.report.spec.grids import PROFILES
+from runner.report.spec.tables import TABLES, load_table, table_names
 
 
 def main() -> int:
@@ -64,10 +64,10 @@ def plot(arguments: argparse.Namespace, results_dir: Path) -> list[Path]:
     """Plot the runs that are chosen; return the paths. Raises RunnerError or ConfigError (one line)."""
     require(not (arguments.against and arguments.frontier), "--frontier: is against seconds; leave --against out")
     require(arguments.frontier or not arguments.keys, "--keys: goes with --frontier")
-    from runner.report.comparison import NO_RUNS_YET, NO_SUCH_RUNS, chosen
-    from runner.report.explore import explore, explore_frontier
-    from runner.report.figure_style import save
-    from runner.report.records import all_records
+    from runner.report.figures.explore import explore, explore_frontier
+    from runner.report.figures.style import save
+    from runner.report.numbers.comparison import NO_RUNS_YET, NO_SUCH_RUNS, chosen
+    from runner.report.numbers.records import all_records
     from runner.training.files import write_atomically
 
     everything = all_records(results_dir)
@@ -91,9 +91,9 @@ def draw(arguments: argparse.Namespace, results_dir: Path) -> list[Path]:
     """Draw figures of conf/table; return the paths of the PNGs. RunnerError if no finished run can be drawn."""
     given = [name for name in ("metric", "where", "keys", "out") if getattr(arguments, name)]
     require(not given, f"--{', --'.join(given)}: goes with --against or --frontier")
-    from runner.report import plots
-    from runner.report.grids import expand
-    from runner.report.publish import rendered_dir
+    from runner.report.figures import plots
+    from runner.report.pages.publish import rendered_dir
+    from runner.report.spec.grids import expand
 
     folder = arguments.tables_dir.absolute()
     specs = [load_table(name, folder) for name in arguments.names or table_names(folder)]

@@ -18,11 +18,11 @@ from runner import REPOSITORY
 from runner.commands.frame import carry_out, parser_of
 from runner.errors import require
 from runner.options.conversion import as_path, did_you_mean
-from runner.report.folder_page import PAGE, folder_page
-from runner.report.footprint import with_footprint_of
-from runner.report.grids import PROFILES
-from runner.report.publish import published_dir, published_page, replace_together, to_publish
-from runner.report.tables import TABLES, load_table, table_names
+from runner.report.numbers.footprint import with_footprint_of
+from runner.report.pages.folder_page import PAGE, folder_page
+from runner.report.pages.publish import published_dir, published_page, replace_together, to_publish
+from runner.report.spec.grids import PROFILES
+from runner.report.spec.tables import TABLES, load_table, table_names
 
 MANUAL = REPOSITORY / "docs" / "reproducing.md"
 

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs 
 from runner.config import explain
 from runner.errors import RunnerError
 from runner.options.conversion import as_path
-from runner.report.grids import PROFILES
-from runner.report.tables import SMALL, TABLES, bench_names, load_bench, load_table, table_names
+from runner.report.spec.grids import PROFILES
+from runner.report.spec.tables import SMALL, TABLES, bench_names, load_bench, load_table, table_names
 
 
 def main() -> int:
@@ -50,9 +50,9 @@ def sweep(results_dir: Path, arguments: argparse.Namespace) -> int:
 
     Raises RunnerError if no runs fit or none of the keys differs between them.
     """
-    from runner.report.layout import markdown_table
-    from runner.report.records import all_records
-    from runner.report.sweep import as_text, differing_keys, families, pivots, sweep_table
+    from runner.report.numbers.records import all_records
+    from runner.report.numbers.sweep import as_text, differing_keys, families, pivots, sweep_table
+    from runner.report.pages.layout import markdown_table
     from runner.training.files import write_atomically
 
     found = {

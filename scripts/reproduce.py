@@ -16,8 +16,8 @@ from runner.config import CONF, explain
 from runner.errors import RunnerError
 from runner.machine.terminal import fitted
 from runner.options.conversion import as_path
-from runner.report.grids import PROFILES
-from runner.report.tables import (
+from runner.report.spec.grids import PROFILES
+from runner.report.spec.tables import (
     SMALL,
     TABLES,
     BenchSpec,
@@ -99,12 +99,13 @@ def reproduce(
     The pages also show what the bench has measured of ``benches``. If no tables are named, profile small measures these
     at laptop size after the runs, and the plan lists what is run by name only. Returns the exit code.
     """
-    from runner.report.bench_runs import bench_seconds, bench_table, measure_benches
-    from runner.report.diagnosed import diagnose_runs, seconds_after
-    from runner.report.plan import Outcome, duration, execute, plan, plan_table, plan_total, whole_time
-    from runner.report.reference_seconds import write_seconds
+    from runner.diagnosis.of_tables import diagnose_runs
+    from runner.report.diagnoses.diagnosed import seconds_after
+    from runner.report.pages.screen import screen_table
+    from runner.report.plan.bench_runs import bench_seconds, bench_table, measure_benches
+    from runner.report.plan.plan import Outcome, duration, execute, plan, plan_table, plan_total, whole_time
+    from runner.report.plan.reference_seconds import write_seconds
     from runner.report.render import own_runs_finished, render
-    from runner.report.screen import screen_table
 
     results_dir = as_path(arguments.results_dir, "--results-dir")
     outcome = Outcome()

@@ -155,7 +155,7 @@ def methods() -> list[tuple[str, int]]:
 
 def published() -> dict[tuple[str, str], float]:
     """Return the printed mean squared errors on USPS, by method and D as printed."""
-    from runner.report.tables import PUBLISHED
+    from runner.report.spec.tables import PUBLISHED
 
     frame = pd.read_csv(PUBLISHED / "rf_softmax.csv")
     names = {"quadratic": "quadratic, best", "rff": "random fourier", "random_maclaurin": "random maclaurin"}
@@ -194,7 +194,7 @@ def write_report(path: Path, config: RunConfig, threads: int, *, draws: int, ima
     from tqdm import tqdm
 
     from runner.bench.measure import BAR
-    from runner.report.layout import markdown_table
+    from runner.report.pages.layout import markdown_table
 
     vectors_RH = digits()[:images]
     dim = vectors_RH.shape[1]

@@ -401,7 +401,7 @@ def published_speedups(text: str) -> dict[str, float]:
     """Return each method's printed speed-up of the softmax layer, from LSH Softmax Table 2."""
     import pandas as pd
 
-    from runner.report.tables import PUBLISHED
+    from runner.report.spec.tables import PUBLISHED
 
     frame = pd.read_csv(PUBLISHED / "lsh_softmax.csv")
     here = frame[(frame["table"] == "table2") & (frame["dataset"] == text) & (frame["metric"] == "speedup")]
@@ -430,8 +430,8 @@ def draw_figure(report: dict[str, Any], stem: Path) -> Path | None:
     """
     import matplotlib
 
-    from runner.report.figure_style import STYLE, new_figure, save
-    from runner.report.panels import shared_out
+    from runner.report.figures.panels import shared_out
+    from runner.report.figures.style import STYLE, new_figure, save
 
     parts = [(size, [row for row in size["results"] if row["status"] == "measured"]) for size in report["sizes"]]
     parts = [(size, rows) for size, rows in parts if rows]
@@ -452,7 +452,7 @@ def draw_figure(report: dict[str, Any], stem: Path) -> Path | None:
 
 def _draw_bars(axis: Any, size: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     from runner.methods.catalogue import label_of
-    from runner.report.figure_style import plain_ticks
+    from runner.report.figures.style import plain_ticks
 
     names = [LABELS.get(row["method"]) or label_of(row["method"]) for row in rows]
     left = np.zeros(len(rows))

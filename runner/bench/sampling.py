@@ -164,7 +164,7 @@ def _published_ms(num_classes: int) -> dict[str, float]:
     """Return each method's printed milliseconds, from RF-softmax Table 2."""
     import pandas as pd
 
-    from runner.report.tables import PUBLISHED
+    from runner.report.spec.tables import PUBLISHED
 
     frame = pd.read_csv(PUBLISHED / "rf_softmax.csv")
     here = frame[(frame["table"] == "table2") & (frame["dataset"] == f"n={num_classes}")]
@@ -186,8 +186,8 @@ def draw_figure(report: dict[str, Any], stem: Path) -> Path:
     import numpy as np
 
     from runner.methods.catalogue import label_of
-    from runner.report.figure_style import STYLE, looks_of, save
-    from runner.report.panels import Line, Panel, Scale, figure_of
+    from runner.report.figures.panels import Line, Panel, Scale, figure_of
+    from runner.report.figures.style import STYLE, looks_of, save
 
     by_codewords = len(report["sizes"]) == 1
     points: dict[str, list[tuple[int, float]]] = {}

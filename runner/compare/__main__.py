@@ -32,9 +32,9 @@ def compare(arguments: argparse.Namespace) -> None:
     """Print a table for each data set. Raises RunnerError if no run is found."""
     import pandas as pd
 
-    from runner.report.comparison import NO_RUNS_YET, NO_SUCH_RUNS, as_printed, by_dataset, chosen, comparison
-    from runner.report.records import all_records
-    from runner.report.screen import screen_table
+    from runner.report.numbers.comparison import NO_RUNS_YET, NO_SUCH_RUNS, as_printed, by_dataset, chosen, comparison
+    from runner.report.numbers.records import all_records
+    from runner.report.pages.screen import screen_table
     from runner.training.files import write_atomically
 
     results_dir = as_path(arguments.results_dir, "--results-dir")

@@ -17,9 +17,6 @@ import numpy as np
 
 from runner.config import compose
 from runner.contracts import Examples
-from runner.diagnosis.example_folder import write
-from runner.diagnosis.record import ExampleDiagnosis, ExampleEntry
-from runner.diagnosis.request import Request, parse
 from runner.errors import ConfigError, require
 from runner.lgd import BATCH_SAMPLERS, ExampleSampler, ExampleSamplerConfig, estimates
 from runner.lgd.hashed import Lgd
@@ -28,6 +25,9 @@ from runner.lgd.task import RegressionView
 from runner.machine.threads import set_threads
 from runner.options.conversion import convert, did_you_mean
 from runner.options.settings import HardwareConfig
+from runner.report.diagnoses.example_folder import write
+from runner.report.diagnoses.record import ExampleDiagnosis, ExampleEntry
+from runner.report.spec.request import Request, parse
 from runner.training.run import load_trained
 from runner.training.run_folder import config_of, provenance, run_with_weights
 

@@ -9,9 +9,7 @@ from typing import Any
 from tqdm import tqdm
 
 from runner.contracts import Query
-from runner.diagnosis.folder import write
-from runner.diagnosis.record import Diagnosis, Entry
-from runner.diagnosis.request import Choice, Request, choose, leave_out, parse
+from runner.diagnosis.choices import Choice, choose, leave_out
 from runner.errors import RunnerError
 from runner.machine.threads import set_threads
 from runner.measures.divergence import Tick, fresh_samplers, measure_divergence
@@ -19,6 +17,9 @@ from runner.measures.truth import Truth, query_of
 from runner.network import ClassNetwork
 from runner.options.conversion import convert
 from runner.options.settings import HardwareConfig, RunConfig
+from runner.report.diagnoses.folder import write
+from runner.report.diagnoses.record import Diagnosis, Entry
+from runner.report.spec.request import Request, parse
 from runner.tasks.base import PROGRESS_BAR
 from runner.training.run import load_trained
 from runner.training.run_folder import RunFolder, config_of, provenance, run_with_weights

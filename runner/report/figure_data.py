@@ -11,10 +11,10 @@ from typing import Any
 
 import pandas as pd
 
-from runner.report.diagnosed import measured_examples
-from runner.report.grids import PlannedRun, point_text
-from runner.report.records import RunRecord, record_of
-from runner.report.tables import TableSpec
+from runner.report.diagnoses.diagnosed import measured_examples
+from runner.report.numbers.records import RunRecord, record_of
+from runner.report.spec.grids import PlannedRun, point_text
+from runner.report.spec.tables import TableSpec
 
 
 def figure_data(spec: TableSpec, runs: Sequence[PlannedRun]) -> pd.DataFrame:

@@ -7,20 +7,22 @@ from pathlib import Path
 import pandas as pd
 from markupsafe import Markup
 
-from runner.report import diagnosed, diagnosed_examples, layout, page, plots
-from runner.report.benches import bench_numbers, bench_sections, not_measured
-from runner.report.cells import cells
-from runner.report.choose import guide
+from runner.report.diagnoses import diagnosed, diagnosed_examples
 from runner.report.figure_data import as_csv, figure_data
-from runner.report.footprint import footprint
-from runner.report.grids import PROFILES, Grid, PlannedRun, expand
-from runner.report.latex import to_latex
-from runner.report.page import Report, Section, missing_lines
-from runner.report.papers import CellsOfTable, Paper, Verdict, load_papers, verdicts
-from runner.report.publish import PAGE, files_of, outcomes, rendered_dir
-from runner.report.records import record_of
-from runner.report.tables import BenchSpec, TableSpec, table_names
-from runner.report.tuning import Tuned, sentences, tune
+from runner.report.figures import plots
+from runner.report.numbers.cells import cells
+from runner.report.numbers.footprint import footprint
+from runner.report.numbers.papers import CellsOfTable, Paper, Verdict, load_papers, verdicts
+from runner.report.numbers.records import record_of
+from runner.report.numbers.tuning import Tuned, sentences, tune
+from runner.report.pages import layout, page
+from runner.report.pages.benches import bench_numbers, bench_sections, not_measured
+from runner.report.pages.choose import guide
+from runner.report.pages.latex import to_latex
+from runner.report.pages.page import Report, Section, missing_lines
+from runner.report.pages.publish import PAGE, files_of, outcomes, rendered_dir
+from runner.report.spec.grids import PROFILES, Grid, PlannedRun, expand
+from runner.report.spec.tables import BenchSpec, TableSpec, table_names
 from runner.training.files import write_atomically
 
 PAPER = PROFILES[-1]
@@ -65,10 +67,10 @@ def render(
     table and this one does not is removed, so that it is not published.
 
     Returns the paths, that of report.html last. They lie in a folder of their own: committed tables change only by
-    ``runner.report.publish``.
+    ``runner.report.pages.publish``.
 
     With ``small_benches`` the pages show reports of laptop size in the place of those of full size. As they are not
-    committed, what ``make publish`` copies is another page (``runner.report.page.TO_PUBLISH``), without them.
+    committed, what ``make publish`` copies is another page (``runner.report.pages.page.TO_PUBLISH``), without them.
 
     ``not_planned`` are tables that are run by name only: the pages say how to make those that are not rendered.
     """

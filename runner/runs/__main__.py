@@ -47,9 +47,9 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _answer(arguments: argparse.Namespace) -> str:
     from runner.machine.disk import size, size_text
-    from runner.report.comparison import NO_RUNS_YET, NO_SUCH_RUNS
-    from runner.report.records import DAMAGED
-    from runner.report.screen import screen_table
+    from runner.report.numbers.comparison import NO_RUNS_YET, NO_SUCH_RUNS
+    from runner.report.numbers.records import DAMAGED
+    from runner.report.pages.screen import screen_table
     from runner.runs.details import details
     from runner.runs.inventory import folders, selected, table
     from runner.runs.prune import WITHOUT_RESULT, doomed, prune

@@ -9,9 +9,9 @@ from runner.config import CONF, defaults_of
 from runner.errors import ConfigError
 from runner.machine.disk import size, size_text
 from runner.options.settings import flat
-from runner.report.layout import markdown_table
-from runner.report.records import RunRecord
-from runner.report.sweep import exact
+from runner.report.numbers.records import RunRecord
+from runner.report.numbers.sweep import exact
+from runner.report.pages.layout import markdown_table
 from runner.runs.inventory import started
 
 _CHOSEN = ("dataset", "model", "optimizer", "batch_sampler", "sampler")  # the loss is the sampler's, unless it is set

@@ -7,9 +7,9 @@ import pandas as pd
 
 from runner.machine.disk import size, size_text
 from runner.options.conversion import as_path
-from runner.report.comparison import chosen, named
-from runner.report.records import DAMAGED, RunRecord
-from runner.report.sweep import finished_status
+from runner.report.numbers.comparison import chosen, named
+from runner.report.numbers.group import Group
+from runner.report.numbers.records import DAMAGED, RunRecord
 
 
 def folders(results_dir: Path, *, tells: bool = True) -> list[RunRecord]:
@@ -52,11 +52,12 @@ def table(records: Sequence[RunRecord]) -> pd.DataFrame:
     for record in records:
         known = record.status
         finished = known != DAMAGED and record.finished
+        told = Group(records=(record,)).status if finished else ": ".join(filter(None, [known, record.damage]))
         rows.append(
             {
                 "run": record.run_id,
                 "started": started(record) if known != DAMAGED else "",
-                "status": finished_status([record]) if finished else ": ".join(filter(None, [known, record.damage])),
+                "status": told,
                 "headline": record.headline if finished else "",
                 "seconds": f"{record.summary['train_seconds']:,.1f}" if finished else "",
                 "size": size_text(size(record.path)),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from runner.errors import RunLocked, RunnerError
 from runner.machine.disk import size, size_text
-from runner.report.records import DAMAGED, DIVERGED, NOT_RUN, UNFINISHED, RunRecord
+from runner.report.numbers.records import DAMAGED, DIVERGED, NOT_RUN, UNFINISHED, RunRecord
 from runner.runs.inventory import folders, selected
 from runner.training.run_folder import RunFolder
 

@@ -4,9 +4,9 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from runner.config import Failure
-from runner.report.comparison import as_printed, by_dataset, comparison
-from runner.report.records import record_of
-from runner.report.screen import screen_table
+from runner.report.numbers.comparison import as_printed, by_dataset, comparison
+from runner.report.numbers.records import record_of
+from runner.report.pages.screen import screen_table
 from runner.sweeps.plan import Job
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from runner.config import Failure, check_model_reads_dataset, explain, prepare_plugins, with_usual_model
 from runner.options.settings import CPU, RunConfig
-from runner.report.grids import PlannedRun
-from runner.report.plan import Step, duration, plan_total, steps_of
-from runner.report.records import all_records
+from runner.report.numbers.records import all_records
+from runner.report.plan.plan import Step, duration, plan_total, steps_of
+from runner.report.spec.grids import PlannedRun
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,7 +61,7 @@ def sweep(words: Sequence[str]) -> bool:
 
 
 def _make_runs(loader: ConfigLoader, master: DictConfig, combinations: Sequence[Sequence[str]]) -> None:
-    from runner.report.grids import quoted
+    from runner.report.spec.grids import quoted
     from runner.sweeps.outcome import report
     from runner.sweeps.plan import heading, plan_jobs, plan_text
 

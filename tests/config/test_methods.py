@@ -13,7 +13,7 @@ from runner.diagnosis.examples import SAMPLERS as EXAMPLE_SAMPLERS
 from runner.errors import ConfigError
 from runner.methods.catalogue import known_method, known_methods, label_of, method_names
 from runner.options.settings import RunConfig
-from runner.report.records import RunRecord
+from runner.report.numbers.records import RunRecord
 from runner.sweeps.plan import plan_jobs
 from runner.training.run import run
 

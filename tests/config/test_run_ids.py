@@ -15,10 +15,10 @@ from runner.options import settings
 from runner.options.settings import RunConfig
 from runner.output.losses import LOSSES
 from runner.parts import MODELS
-from runner.report import grids
-from runner.report.grids import PlannedRun, expand, load_grid
-from runner.report.reference_seconds import _digest
-from runner.report.yaml_files import TABLES
+from runner.report.plan.reference_seconds import _digest
+from runner.report.spec import grids
+from runner.report.spec.grids import PlannedRun, expand, load_grid
+from runner.report.spec.yaml_files import TABLES
 from runner.samplers import SAMPLERS
 
 REGISTRIES: dict[str, MutableMapping[str, Any]] = {

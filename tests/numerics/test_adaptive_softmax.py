@@ -21,7 +21,7 @@ from runner.generate import main as generate_main
 from runner.machine.clock import StageClock
 from runner.options.settings import OutputConfig, RunConfig
 from runner.parts import task_class
-from runner.report.records import RunRecord
+from runner.report.numbers.records import RunRecord
 from runner.tasks import LanguageModelling
 from runner.training import loop
 from runner.training.run import run

@@ -13,9 +13,9 @@ from runner.data import LabelledRows
 from runner.errors import ConfigError
 from runner.options.settings import RunConfig
 from runner.parts import task_of
-from runner.report.cells import cells
-from runner.report.grids import PlannedRun
-from runner.report.tables import load_table
+from runner.report.numbers.cells import cells
+from runner.report.spec.grids import PlannedRun
+from runner.report.spec.tables import load_table
 from runner.tasks import Classification
 from runner.training.run import run
 

@@ -24,8 +24,8 @@ from runner.errors import ConfigError, NotInstalled
 from runner.options.settings import RunConfig
 from runner.parts import task_of
 from runner.predict import main as predict_main
-from runner.report.grids import PlannedRun
-from runner.report.records import status_of
+from runner.report.numbers.records import status_of
+from runner.report.spec.grids import PlannedRun
 from runner.training.run import load_trained, run
 from runner.training.run_folder import RunFolder
 

@@ -11,8 +11,8 @@ import yaml
 
 from runner.config import compose_one_of_many
 from runner.machine.clock import BUILD, STAGES
-from runner.report.grids import Grid, PlannedRun, expand
-from runner.report.tables import TableSpec, load_table
+from runner.report.spec.grids import Grid, PlannedRun, expand
+from runner.report.spec.tables import TableSpec, load_table
 from runner.tasks import Classification
 from runner.training.run_folder import description
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that it runs from a plain clone
 
-from runner.report.grids import PROFILES, Grid, expand, grid_names, load_grid
-from runner.report.yaml_files import TABLES
+from runner.report.spec.grids import PROFILES, Grid, expand, grid_names, load_grid
+from runner.report.spec.yaml_files import TABLES
 
 COMMAND = "python tests/report/planned_runs.py"
 _FILE = Path(__file__).with_suffix(".json")

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.report.estimate import estimate
-from runner.report.grids import expand
-from runner.report.speed import USUAL_RECURRENT_STEP, Speed
-from runner.report.tables import load_table
+from runner.report.plan.estimate import estimate
+from runner.report.plan.speed import USUAL_RECURRENT_STEP, Speed
+from runner.report.spec.grids import expand
+from runner.report.spec.tables import load_table
 
 SPEED = Speed(
     products=1.5e11, gathered=1.2e10, encoded_row=2.5e-6, recurrent_step=USUAL_RECURRENT_STEP

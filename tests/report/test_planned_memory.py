@@ -7,10 +7,10 @@ import pytest
 
 from runner.config import compose
 from runner.lgd.pairs import bert
-from runner.report.grids import PlannedRun
-from runner.report.plan import plan_table, steps_of
-from runner.report.planned_memory import _PROCESS_BYTES, expected_memory
-from runner.report.records import RunRecord
+from runner.report.numbers.records import RunRecord
+from runner.report.plan.plan import plan_table, steps_of
+from runner.report.plan.planned_memory import _PROCESS_BYTES, expected_memory
+from runner.report.spec.grids import PlannedRun
 from runner.training.needs import Sizes, needed_bytes
 
 GIB = 2**30

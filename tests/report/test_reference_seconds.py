@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-import runner.report.estimate as estimate_module
+import runner.report.plan.estimate as estimate_module
 from runner.config import compose
 from runner.errors import DataError
-from runner.report.estimate import estimate
-from runner.report.grids import PlannedRun, expand
-from runner.report.reference_seconds import reference_seconds, write_seconds
-from runner.report.speed import USUAL_RECURRENT_STEP, Speed, measure
-from runner.report.tables import load_table
+from runner.report.plan.estimate import estimate
+from runner.report.plan.reference_seconds import reference_seconds, write_seconds
+from runner.report.plan.speed import USUAL_RECURRENT_STEP, Speed, measure
+from runner.report.spec.grids import PlannedRun, expand
+from runner.report.spec.tables import load_table
 
 SPEED = Speed(
     products=1.5e11, gathered=1.2e10, encoded_row=2.5e-6, recurrent_step=USUAL_RECURRENT_STEP

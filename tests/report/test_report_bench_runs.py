@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from runner.config import CONF
-from runner.report import bench_runs
-from runner.report.bench_runs import bench_seconds, bench_table, measure_benches
-from runner.report.benches import bench_sections, is_measured, not_measured
-from runner.report.grids import PlannedRun
+from runner.report.pages.benches import bench_sections, is_measured, not_measured
+from runner.report.plan import bench_runs
+from runner.report.plan.bench_runs import bench_seconds, bench_table, measure_benches
+from runner.report.plan.speed import measure as measure_speed
 from runner.report.render import render
-from runner.report.speed import measure as measure_speed
-from runner.report.tables import BenchSpec, TableSpec, bench_names, load_bench
+from runner.report.spec.grids import PlannedRun
+from runner.report.spec.tables import BenchSpec, TableSpec, bench_names, load_bench
 
 LOG = "title: Reading\npaper: lns\narguments: [read_log]\nsmall: [read_log, --events, '{events}']\nseconds: 7\n"
 FULL, SMALL = "0123456789", "9876543210"  # commits

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.report.benches import bench_numbers, bench_sections, not_measured
-from runner.report.page import Report, html_page, markdown_page, with_links_into
-from runner.report.papers import Claim, Paper, load_papers, verdicts
-from runner.report.tables import BenchSpec, bench_names, load_bench
+from runner.report.numbers.papers import Claim, Paper, load_papers, verdicts
+from runner.report.pages.benches import bench_numbers, bench_sections, not_measured
+from runner.report.pages.page import Report, html_page, markdown_page, with_links_into
+from runner.report.spec.tables import BenchSpec, bench_names, load_bench
 
 TIMES = BenchSpec(name="times", title="Times & draws", arguments=("kernels",), seconds=9, small=("rows",), paper="midx")
 MADE = {

@@ -8,16 +8,16 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from runner.report.cells import cells, runs_table
-from runner.report.comparison import comparison
-from runner.report.frontier import settings_of_plan
-from runner.report.grids import PlannedRun
-from runner.report.layout import document, to_markdown
-from runner.report.plan import plan, plan_table, plan_total
-from runner.report.plots import draw
-from runner.report.records import record_of
+from runner.report.figures.frontier import settings_of_plan
+from runner.report.figures.plots import draw
+from runner.report.numbers.cells import cells, runs_table
+from runner.report.numbers.comparison import comparison
+from runner.report.numbers.records import record_of
+from runner.report.pages.layout import document, to_markdown
+from runner.report.plan.plan import plan, plan_table, plan_total
 from runner.report.render import runs_shown
-from runner.report.tables import TableSpec
+from runner.report.spec.grids import PlannedRun
+from runner.report.spec.tables import TableSpec
 
 Specs = dict[str, TableSpec]
 Plan = Callable[..., list[PlannedRun]]

@@ -10,11 +10,11 @@ import pytest
 from runner.data.sequences.synthetic import SyntheticLogConfig
 from runner.errors import ConfigError
 from runner.methods.catalogue import known_methods
-from runner.report import choose as module
-from runner.report.choose import choices, guide
-from runner.report.grids import PlannedRun, expand
-from runner.report.page import Choice
-from runner.report.tables import TableSpec, load_table, table_names
+from runner.report.pages import choose as module
+from runner.report.pages.choose import choices, guide
+from runner.report.pages.page import Choice
+from runner.report.spec.grids import PlannedRun, expand
+from runner.report.spec.tables import TableSpec, load_table, table_names
 
 NUMBERS = "kind: numbers\ncolumns: [{name: P@1, metric: test/p@1}]\n"
 OF_ROWS = f"title: Toy\n{NUMBERS}grid: toy\nhelps_to_choose: Extreme classification\n"

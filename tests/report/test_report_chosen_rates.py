@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 
 from runner import REPOSITORY
-from runner.report.grids import PlannedRun, expand
-from runner.report.tables import load_table
+from runner.report.spec.grids import PlannedRun, expand
+from runner.report.spec.tables import load_table
 
 TABLES = REPOSITORY / "results" / "tables"
 

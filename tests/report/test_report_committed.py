@@ -12,8 +12,8 @@ import pytest
 
 from runner import REPOSITORY
 from runner.methods.catalogue import known_methods
-from runner.report.grids import Grid, expand
-from runner.report.tables import load_table, table_names
+from runner.report.spec.grids import Grid, expand
+from runner.report.spec.tables import load_table, table_names
 
 RESULTS = REPOSITORY / "results"
 TABLES = RESULTS / "tables"

@@ -11,10 +11,10 @@ import yaml
 from runner.compare.__main__ import main
 from runner.config import compose
 from runner.errors import ConfigError, RunnerError
-from runner.report.comparison import chosen, comparison
-from runner.report.grids import PlannedRun
-from runner.report.records import RunRecord, all_records
-from runner.report.sweep import as_text, differing_keys, exact
+from runner.report.numbers.comparison import chosen, comparison
+from runner.report.numbers.records import RunRecord, all_records
+from runner.report.numbers.sweep import as_text, differing_keys, exact
+from runner.report.spec.grids import PlannedRun
 
 Write = Callable[..., Path]
 
@@ -121,3 +121,8 @@ def test_settings_print_exactly() -> None:
         "7",
         "x",
     ]
+
+
+def test_a_run_without_a_method_has_the_name_of_its_sampler(runs: list[RunRecord]) -> None:
+    assert {record.method_name for record in runs} == {"lsh_label", "full", "nce"}
+    assert len(chosen(runs, [], ["method=lsh_label"])) == 4

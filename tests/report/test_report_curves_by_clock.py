@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runner.report.curves import Alike, mean_curve
-from runner.report.figure_style import look_of_value
-from runner.report.grids import PlannedRun
-from runner.report.records import record_of
-from runner.report.tables import TableSpec
+from runner.report.figures.curves import Alike, mean_curve
+from runner.report.figures.style import look_of_value
+from runner.report.numbers.records import record_of
+from runner.report.spec.grids import PlannedRun
+from runner.report.spec.tables import TableSpec
 
 Write = Callable[..., Path]
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from runner.diagnosis import example_folder, folder
-from runner.report import layout, plots
-from runner.report.cells import cells
-from runner.report.grids import PlannedRun
-from runner.report.plan import execute, plan, plan_table, plan_total
-from runner.report.records import all_records, record_of, status_of
-from runner.report.tables import TableSpec
+from runner.report.diagnoses import example_folder, folder
+from runner.report.figures import plots
+from runner.report.numbers.cells import cells
+from runner.report.numbers.records import all_records, record_of, status_of
+from runner.report.pages import layout
+from runner.report.plan.plan import execute, plan, plan_table, plan_total
+from runner.report.spec.grids import PlannedRun
+from runner.report.spec.tables import TableSpec
 
 
 @pytest.mark.parametrize("file", ["summary.json", "config.yaml", "provenance.json", "metrics.jsonl"])

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 from runner.config import CONF, compose
-from runner.report.explore import explore, explore_frontier
-from runner.report.grids import PlannedRun
-from runner.report.records import all_records
+from runner.report.figures.explore import explore, explore_frontier
+from runner.report.numbers.records import all_records
+from runner.report.spec.grids import PlannedRun
 
 Command = Callable[..., tuple[int, list[str], str]]
 

@@ -11,16 +11,16 @@ import pytest
 
 from runner.config import CONF
 from runner.data.shared.cards import dataset_title
-from runner.report.axis_words import WORDS, words_of
-from runner.report.curves import Alike, curves, drawn, mean_curve
-from runner.report.direct_labels import apart
-from runner.report.explore import explore
 from runner.report.figure_data import figure_data
-from runner.report.figure_style import Look, look_of_value, new_figure
-from runner.report.grids import PlannedRun
-from runner.report.plots import distribution_panel
-from runner.report.records import RunRecord, all_records, record_of
-from runner.report.tables import TableSpec, load_table, table_names
+from runner.report.figures.axis_words import WORDS, words_of
+from runner.report.figures.curves import Alike, curves, drawn, mean_curve
+from runner.report.figures.direct_labels import apart
+from runner.report.figures.explore import explore
+from runner.report.figures.plots import distribution_panel
+from runner.report.figures.style import Look, look_of_value, new_figure
+from runner.report.numbers.records import RunRecord, all_records, record_of
+from runner.report.spec.grids import PlannedRun
+from runner.report.spec.tables import TableSpec, load_table, table_names
 
 Write = Callable[..., Path]
 

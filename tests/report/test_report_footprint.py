@@ -8,10 +8,10 @@ import pytest
 from runner import REPOSITORY
 from runner.errors import DataError
 from runner.machine.disk import size
-from runner.report.footprint import ALL, BEGIN, END, HEADING, footprint, with_footprint_of
-from runner.report.grids import PlannedRun
-from runner.report.page import Report, markdown_page
-from runner.report.tables import TableSpec
+from runner.report.numbers.footprint import ALL, BEGIN, END, HEADING, footprint, with_footprint_of
+from runner.report.pages.page import Report, markdown_page
+from runner.report.spec.grids import PlannedRun
+from runner.report.spec.tables import TableSpec
 
 Plan = Callable[..., list[PlannedRun]]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from runner.report.latex import PACKAGES, latex_text, to_latex
-from runner.report.layout import Block, Document
+from runner.report.pages.latex import PACKAGES, latex_text, to_latex
+from runner.report.pages.layout import Block, Document
 
 FRAME = pd.DataFrame(
     {

@@ -9,14 +9,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from runner.report import layout, plots
-from runner.report.cells import cells
-from runner.report.columns import OF_EVERY_RUN, Column
-from runner.report.grids import PlannedRun
-from runner.report.latex import to_latex
-from runner.report.records import record_of
+from runner.report.figures import plots
+from runner.report.numbers.cells import cells
+from runner.report.numbers.columns import OF_EVERY_RUN, Column
+from runner.report.numbers.records import record_of
+from runner.report.pages import layout
+from runner.report.pages.latex import to_latex
 from runner.report.render import render, runs_shown
-from runner.report.tables import TableSpec
+from runner.report.spec.grids import PlannedRun
+from runner.report.spec.tables import TableSpec
 
 Specs = dict[str, TableSpec]
 

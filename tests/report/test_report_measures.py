@@ -14,15 +14,16 @@ from runner.contracts import Measure
 from runner.errors import ConfigError
 from runner.options.settings import RunConfig
 from runner.parts import TASKS
-from runner.report import layout, plots
-from runner.report.cells import cells
-from runner.report.columns import cost_of_reaching, panels_of
-from runner.report.frontier import frontier, pareto, settings_of_records
-from runner.report.grids import PlannedRun, expand
-from runner.report.plan import execute, plan, plan_table, plan_total
-from runner.report.records import OLDER, RunRecord, record_of, status_of
-from runner.report.sweep import sweep_table
-from runner.report.tables import TableSpec, load_table, table_names
+from runner.report.figures import plots
+from runner.report.figures.frontier import frontier, pareto, settings_of_records
+from runner.report.numbers.cells import cells
+from runner.report.numbers.columns import cost_of_reaching, panels_of
+from runner.report.numbers.records import OLDER, RunRecord, record_of, status_of
+from runner.report.numbers.sweep import sweep_table
+from runner.report.pages import layout
+from runner.report.plan.plan import execute, plan, plan_table, plan_total
+from runner.report.spec.grids import PlannedRun, expand
+from runner.report.spec.tables import TableSpec, load_table, table_names
 from runner.tasks import Classification, LanguageModelling
 from runner.training.run import run
 

@@ -9,11 +9,11 @@ import pytest
 
 from runner.errors import ConfigError
 from runner.methods.catalogue import Marker, known_methods
-from runner.report.figure_style import Look, look_of_value, looks_of, looks_of_rows
-from runner.report.grids import Grid, expand, grid_names, load_grid
-from runner.report.panels import MOST_LINES, Line, Panel, Scale, facets
-from runner.report.tables import load_table, table_names
-from runner.report.yaml_files import TABLES
+from runner.report.figures.panels import MOST_LINES, Line, Panel, Scale, facets
+from runner.report.figures.style import Look, look_of_value, looks_of, looks_of_rows
+from runner.report.spec.grids import Grid, expand, grid_names, load_grid
+from runner.report.spec.tables import load_table, table_names
+from runner.report.spec.yaml_files import TABLES
 from runner.samplers import SAMPLERS
 
 BASE = """

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from runner.report.figure_style import Look, plain_number, save
-from runner.report.panels import MOST_LINES, Line, Panel, Scale, abreast, facets, figure_of, shared_out
+from runner.report.figures.panels import MOST_LINES, Line, Panel, Scale, abreast, facets, figure_of, shared_out
+from runner.report.figures.style import Look, plain_number, save
 
 X = np.array([1.0, 10, 100, 1000])
 

@@ -10,14 +10,24 @@ import pandas as pd
 import pytest
 
 from runner.errors import ConfigError
-from runner.report import papers as module
-from runner.report.benches import bench_numbers
-from runner.report.columns import panels_of
-from runner.report.grids import PlannedRun, expand
-from runner.report.page import Report, html_page, markdown_page, missing_lines
-from runner.report.papers import CellsOfTable, Claim, Headline, Paper, Verdict, judge, load_papers, summary, verdicts
+from runner.report.numbers import papers as module
+from runner.report.numbers.columns import panels_of
+from runner.report.numbers.papers import (
+    CellsOfTable,
+    Claim,
+    Headline,
+    Paper,
+    Verdict,
+    judge,
+    load_papers,
+    summary,
+    verdicts,
+)
+from runner.report.pages.benches import bench_numbers
+from runner.report.pages.page import Report, html_page, markdown_page, missing_lines
 from runner.report.render import render
-from runner.report.tables import TableSpec, bench_names, load_bench, load_table
+from runner.report.spec.grids import PlannedRun, expand
+from runner.report.spec.tables import TableSpec, bench_names, load_bench, load_table
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -253,10 +263,10 @@ def test_data_sets_that_are_missing_for_one_reason_stay_apart(
     toy: dict[str, TableSpec], planned: Callable[..., list[PlannedRun]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Labels such as "PTB, LSTM" have commas of their own."""
-    monkeypatch.setattr("runner.report.page.status_of", lambda _: "skipped: no library")
+    monkeypatch.setattr("runner.report.pages.page.status_of", lambda _: "skipped: no library")
     runs = planned(toy["convergence"].grid, "small")[:2]
     runs = [replace(run, dataset=name) for run, name in zip(runs, "ab", strict=True)]
-    monkeypatch.setattr("runner.report.page.how_to_prepare", lambda _: "")
+    monkeypatch.setattr("runner.report.pages.page.how_to_prepare", lambda _: "")
     assert missing_lines(runs, {"a": "PTB", "b": "PTB, LSTM"}) == ["PTB; PTB, LSTM: no library"]
 
 

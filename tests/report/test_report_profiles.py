@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from runner.errors import ConfigError
-from runner.report.grids import expand, load_grid
 from runner.report.render import render
-from runner.report.tables import load_table, table_names
-from runner.report.yaml_files import TABLES
+from runner.report.spec.grids import expand, load_grid
+from runner.report.spec.tables import load_table, table_names
+from runner.report.spec.yaml_files import TABLES
 
 
 def test_small_plans_every_table_of_the_papers_but_those_that_take_hours() -> None:

@@ -14,13 +14,13 @@ import pytest
 from runner import REPOSITORY
 from runner.errors import DataError, RunnerError
 from runner.report.figure_data import figure_data
-from runner.report.folder_page import folder_page
-from runner.report.footprint import BEGIN, END
-from runner.report.grids import PlannedRun
-from runner.report.page import outcomes_by_table
-from runner.report.publish import outcomes, published_dir, published_page, replace_together, to_publish
+from runner.report.numbers.footprint import BEGIN, END
+from runner.report.pages.folder_page import folder_page
+from runner.report.pages.page import outcomes_by_table
+from runner.report.pages.publish import outcomes, published_dir, published_page, replace_together, to_publish
 from runner.report.render import render
-from runner.report.tables import TableSpec, load_table, table_names
+from runner.report.spec.grids import PlannedRun
+from runner.report.spec.tables import TableSpec, load_table, table_names
 
 Specs = dict[str, TableSpec]
 KNOWN = ["toy2", "toyc", "toyc_more"]

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from runner.config import CONF
-from runner.report import plan as planning
-from runner.report.grids import PlannedRun
-from runner.report.plan import AGAIN, FINISHED, RESUME, TO_RUN, Step, execute, plan, plan_total, whole_time
-from runner.report.records import RunRecord, record_of
-from runner.report.tables import TableSpec, load_table
+from runner.report.numbers.records import RunRecord, record_of
+from runner.report.plan import plan as planning
+from runner.report.plan.plan import AGAIN, FINISHED, RESUME, TO_RUN, Step, execute, plan, plan_total, whole_time
+from runner.report.spec.grids import PlannedRun
+from runner.report.spec.tables import TableSpec, load_table
 from runner.training.run_folder import RunFolder
 
 SCRIPT = CONF.parent / "scripts" / "reproduce.py"

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from runner.machine.terminal import fitted
-from runner.report.layout import markdown_table
-from runner.report.screen import screen_table, wrapped_table
+from runner.report.pages.layout import markdown_table
+from runner.report.pages.screen import screen_table, wrapped_table
 
 RUNS = pd.DataFrame(
     {

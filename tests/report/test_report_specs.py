@@ -10,10 +10,10 @@ import pytest
 
 from runner.config import CONF, compose
 from runner.errors import ConfigError
-from runner.report.cells import published_numbers
-from runner.report.grids import PROFILES, Grid, expand, grid_names, load_grid
-from runner.report.plan import plan
-from runner.report.tables import PUBLISHED, TABLES, bench_names, load_bench, load_table, table_names
+from runner.report.numbers.cells import published_numbers
+from runner.report.plan.plan import plan
+from runner.report.spec.grids import PROFILES, Grid, expand, grid_names, load_grid
+from runner.report.spec.tables import PUBLISHED, TABLES, bench_names, load_bench, load_table, table_names
 
 DATASETS = ("amazon670k", "wiki325k", "odp", "amazon_uniform")
 METHODS = ("full", "lsh_embedding", "lsh_label", "topk", "unigram", "log_uniform", "nce")

@@ -10,11 +10,11 @@ import pytest
 
 from runner.config import CONF, compose
 from runner.errors import ConfigError
-from runner.report.figure_style import save
-from runner.report.frontier import frontier, pareto, settings_of_records
-from runner.report.grids import PlannedRun
-from runner.report.records import all_records
-from runner.report.sweep import differing_keys, families, pivots, sweep_table
+from runner.report.figures.frontier import frontier, pareto, settings_of_records
+from runner.report.figures.style import save
+from runner.report.numbers.records import all_records
+from runner.report.numbers.sweep import differing_keys, families, pivots, sweep_table
+from runner.report.spec.grids import PlannedRun
 
 KEYS = ["sampler.K", "sampler.L"]
 P1 = {(4, 10): 0.40, (4, 20): 0.50, (10, 10): 0.55, (10, 20): 0.60}  # as conftest.py writes them

@@ -9,15 +9,16 @@ import pandas as pd
 import pytest
 
 from runner.errors import ConfigError
-from runner.report import layout, plots
-from runner.report.cells import cells, runs_table
-from runner.report.estimate import estimate
-from runner.report.frontier import pareto, settings_of_plan
-from runner.report.grids import PlannedRun, expand
-from runner.report.records import record_of
-from runner.report.speed import USUAL_RECURRENT_STEP, Speed, measure
-from runner.report.sweep import sweep_table
-from runner.report.tables import TableSpec, load_table
+from runner.report.figures import plots
+from runner.report.figures.frontier import pareto, settings_of_plan
+from runner.report.numbers.cells import cells, runs_table
+from runner.report.numbers.records import record_of
+from runner.report.numbers.sweep import sweep_table
+from runner.report.pages import layout
+from runner.report.plan.estimate import estimate
+from runner.report.plan.speed import USUAL_RECURRENT_STEP, Speed, measure
+from runner.report.spec.grids import PlannedRun, expand
+from runner.report.spec.tables import TableSpec, load_table
 from runner.tasks import LanguageModelling
 
 GRID = """

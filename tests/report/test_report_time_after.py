@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.report import diagnosed
-from runner.report.grids import PlannedRun, expand
-from runner.report.speed import USUAL_RECURRENT_STEP, Speed
-from runner.report.tables import TableSpec, load_table
+from runner.report.diagnoses import diagnosed
+from runner.report.plan.speed import USUAL_RECURRENT_STEP, Speed
+from runner.report.spec.grids import PlannedRun, expand
+from runner.report.spec.tables import TableSpec, load_table
 
 
 def seconds_after(names: list[str], results_dir: Path) -> float:

@@ -8,12 +8,13 @@ import pandas as pd
 import pytest
 
 from runner.errors import ConfigError
-from runner.report import layout, plots
-from runner.report.cells import cells
-from runner.report.grids import PROFILES, PlannedRun, expand, point_text
-from runner.report.latex import to_latex
+from runner.report.figures import plots
+from runner.report.numbers.cells import cells
+from runner.report.pages import layout
+from runner.report.pages.latex import to_latex
 from runner.report.render import own_runs_finished
-from runner.report.tables import load_table
+from runner.report.spec.grids import PROFILES, PlannedRun, expand, point_text
+from runner.report.spec.tables import load_table
 
 Plan = Callable[..., list[PlannedRun]]
 Write = Callable[..., Path]

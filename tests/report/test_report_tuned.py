@@ -12,15 +12,17 @@ import pytest
 
 from runner.errors import ConfigError
 from runner.lgd.task import LinearRegression
-from runner.report import layout, plots, tuning
-from runner.report.cells import cells
-from runner.report.curves import running_median
-from runner.report.grids import PlannedRun, expand, point_text
-from runner.report.latex import to_latex
-from runner.report.plan import TO_RUN, plan
+from runner.report.figures import plots
+from runner.report.figures.curves import running_median
+from runner.report.numbers import tuning
+from runner.report.numbers.cells import cells
+from runner.report.numbers.tuning import tune
+from runner.report.pages import layout
+from runner.report.pages.latex import to_latex
+from runner.report.plan.plan import TO_RUN, plan
 from runner.report.render import render
-from runner.report.tables import load_table
-from runner.report.tuning import tune
+from runner.report.spec.grids import PlannedRun, expand, point_text
+from runner.report.spec.tables import load_table
 
 AT_EDGE = tuning.AT_EDGE.format(key="lr")
 GRID = """

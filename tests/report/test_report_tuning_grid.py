@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from runner.report.grids import PROFILES, PlannedRun, expand, point_text
-from runner.report.tables import PUBLISHED, load_table
+from runner.report.spec.grids import PROFILES, PlannedRun, expand, point_text
+from runner.report.spec.tables import PUBLISHED, load_table
 
 pytestmark = pytest.mark.slow  # each profile composes hundreds of runs
 

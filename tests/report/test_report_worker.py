@@ -11,7 +11,7 @@ import pytest
 
 from runner import REPOSITORY
 from runner.config import forget_failures
-from runner.report import worker
+from runner.report.plan import worker
 from runner.training import compilation
 
 SHORT = ["model=regression", "epochs=1", "hardware.threads=1"]
@@ -45,7 +45,7 @@ def test_copies_answer_like_the_process_itself_and_a_crash_ends_one_run(tmp_path
     crash.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     first, *others = lines(tmp_path)
     killed = json.dumps([*SHORT, f"plugins=[{crash}]", f"results_dir={tmp_path}"]) + "\n"
-    command = [sys.executable, "-m", "runner.report.worker", "--fork"]
+    command = [sys.executable, "-m", "runner.report.plan.worker", "--fork"]
     words = "".join([first, killed, *others])
     done = subprocess.run(command, input=words, capture_output=True, text=True, cwd=REPOSITORY, check=False)
     assert done.stdout.split() == ["0", "-9", "2", "2", "0"]
@@ -59,7 +59,7 @@ def test_a_copy_has_the_bits_of_a_process_of_its_own(tmp_path: Path, own_data_di
     words = ["dataset=synthetic_xc", "sampler=uniform", "sampler.num_samples=20", "model.hidden=8", "max_steps=20"]
     losses = []
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}  # so that one copy compiles
-    for command in (["runner.report.worker", "--fork"], ["runner", *words, f"results_dir={tmp_path / 'own'}"]):
+    for command in (["runner.report.plan.worker", "--fork"], ["runner", *words, f"results_dir={tmp_path / 'own'}"]):
         line = json.dumps([*words, f"results_dir={tmp_path / 'copy'}"]) + "\n"
         done = subprocess.run(
             [sys.executable, "-m", *command],
@@ -85,7 +85,7 @@ def test_what_a_run_prints_is_no_answer(tmp_path: Path, own_data_dir: Path) -> N
     plugin = tmp_path / "plugin_that_prints.py"
     plugin.write_text("print(7)\n")
     line = json.dumps([*SHORT, f"plugins=[{plugin}]", f"results_dir={tmp_path}"]) + "\n"
-    command = [sys.executable, "-m", "runner.report.worker"]
+    command = [sys.executable, "-m", "runner.report.plan.worker"]
     done = subprocess.run(command, input=line, capture_output=True, text=True, cwd=REPOSITORY, check=False)
     assert done.returncode == 0
     assert done.stdout == "0\n"

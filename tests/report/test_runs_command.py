@@ -9,7 +9,7 @@ import pytest
 
 from runner import diagnose, generate, predict
 from runner.config import compose
-from runner.report.grids import PlannedRun
+from runner.report.spec.grids import PlannedRun
 from runner.runs.__main__ import main
 from runner.training.run_folder import RunFolder
 

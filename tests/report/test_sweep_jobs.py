@@ -8,14 +8,14 @@ import pytest
 from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
 
-import runner.report.plan
+import runner.report.plan.plan
 import runner.training.run
 from runner.config import exit_code, forget_failures
 from runner.errors import Diverged
 from runner.options.settings import RunConfig
-from runner.report.grids import PlannedRun
-from runner.report.records import RunRecord
-from runner.report.speed import USUAL_RECURRENT_STEP, Speed
+from runner.report.numbers.records import RunRecord
+from runner.report.plan.speed import USUAL_RECURRENT_STEP, Speed
+from runner.report.spec.grids import PlannedRun
 from runner.sweeps.launchers import at_once
 from runner.sweeps.sweep import sweep
 
@@ -27,7 +27,7 @@ Command = Callable[..., str]
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Do not measure this machine's speed, and leave no failure to other tests."""
     speed = Speed(products=1e11, gathered=1e10, encoded_row=2.5e-6, recurrent_step=USUAL_RECURRENT_STEP)
-    monkeypatch.setattr(runner.report.plan, "measure_speed", lambda: speed)
+    monkeypatch.setattr(runner.report.plan.plan, "measure_speed", lambda: speed)
     yield
     forget_failures()
 

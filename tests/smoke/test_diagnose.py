@@ -18,11 +18,11 @@ import yaml
 
 from runner import diagnose
 from runner.config import CONF, compose
-from runner.diagnosis import figures
-from runner.diagnosis.folder import read
-from runner.diagnosis.record import Entry
 from runner.errors import RunnerError
 from runner.options.settings import RunConfig
+from runner.report.diagnoses import figures
+from runner.report.diagnoses.folder import read
+from runner.report.diagnoses.record import Entry
 from runner.samplers import SAMPLERS
 from runner.tasks import Classification, classification
 from runner.training import loop
@@ -371,7 +371,7 @@ def test_a_failure_leaves_the_earlier_diagnostics(
     def fail(*arguments: Any) -> None:
         raise RunnerError("no ink")
 
-    monkeypatch.setattr("runner.diagnosis.figures.draw", fail)
+    monkeypatch.setattr("runner.report.diagnoses.figures.draw", fail)
     assert command(folder, "--rows", "4", "--draws", "2")[0] == 2
     assert (folder / "diagnostics" / "diagnostics.json").read_bytes() == before
     assert not list(folder.glob(".*partial"))

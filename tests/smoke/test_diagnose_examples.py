@@ -9,8 +9,8 @@ import pytest
 
 from runner import diagnose
 from runner.config import compose
-from runner.diagnosis import example_tables, tables
-from runner.diagnosis.record import Diagnosis, Entry, ExampleDiagnosis, ExampleEntry
+from runner.report.diagnoses import example_tables, tables
+from runner.report.diagnoses.record import Diagnosis, Entry, ExampleDiagnosis, ExampleEntry
 from runner.training.run import run
 
 Command = Callable[..., tuple[int, str, str]]

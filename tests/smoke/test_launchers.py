@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner import REPOSITORY
-from runner.report.records import all_records
+from runner.report.numbers.records import all_records
 
 SMALL = ["batch_size=32", "epochs=1", "max_steps=3", "evaluation.every_epochs=1", "evaluation.rows=20"]
 LAUNCHERS = {

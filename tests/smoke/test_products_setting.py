@@ -11,9 +11,9 @@ import pytest
 from runner.config import CONF, compose
 from runner.errors import ConfigError, ProcessorLacks
 from runner.kernels.target import target
-from runner.report.plan import plan, plan_total
-from runner.report.records import status_of
-from runner.report.tables import load_table
+from runner.report.numbers.records import status_of
+from runner.report.plan.plan import plan, plan_total
+from runner.report.spec.tables import load_table
 from runner.samplers.full import FullConfig
 from runner.training.run import run
 

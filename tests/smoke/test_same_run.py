@@ -18,9 +18,9 @@ from runner.errors import RunnerError
 from runner.machine.clock import StageClock
 from runner.network import Network
 from runner.options.settings import HardwareConfig, RunConfig
-from runner.report.grids import PlannedRun
-from runner.report.plan import execute, plan_total, steps_of
-from runner.report.records import CHANGED, RunRecord, record_of, status_of
+from runner.report.numbers.records import CHANGED, RunRecord, record_of, status_of
+from runner.report.plan.plan import execute, plan_total, steps_of
+from runner.report.spec.grids import PlannedRun
 from runner.samplers.static import UniformConfig
 from runner.training import loop
 from runner.training.run import load_trained, run

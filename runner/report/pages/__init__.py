@@ -1,0 +1,1 @@
+"""Lay numbers out as printed tables and pages, and publish these."""

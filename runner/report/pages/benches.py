@@ -1,0 +1,185 @@
+"""This module shows on the page of all papers the tables that the bench measures (``conf/table/bench``)."""
+
+import itertools
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from runner.errors import DataError
+from runner.methods.catalogue import known_methods
+from runner.report.numbers.papers import CellsOfTable
+from runner.report.pages.layout import folded, html
+from runner.report.spec.tables import BenchSpec
+
+_MARK = re.compile(r"^(#+|-) +")  # of a heading or an item of a list
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchSection:
+    """A bench report as a folded section of the page, in HTML and in Markdown."""
+
+    name: str
+    paper: str
+    html: Markup
+    markdown: str
+
+
+def bench_sections(
+    specs: Sequence[BenchSpec], results_dir: Path, folder: Path, *, small: bool = False
+) -> tuple[BenchSection, ...]:
+    """Return the reports that are there; ``folder`` is that of the Markdown page, which shows their pictures.
+
+    With ``small``, a report at laptop size stands in the place of that of full size if ``is_measured``. A report that
+    is damaged is left out, as a page must not fail for it; ``not_measured`` names it.
+    """
+    found = []
+    for spec in specs:
+        with suppress(DataError):
+            if _shown(spec, results_dir, small).is_file():
+                found.append(_section(spec, results_dir, folder, small))
+    return tuple(found)
+
+
+def is_measured(spec: BenchSpec, results_dir: Path) -> bool:
+    """Tell whether the report at laptop size was measured to its end, with the arguments that are now asked for."""
+    report = spec.small_report(results_dir)
+    try:
+        found = json.loads(report.read_text(encoding="utf-8"))
+        asked = found["provenance"]["command"] == " ".join(spec.small_command(results_dir)[1:])
+        return bool(asked) and "seconds" in found and report.with_suffix(".md").is_file()
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _shown(spec: BenchSpec, results_dir: Path, small: bool) -> Path:
+    return spec.small_report(results_dir) if small and is_measured(spec, results_dir) else spec.report(results_dir)
+
+
+def not_measured(specs: Sequence[BenchSpec], results_dir: Path, *, small: bool = False) -> list[str]:
+    """Return a line for each table that the bench has not measured, or whose report is damaged, with the command.
+
+    ``small``: as in ``bench_sections``.
+    """
+    lines = []
+    for spec in specs:
+        if not _shown(spec, results_dir, small).is_file():
+            lines.append(f"{spec.title}: not measured; `{_command(spec)}` does so")
+            continue
+        try:
+            _section(spec, results_dir, results_dir, small)
+        except DataError as error:
+            lines.append(f"{spec.title}: {error}")
+    return lines
+
+
+def bench_numbers(specs: Sequence[BenchSpec], results_dir: Path, *, small: bool = False) -> dict[str, CellsOfTable]:
+    """Return by table, as cells, what the bench measured of each method and number of classes.
+
+    The deviation of a number is half the distance from the lowest repetition to the highest. ``small``: as in
+    ``bench_sections``. Left out are reports that are missing or damaged, and those that have no classes.
+    """
+    found: dict[str, CellsOfTable] = {}
+    for spec in specs:
+        try:
+            sizes = json.loads(_shown(spec, results_dir, small).read_text(encoding="utf-8"))["sizes"]
+            rows = [row for size in sizes for result in size["results"] for row in _rows(size["classes"], result)]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        cells = pd.DataFrame(rows)
+        methods = {name: _label(name) for name in cells["method"].unique()}
+        found[spec.name] = (cells, methods, {name: f"{name} classes" for name in cells["dataset"].unique()}, {})
+    return found
+
+
+def _rows(classes: int, result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each number that was measured of a method."""
+    for metric, value in result.items():
+        spread = math.nan
+        if isinstance(value, dict) and {"median", "lowest", "highest"} <= {*value}:
+            spread = (value["highest"] - value["lowest"]) / 2
+            value = value["median"]
+        if isinstance(value, int | float):
+            yield {
+                "dataset": f"{classes:,}", "method": result["method"], "metric": metric, "ours": value,
+                "deviation": spread, "status": result["status"], "seeds": math.nan,
+            }  # fmt: skip
+
+
+def _label(name: str) -> str:
+    """Return the catalogue's label of a method, such as "RF-softmax (D=50)" of ``rff_D50``, or else its name."""
+    known = known_methods()
+    base, _, count = name.rpartition("_D")
+    if base in known and count.isdecimal():
+        return f"{known[base].label} (D={count})"
+    return known[name].label if name in known else name
+
+
+def _command(spec: BenchSpec) -> str:
+    return f"make reproduce TABLE={spec.name}"
+
+
+def _section(spec: BenchSpec, results_dir: Path, folder: Path, small: bool) -> BenchSection:
+    report = _shown(spec, results_dir, small)
+    made = f"{_made(spec, report)} `{_command(spec)}` measures it on this machine."
+    if report == spec.small_report(results_dir):
+        asked = " ".join(spec.small_command(results_dir)[1:-2])  # without the place of the report
+        made = f"{_made(spec, report)} At laptop size: `{asked}`; `{_command(spec)}` measures it at full size."
+    try:
+        text = report.with_suffix(".md").read_text(encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{report.with_suffix('.md')}: {error.strerror}; `{_command(spec)}` writes it again") from None
+    _, _, text = text.strip().partition("\n")  # the title stands in the summary
+    picture = report.with_suffix(".png")
+    pictures = [picture] if picture.is_file() else []
+    markdown = [made, re.sub(r"^#+ ", "#### ", text.strip(), flags=re.MULTILINE)]
+    if pictures:
+        place = Path(os.path.relpath(picture, folder)).as_posix()
+        markdown.insert(1, f"![{spec.title}]({place})")
+    return BenchSection(
+        name=spec.name,
+        paper=spec.paper,
+        html=html("bench", name=spec.name, title=spec.title, made=made, pictures=pictures, parts=_parts(text)),
+        markdown=folded(spec.title, "\n\n".join(markdown)),
+    )
+
+
+def _made(spec: BenchSpec, report: Path) -> str:
+    """Return a sentence with the machine, the commit and the day."""
+    try:
+        origin = json.loads(report.read_text(encoding="utf-8"))["provenance"]
+        commit = str(origin["commit"] or "unknown")[:10] + (" + changes" if origin["patch"] else "")
+        where = f"{origin['cpu']}, {origin['threads']} of {origin['cores']} cores"
+        day = str(origin["started"])[:10]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise DataError(f"{report}: is no report of the bench; `{_command(spec)}` writes it again") from None
+    return f"Measured on {day} on {where}; commit {commit}."
+
+
+# ---------------------------------------------------------------- the parts of the bench's Markdown
+
+
+def _parts(markdown: str) -> list[tuple[str, Any]]:
+    """Return what the bench writes, with the kind of each part: lines of headings, texts or a list, or a table."""
+    parts: list[tuple[str, Any]] = []
+    for kind, group in itertools.groupby(markdown.splitlines(), _kind):
+        lines = [_MARK.sub("", line) for line in group if line]
+        parts.append((kind, _table(lines) if kind == "table" else lines))
+    return parts
+
+
+def _kind(line: str) -> str:
+    return {"|": "table", "-": "list", "#": "heading"}.get(line[:1], "text")
+
+
+def _table(lines: Sequence[str]) -> pd.DataFrame:
+    head, _, *rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
+    return pd.DataFrame(rows, columns=head)

@@ -1,0 +1,151 @@
+"""This module lays out the report: one page of all papers' claims, tables and figures, as HTML and as Markdown.
+
+Both come from the same data by a template each. The HTML page needs no other file. The Markdown page is for reading in
+a repository: it shows the pictures that lie beside it, or, published, those of ``results/tables``.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from runner.report.numbers.papers import Paper, Verdict, summary
+from runner.report.numbers.records import how_to_prepare, status_of
+from runner.report.pages.benches import BenchSection
+from runner.report.pages.layout import TEMPLATES, markdown_table
+from runner.report.spec.grids import PlannedRun
+
+TO_PUBLISH = "to-publish.md"  # the Markdown page without reports of the bench that are not committed
+_COLOURS = {"holds": "holds", "does not hold": "fails"}
+_OTHERS = "others"  # tables that belong to no paper
+_PICTURE = re.compile(r"(!?\[[^\]\n]*\])\(([\w.-]+)\)")  # a picture or a file that lies beside the page
+_CLIMBS = re.compile(r"(!?\[[^\]\n]*\])\(\.\./\.\./")  # from the folder of the rendered page to that of all results
+_OUTCOMES = re.compile(r"^- `(\w+)`: ([\d,]+)$", flags=re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A rendered table or figure, as a section in HTML and in Markdown.
+
+    ``files``: its pictures, numbers and printed forms. ``outcomes``: the number of its rows that runs to their end
+    stand behind (``runner.report.pages.publish.outcomes``).
+    """
+
+    name: str
+    title: str
+    paper: str
+    html: Markup
+    markdown: str
+    files: tuple[Path, ...]
+    outcomes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What the methods of one data set cost and reach, for the table that helps to choose."""
+
+    title: str
+    caption: str
+    frame: pd.DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What the pages show. ``found``: verdicts by paper. ``missing``: what could not be run, and the way to run it.
+    ``took``: what the runs behind each table took (``footprint``). ``benches``: what the bench measured.
+    """
+
+    title: str
+    profile: str = "small"
+    sections: tuple[Section, ...] = ()
+    papers: tuple[Paper, ...] = ()
+    found: Mapping[str, Sequence[Verdict]]
+    choices: tuple[Choice, ...] = ()
+    missing: tuple[str, ...] = ()
+    benches: tuple[BenchSection, ...] = ()
+    took: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    @property
+    def all_sections(self) -> list[Section | BenchSection]:
+        """What is made from runs, then what the bench measured."""
+        return [*self.sections, *self.benches]
+
+
+def html_page(report: Report) -> str:
+    """Return one page that needs no other file."""
+    return _rendered("page.html.j2", report)
+
+
+def markdown_page(report: Report) -> str:
+    """Return the same page as Markdown, which shows pictures that lie beside it."""
+    return _rendered("page.md.j2", report)
+
+
+def with_links_into(page: str, folder: str) -> str:
+    """Return a Markdown page that moved two folders up, where links to files beside it lead into a folder instead."""
+    return _CLIMBS.sub(r"\1(", _PICTURE.sub(lambda link: f"{link[1]}({folder}/{link[2]})", page))
+
+
+def outcomes_by_table(page: str) -> dict[str, int]:
+    """Return what a Markdown page says of itself: the number of outcomes of runs behind each table and figure."""
+    return {name: int(count.replace(",", "")) for name, count in _OUTCOMES.findall(page)}
+
+
+def _rendered(template: str, report: Report) -> str:
+    return TEMPLATES.get_template(template).render(
+        title=report.title,
+        papers=[_paper(paper, report) for paper in _with_others(report)],
+        choices=report.choices,
+        missing=report.missing,
+        took=report.took,
+        outcomes={section.name: section.outcomes for section in report.sections},
+        markdown_table=markdown_table,
+    )
+
+
+def _with_others(report: Report) -> list[Paper]:
+    """Return the papers that have a section, and one without claims for sections that belong to none."""
+    named = {section.paper for section in report.all_sections}
+    shown = [paper for paper in report.papers if paper.name in named]
+    if named - {paper.name for paper in report.papers}:
+        shown.append(
+            Paper(name=_OTHERS, short="Our own", title="Our own tables and figures", authors="", about="", claims=())
+        )
+    return shown
+
+
+def _paper(paper: Paper, report: Report) -> dict[str, Any]:
+    known = {known.name for known in report.papers}
+    verdicts = report.found.get(paper.name, ())
+    rows = [[v.claim.says, v.holds, v.sentence or "–", v.table] for v in verdicts]
+    return {
+        "name": paper.name,
+        "short": paper.short,
+        "title": paper.title,
+        "authors": paper.authors,
+        "about": paper.about,
+        "summary": summary(verdicts, report.profile),
+        "verdicts": [{"verdict": verdict, "colour": _COLOURS.get(verdict.holds, "open")} for verdict in verdicts],
+        "claims": pd.DataFrame(rows, columns=["Claim", "Here", "Numbers", "Table"]),
+        "sections": [
+            section
+            for section in report.all_sections
+            if section.paper == paper.name or (paper.name == _OTHERS and section.paper not in known)
+        ],
+    }
+
+
+def missing_lines(runs: Iterable[PlannedRun], labels: Mapping[str, str]) -> list[str]:
+    """Return a line for each reason why runs could not be made here, with the command that helps."""
+    reasons: dict[str, set[str]] = {}
+    for run in runs:
+        status = status_of(run)
+        if status.startswith("skipped"):
+            command = how_to_prepare(run)
+            reason = f"data are not prepared; `{command}` does so" if command else status.removeprefix("skipped: ")
+            reasons.setdefault(reason, set()).add(labels.get(run.dataset, run.dataset))
+    return [f"{'; '.join(sorted(names))}: {reason}" for reason, names in reasons.items()]  # labels contain commas

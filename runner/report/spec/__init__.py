@@ -1,0 +1,1 @@
+"""Read what tables, figures and their grids of runs ask for, from conf/table."""
