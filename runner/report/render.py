@@ -8,8 +8,8 @@ import pandas as pd
 from markupsafe import Markup
 
 from runner.report.diagnoses import diagnosed, diagnosed_examples
-from runner.report.figure_data import as_csv, figure_data
 from runner.report.figures import plots
+from runner.report.figures.data import as_csv, figure_data
 from runner.report.numbers.cells import cells
 from runner.report.numbers.footprint import footprint
 from runner.report.numbers.papers import CellsOfTable, Paper, Verdict, load_papers, verdicts
@@ -167,7 +167,7 @@ def _render_one(tuned: Tuned, folder: Path, profile: str) -> tuple[Section, pd.D
         rendered = diagnosed.render(spec, runs, folder, command)
         files, html, markdown = [*rendered.files], rendered.html, rendered.markdown
     elif spec.is_figure or spec.kind == "example_course":
-        draw = plots.draw if spec.is_figure else diagnosed_examples.draw
+        draw, points = (plots.draw, None) if spec.is_figure else (diagnosed_examples.draw, diagnosed_examples.points)
         pictures = draw(spec, runs, folder)
         figure = _Figure(
             spec=spec, pictures=pictures, notes=[*spec.notes, *sentences(tuned.choices, spec)],
@@ -177,7 +177,7 @@ def _render_one(tuned: Tuned, folder: Path, profile: str) -> tuple[Section, pd.D
         data = folder / f"{spec.name}.csv"
         files = [*pictures, data] if pictures else []
         if pictures:
-            write_atomically(data, as_csv(figure_data(spec, runs)))
+            write_atomically(data, as_csv(figure_data(spec, runs, points)))
     else:
         if spec.kind == "example_diagnosis":
             frame = diagnosed_examples.as_frame(spec, runs)

@@ -10,13 +10,9 @@ from runner.config import compose
 from runner.errors import DataError
 from runner.report.plan.estimate import estimate
 from runner.report.plan.reference_seconds import reference_seconds, write_seconds
-from runner.report.plan.speed import USUAL_RECURRENT_STEP, Speed, measure
+from runner.report.plan.speed import slowness
 from runner.report.spec.grids import PlannedRun, expand
 from runner.report.spec.tables import load_table
-
-SPEED = Speed(
-    products=1.5e11, gathered=1.2e10, encoded_row=2.5e-6, recurrent_step=USUAL_RECURRENT_STEP
-)  # of a machine whose slowness is 1
 
 
 def runs(tmp_path: Path) -> list[PlannedRun]:
@@ -28,7 +24,7 @@ def test_seconds_are_read_as_written_and_scaled_to_epochs_and_machine(
 ) -> None:
     first, second, *_ = runs(tmp_path)
     file = tmp_path / "seconds.csv"
-    write_seconds([(first, 12.0 * measure().slowness)], file)
+    write_seconds([(first, 12.0 * slowness())], file)
     assert reference_seconds(first, file) == pytest.approx(12.0)
     assert reference_seconds(second, file) is None
     line = file.read_text().splitlines()[1].split(",")
@@ -38,14 +34,10 @@ def test_seconds_are_read_as_written_and_scaled_to_epochs_and_machine(
     assert reference_seconds(first, half) == pytest.approx(24.0), "twice the epochs of the run that was measured"
 
     monkeypatch.setattr(estimate_module, "reference_seconds", lambda run: reference_seconds(run, file))
-    slow = Speed(
-        products=SPEED.products,
-        gathered=SPEED.gathered,
-        encoded_row=2 * SPEED.encoded_row,
-        recurrent_step=2 * SPEED.recurrent_step,
-    )
-    assert estimate(first, [], SPEED) == (pytest.approx(12.0), False)
-    assert estimate(first, [], slow) == (pytest.approx(24.0), False)
+    for factor in (1.0, 2.0):
+        monkeypatch.setattr(estimate_module, "slowness", lambda factor=factor: factor)
+        assert estimate(first, []) == (pytest.approx(12.0 * factor), False)
+    assert estimate(second, []) == (None, False)
 
 
 @pytest.mark.parametrize(
@@ -63,8 +55,8 @@ def test_a_bad_line_is_named(line: bytes, tmp_path: Path) -> None:
 def test_rows_of_other_runs_are_kept(tmp_path: Path) -> None:
     first, second, *_ = runs(tmp_path)
     file = tmp_path / "seconds.csv"
-    write_seconds([(first, 12.0 * measure().slowness)], file)
-    write_seconds([(second, 7.0 * measure().slowness)], file)
+    write_seconds([(first, 12.0 * slowness())], file)
+    write_seconds([(second, 7.0 * slowness())], file)
     fresh = tmp_path / "fresh.csv"  # a file is read once a process
     fresh.write_text(file.read_text())
     assert reference_seconds(first, fresh) == pytest.approx(12.0)
@@ -80,7 +72,7 @@ def test_other_settings_have_other_seconds(tmp_path: Path) -> None:
         for config in (small, replace(small, seed=1, epochs=2 * small.epochs), replace(small, max_steps=10), large)
     ]
     file = tmp_path / "seconds.csv"
-    write_seconds([(planned[0], 12.0 * measure().slowness)], file)
+    write_seconds([(planned[0], 12.0 * slowness())], file)
     assert [reference_seconds(run, file) for run in planned] == [pytest.approx(12.0), pytest.approx(24.0), None, None]
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from runner.config import CONF
-from runner.report.pages.benches import bench_sections, is_measured, not_measured
+from runner.report.pages.benches import bench_sections, not_measured
 from runner.report.plan import bench_runs
 from runner.report.plan.bench_runs import bench_seconds, bench_table, measure_benches
-from runner.report.plan.speed import measure as measure_speed
+from runner.report.plan.speed import slowness
 from runner.report.render import render
 from runner.report.spec.grids import PlannedRun
 from runner.report.spec.tables import BenchSpec, TableSpec, bench_names, load_bench
@@ -120,14 +120,14 @@ def test_a_plain_plan_measures_once_and_only_for_profile_small(
 def test_a_committed_table_of_the_bench_is_measured_at_laptop_size(results_dir: Path) -> None:
     spec = load_bench("rf_softmax_table2")
     assert measure_benches([spec], results_dir) == []
-    assert is_measured(spec, results_dir)
+    assert spec.is_measured(results_dir)
     (size,) = json.loads(spec.small_report(results_dir).read_text())["sizes"]
     assert size["classes"] == 10_000
 
 
 def test_the_plan_counts_what_is_not_measured_yet(spec: BenchSpec, results_dir: Path) -> None:
     other = load_bench(bench_names()[0])
-    expected = (8 + other.seconds) * measure_speed().slowness
+    expected = (8 + other.seconds) * slowness()
     assert bench_seconds([spec, other], results_dir) == pytest.approx(expected)
     write_small(spec, results_dir)
     assert bench_seconds([spec], results_dir) == 0
@@ -160,18 +160,18 @@ def test_a_bench_that_dies_without_a_word_is_named(
 
 def test_it_is_measured_again_if_it_is_not_whole_or_of_other_arguments(spec: BenchSpec, results_dir: Path) -> None:
     report, command = spec.small_report(results_dir), spec.small_command(results_dir)
-    assert not is_measured(spec, results_dir)
+    assert not spec.is_measured(results_dir)
     write(report, command, SMALL)
-    assert not is_measured(spec, results_dir), "it was interrupted"
+    assert not spec.is_measured(results_dir), "it was interrupted"
     write(report, [*command, "--draws", "3"], SMALL, seconds=1.0)
-    assert not is_measured(spec, results_dir), "other arguments"
+    assert not spec.is_measured(results_dir), "other arguments"
     write_small(spec, results_dir)
-    assert is_measured(spec, results_dir)
+    assert spec.is_measured(results_dir)
     report.with_suffix(".md").unlink()
-    assert not is_measured(spec, results_dir)
+    assert not spec.is_measured(results_dir)
     for damaged in ("", "[]", "{}", '{"seconds": 1, "provenance": null}'):
         report.write_text(damaged)
-        assert not is_measured(spec, results_dir)
+        assert not spec.is_measured(results_dir)
 
 
 # ---------------------------------------------------------------- pages

@@ -11,9 +11,9 @@ import pytest
 
 from runner.config import CONF
 from runner.data.shared.cards import dataset_title
-from runner.report.figure_data import figure_data
 from runner.report.figures.axis_words import WORDS, words_of
 from runner.report.figures.curves import Alike, curves, drawn, mean_curve
+from runner.report.figures.data import figure_data
 from runner.report.figures.direct_labels import apart
 from runner.report.figures.explore import explore
 from runner.report.figures.plots import distribution_panel

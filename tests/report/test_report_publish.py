@@ -13,7 +13,7 @@ import pytest
 
 from runner import REPOSITORY
 from runner.errors import DataError, RunnerError
-from runner.report.figure_data import figure_data
+from runner.report.figures.data import figure_data
 from runner.report.numbers.footprint import BEGIN, END
 from runner.report.pages.folder_page import folder_page
 from runner.report.pages.page import outcomes_by_table

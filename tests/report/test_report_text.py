@@ -16,7 +16,7 @@ from runner.report.numbers.records import record_of
 from runner.report.numbers.sweep import sweep_table
 from runner.report.pages import layout
 from runner.report.plan.estimate import estimate
-from runner.report.plan.speed import USUAL_RECURRENT_STEP, Speed, measure
+from runner.report.plan.speed import slowness
 from runner.report.spec.grids import PlannedRun, expand
 from runner.report.spec.tables import TableSpec, load_table
 from runner.tasks import LanguageModelling
@@ -196,36 +196,16 @@ def test_a_sweep_of_texts_tells_perplexities_and_the_frontier_goes_down(
     assert [setting.text for setting in pareto(settings_of_plan(runs))] == ["codewords=16"]
 
 
-SPEED = Speed(products=1.5e11, gathered=1.2e10, encoded_row=2.5e-6, recurrent_step=USUAL_RECURRENT_STEP)
-
-
-def test_a_machine_half_as_fast_is_promised_twice_the_time(load: Callable[..., TableSpec], tmp_path: Path) -> None:
-    half = Speed(
-        products=SPEED.products / 2,
-        gathered=SPEED.gathered / 2,
-        encoded_row=2 * SPEED.encoded_row,
-        recurrent_step=2 * SPEED.recurrent_step,
-    )
-    for run in expand(load("perplexity").grid, "medium", tmp_path):
-        assert estimate(run, [], half)[0] == pytest.approx(2 * (estimate(run, [], SPEED)[0] or 0))
-
-
 def test_the_machine_is_measured() -> None:
-    speed = measure()
-    assert speed is measure(), "once a process"
-    assert speed.products > 1e8
-    assert speed.gathered > 1e7
-    assert 0 < speed.encoded_row < 0.1
+    assert slowness() == slowness() > 0.01, "once a process"
 
 
 def test_an_estimate_before_and_after_a_run(
     load: Callable[..., TableSpec], tmp_path: Path, write_text_run: Write
 ) -> None:
     runs = expand(load("perplexity").grid, "medium", tmp_path)
-    guesses = [estimate(run, [], SPEED) for run in runs]
-    assert all(seconds is not None and not measured for seconds, measured in guesses)
-    assert (guesses[0][0] or 0) > (guesses[1][0] or 0), "full softmax takes longer"
+    assert estimate(runs[0], []) == (None, False)
     write_text_run(runs[0], [120.0], test=110.0)
-    seconds, measured = estimate(runs[0], [record_of(runs[0])], SPEED)
+    seconds, measured = estimate(runs[0], [record_of(runs[0])])
     assert measured
-    assert seconds == pytest.approx(40 * runs[0].config.epochs, rel=0.5), "40 s an epoch, and the evaluations"
+    assert seconds == pytest.approx(40 * runs[0].config.epochs, rel=0.5), "40 s an epoch, and the start"

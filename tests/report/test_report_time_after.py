@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from runner.report.diagnoses import diagnosed
-from runner.report.plan.speed import USUAL_RECURRENT_STEP, Speed
 from runner.report.spec.grids import PlannedRun, expand
 from runner.report.spec.tables import TableSpec, load_table
 
@@ -16,9 +15,7 @@ def seconds_after(names: list[str], results_dir: Path) -> float:
 
 @pytest.fixture(autouse=True)
 def a_usual_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = Speed(products=1e11, gathered=1e10, encoded_row=2.5e-6, recurrent_step=USUAL_RECURRENT_STEP)
-    assert usual.slowness == 1
-    monkeypatch.setattr(diagnosed, "measure_speed", lambda: usual)
+    monkeypatch.setattr(diagnosed, "slowness", lambda: 1.0)
 
 
 def test_a_diagnosis_that_tables_share_counts_once(tmp_path: Path) -> None:

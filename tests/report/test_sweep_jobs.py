@@ -14,7 +14,6 @@ from runner.config import exit_code, forget_failures
 from runner.errors import Diverged
 from runner.options.settings import RunConfig
 from runner.report.numbers.records import RunRecord
-from runner.report.plan.speed import USUAL_RECURRENT_STEP, Speed
 from runner.report.spec.grids import PlannedRun
 from runner.sweeps.launchers import at_once
 from runner.sweeps.sweep import sweep
@@ -26,8 +25,8 @@ Command = Callable[..., str]
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Do not measure this machine's speed, and leave no failure to other tests."""
-    speed = Speed(products=1e11, gathered=1e10, encoded_row=2.5e-6, recurrent_step=USUAL_RECURRENT_STEP)
-    monkeypatch.setattr(runner.report.plan.plan, "measure_speed", lambda: speed)
+    for module in ("plan", "estimate"):
+        monkeypatch.setattr(f"runner.report.plan.{module}.slowness", lambda: 1.0)
     yield
     forget_failures()
 
@@ -68,7 +67,7 @@ def test_the_plan_comes_first_and_bad_combinations_do_not_stop_the_others(
     """K goes with LSH alone, and x is no number: the plan says so before anything runs, and the others run."""
     said = command("sampler=full,lsh_label", "sampler.K=7,x", "epochs=2").splitlines()
     assert said[0].startswith("[1/4] sampler=full sampler.K=7: cannot run: unknown key 'sampler.K'")
-    assert said[2].startswith("[3/4] sampler=lsh_label sampler.K=7: to run, ~ ")
+    assert said[2].startswith("[3/4] sampler=lsh_label sampler.K=7: to run, for how long is not known")
     assert said[3] == "[4/4] sampler=lsh_label sampler.K=x: cannot run: sampler.K: expected int, got 'x'"
     assert said[4].startswith("1 runs: 0 finished, 1 to run")
     assert said[5].startswith("[3/4] sampler=lsh_label sampler.K=7; about ")

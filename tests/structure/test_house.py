@@ -63,6 +63,15 @@ def test_no_file_has_more_than_500_lines() -> None:
     assert {path.name: n for path in (*FILES, *tests) if (n := len(path.read_text().splitlines())) > 500} == {}
 
 
+def test_rooms_of_the_report_import_in_one_direction() -> None:
+    rooms = ["spec", "numbers", "plan", "figures", "pages", "diagnoses", "render"]
+    for module, path in MODULES.items():
+        if module.startswith("runner.report."):
+            mine = rooms.index(module.split(".")[2])
+            others = {other.split(".")[2] for other in imports_of(path) if other.startswith("runner.report.")}
+            assert others <= {*rooms[: mine + 1]}, module
+
+
 def test_few_modules_lie_on_the_top_floor() -> None:
     top = {path.name for path in (REPOSITORY / "runner").glob("*.py")}
     assert len(top) <= 16, sorted(top)

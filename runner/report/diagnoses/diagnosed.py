@@ -15,7 +15,7 @@ from runner.report.figures.style import STYLE, save
 from runner.report.numbers.records import record_of
 from runner.report.pages.layout import folded, html, markdown_table, picture_markdown
 from runner.report.pages.publish import CURVES
-from runner.report.plan.speed import measure as measure_speed
+from runner.report.plan.speed import slowness
 from runner.report.spec.grids import PlannedRun, expand
 from runner.report.spec.tables import TableSpec
 from runner.training.files import write_atomically
@@ -55,7 +55,7 @@ def seconds_after(specs: Sequence[TableSpec], profile: str, results_dir: Path) -
             for run in expand(spec.grid, profile, results_dir):
                 if not is_diagnosed(spec, run):
                     seconds[spec.request.name, run.run_id] = cost
-    return (sum(seconds.values()) + _RENDER_SECONDS * len(specs)) * measure_speed().slowness
+    return (sum(seconds.values()) + _RENDER_SECONDS * len(specs)) * slowness()
 
 
 def is_diagnosed(spec: TableSpec, run: PlannedRun) -> bool:

@@ -1,7 +1,8 @@
 """This module lays out what was measured of samplers of training examples on a grid's runs: a table and a figure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -10,7 +11,7 @@ from runner.report.diagnoses.diagnosed import measured_examples
 from runner.report.diagnoses.record import ExampleDiagnosis
 from runner.report.figures.style import save
 from runner.report.numbers.cells import runs_table
-from runner.report.numbers.records import NOT_RUN, record_of
+from runner.report.numbers.records import NOT_RUN, RunRecord, record_of
 from runner.report.pages.layout import Block, Document, how_made
 from runner.report.spec.grids import PlannedRun
 from runner.report.spec.tables import TableSpec
@@ -61,6 +62,16 @@ def draw(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path) -> list[Path
     """Draw the course of the estimates, a column for each run; return the path of the PNG, none without any run."""
     found = _by_heading(spec, runs)
     return [save(example_tables.courses_of(found), folder / spec.name)] if found else []
+
+
+def points(spec: TableSpec, run: PlannedRun, record: RunRecord) -> Iterator[dict[str, Any]]:
+    """Yield the points of the figure that are of one run."""
+    if (found := measured_examples(spec, run)) is not None:
+        for entry in found.entries:
+            course = entry.course
+            for place, samples in enumerate(course["samples"]):
+                values = {key: course[key][place] for key in ("gradient_norm", "similarity")}
+                yield {"sampler": entry.name, "samples": samples, **values}
 
 
 def _by_heading(spec: TableSpec, runs: Sequence[PlannedRun]) -> dict[str, ExampleDiagnosis]:

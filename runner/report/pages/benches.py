@@ -38,8 +38,8 @@ def bench_sections(
 ) -> tuple[BenchSection, ...]:
     """Return the reports that are there; ``folder`` is that of the Markdown page, which shows their pictures.
 
-    With ``small``, a report at laptop size stands in the place of that of full size if ``is_measured``. A report that
-    is damaged is left out, as a page must not fail for it; ``not_measured`` names it.
+    With ``small``, a report at laptop size stands in the place of that of full size if it was measured. A damaged
+    report is left out, as a page must not fail for it; ``not_measured`` names it.
     """
     found = []
     for spec in specs:
@@ -49,19 +49,8 @@ def bench_sections(
     return tuple(found)
 
 
-def is_measured(spec: BenchSpec, results_dir: Path) -> bool:
-    """Tell whether the report at laptop size was measured to its end, with the arguments that are now asked for."""
-    report = spec.small_report(results_dir)
-    try:
-        found = json.loads(report.read_text(encoding="utf-8"))
-        asked = found["provenance"]["command"] == " ".join(spec.small_command(results_dir)[1:])
-        return bool(asked) and "seconds" in found and report.with_suffix(".md").is_file()
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-
-
 def _shown(spec: BenchSpec, results_dir: Path, small: bool) -> Path:
-    return spec.small_report(results_dir) if small and is_measured(spec, results_dir) else spec.report(results_dir)
+    return spec.small_report(results_dir) if small and spec.is_measured(results_dir) else spec.report(results_dir)
 
 
 def not_measured(specs: Sequence[BenchSpec], results_dir: Path, *, small: bool = False) -> list[str]:

@@ -9,24 +9,22 @@ from pathlib import Path
 import pandas as pd
 
 from runner import REPOSITORY
-from runner.report.pages.benches import is_measured
 from runner.report.plan.plan import FINISHED, TO_RUN, duration
-from runner.report.plan.speed import measure as measure_speed
+from runner.report.plan.speed import slowness
 from runner.report.spec.tables import BenchSpec
 
 
 def bench_table(specs: Sequence[BenchSpec], results_dir: Path) -> pd.DataFrame:
     """Return the tables to be measured as a table of text: name, arguments, status and estimated seconds."""
-    slowness = measure_speed().slowness
     rows = []
     for spec in specs:
-        ended = is_measured(spec, results_dir)
+        ended = spec.is_measured(results_dir)
         rows.append(
             {
                 "measured": spec.name,
                 "arguments of scripts/bench.py": " ".join(spec.small or spec.arguments),
                 "status": FINISHED if ended else TO_RUN,
-                "seconds": "–" if ended else f"~{spec.seconds * slowness:,.0f}",
+                "seconds": "–" if ended else f"~{spec.seconds * slowness():,.0f}",
             }
         )
     return pd.DataFrame(rows)
@@ -34,7 +32,7 @@ def bench_table(specs: Sequence[BenchSpec], results_dir: Path) -> pd.DataFrame:
 
 def bench_seconds(specs: Sequence[BenchSpec], results_dir: Path) -> float:
     """Estimate the seconds of those that are not measured yet."""
-    return sum(spec.seconds for spec in specs if not is_measured(spec, results_dir)) * measure_speed().slowness
+    return sum(spec.seconds for spec in specs if not spec.is_measured(results_dir)) * slowness()
 
 
 def measure_benches(specs: Sequence[BenchSpec], results_dir: Path) -> list[tuple[str, str]]:
@@ -43,7 +41,7 @@ def measure_benches(specs: Sequence[BenchSpec], results_dir: Path) -> list[tuple
     Returns (title, reason) of each failure, of which the bench itself says more. A failure ends no other.
     """
     failed = []
-    pending = [spec for spec in specs if not is_measured(spec, results_dir)]
+    pending = [spec for spec in specs if not spec.is_measured(results_dir)]
     for index, spec in enumerate(pending):
         left = duration(bench_seconds(pending[index:], results_dir))
         print(f"[{index + 1}/{len(pending)}] measuring {spec.title}; time left: {left}", file=sys.stderr, flush=True)

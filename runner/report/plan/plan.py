@@ -33,8 +33,7 @@ from runner.report.numbers.records import (
 )
 from runner.report.plan.estimate import COMPILE_SECONDS, estimate, is_short, similar_to
 from runner.report.plan.planned_memory import expected_memory
-from runner.report.plan.reference_seconds import reference_seconds
-from runner.report.plan.speed import measure as measure_speed
+from runner.report.plan.speed import slowness
 from runner.report.spec.grids import PlannedRun, expand, point_text
 from runner.report.spec.tables import TableSpec
 from runner.training.compilation import marker_of
@@ -80,13 +79,13 @@ def steps_of(titled: Iterable[tuple[str, PlannedRun]], records: Sequence[RunReco
     """Return a step for each (title, run) in this order; times are estimated from the records that finished."""
     earlier = [record for record in records if record.finished]
     steps = []
-    speed, compiled = measure_speed(), set[Path]()
+    compiled = set[Path]()
     for title, run in titled:
         similar = similar_to(run, earlier)
-        seconds, measured = estimate(run, similar, speed)
+        seconds, measured = estimate(run, similar)
         if seconds is not None and (kind := marker_of(run.config)) not in compiled and not kind.exists():
-            if measured or reference_seconds(run) is None:  # seconds from elsewhere hold what had to be compiled
-                seconds += COMPILE_SECONDS * speed.slowness
+            if measured:  # seconds from elsewhere hold what had to be compiled
+                seconds += COMPILE_SECONDS * slowness()
             compiled.add(kind)
         memory = expected_memory(run, similar)
         steps.append(Step(run=run, title=title, status=_status(run), seconds=seconds, measured=measured, memory=memory))
@@ -155,12 +154,11 @@ def plan_total(steps: Sequence[Step], at_once: int = 1) -> str:
         parts.append(f"estimated time: {_length(pending, at_once)}")
         if not all(step.measured for step in pending):
             parts.append(
-                "~ marks a rough guess, from seconds on another machine or from the size of the data and this "
-                "machine's speed just now; "
-                "other times and sizes are from earlier runs on it"
+                "~ marks a rough guess from seconds on another machine, or of memory from the size of the data; other "
+                "times and sizes are from earlier runs on this machine, ? is unknown until a run of its kind was made"
             )
     if without_data:
-        parts.append(f"the runs without data would take about {_length(without_data, at_once)}")
+        parts.append(f"time of the runs without data: {_length(without_data, at_once)}")
     return "; ".join(parts)
 
 
@@ -169,7 +167,7 @@ def whole_time(steps: Sequence[Step], after: float) -> str:
     pending = [step for step in steps if step.is_pending]
     unknown = sum(step.seconds is None for step in pending)
     seconds = sum(step.seconds for step in pending if step.seconds is not None) + after
-    more = f", and {unknown} run{'' if unknown == 1 else 's'} of unknown length" if unknown else ""
+    more = f", and {_runs(unknown)} of unknown length" if unknown else ""
     return f"in all, runs, tables and figures take about {duration(seconds)}{more}"
 
 
@@ -178,8 +176,12 @@ def _length(steps: Sequence[Step], at_once: int) -> str:
     known = [step.seconds for step in steps if step.seconds is not None]
     unknown = len(steps) - len(known)
     if not known:
-        return "unknown"
-    return duration(sum(known) / at_once) + (f" and {unknown} runs of unknown length" if unknown else "")
+        return f"unknown for {_runs(unknown)}"
+    return duration(sum(known) / at_once) + (f" and {_runs(unknown)} of unknown length" if unknown else "")
+
+
+def _runs(count: int) -> str:
+    return f"{count:,} run{'' if count == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from runner.errors import DataError
 from runner.options.settings import digest_of
-from runner.report.plan.speed import measure as measure_speed
+from runner.report.plan.speed import slowness
 from runner.report.spec.grids import PlannedRun, point_text
 from runner.report.spec.yaml_files import TABLES
 from runner.training.files import write_atomically
@@ -59,14 +59,14 @@ def write_seconds(measured: Iterable[tuple[PlannedRun, float]], file: Path) -> N
 
     Raises DataError if the file exists and is damaged.
     """
-    slowness = measure_speed().slowness
+    factor = slowness()
     rows: dict[str, tuple[str, ...]] = {}
     if file.exists():
         _read.__wrapped__(file)
         with file.open(newline="", encoding="utf-8") as lines:
             rows = {row["digest"]: tuple(row[name] for name in _COLUMNS) for row in csv.DictReader(lines)}
     for run, seconds in measured:
-        numbers = (f"{run.config.epochs:g}", f"{seconds / slowness:.2f}")
+        numbers = (f"{run.config.epochs:g}", f"{seconds / factor:.2f}")
         rows[_digest(run)] = (_digest(run), *numbers, run.dataset, run.method, point_text(run.point))
     in_order = sorted(rows.values(), key=lambda row: row[3:])
     text = io.StringIO()

@@ -1,6 +1,7 @@
 """This module reads ``conf/table``: tables and figures, each made from a grid of runs or by a command of the bench."""
 
 import functools
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -151,7 +152,7 @@ class BenchSpec:
     """A table that ``scripts/bench.py ARGUMENTS`` measures; it has no runs.
 
     ``small``: the arguments at laptop size, without which they are the same. ``seconds``: what laptop size takes on an
-    idle usual machine, whose ``Speed.slowness`` is 1. ``paper`` names the one in whose part of the report it stands.
+    idle usual machine, whose ``slowness`` is 1. ``paper`` names the one in whose part of the report it stands.
     """
 
     name: str
@@ -179,6 +180,16 @@ class BenchSpec:
     def small_command(self, results_dir: Path) -> list[str]:
         """Return the command that measures at laptop size, to be run in the repository."""
         return _bench_command(self.small or self.arguments, self.small_report(results_dir))
+
+    def is_measured(self, results_dir: Path) -> bool:
+        """Tell whether laptop size was measured to its end, with the arguments that are now asked for."""
+        report = self.small_report(results_dir)
+        try:
+            found = json.loads(report.read_text(encoding="utf-8"))
+            asked = found["provenance"]["command"] == " ".join(self.small_command(results_dir)[1:])
+            return bool(asked) and "seconds" in found and report.with_suffix(".md").is_file()
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
 
 
 def _bench_command(arguments: Sequence[str], report: Path) -> list[str]:

@@ -6,19 +6,23 @@ are empty where they are no number (``RunRecord.why_no_seconds``). Lines of a fi
 where the figure says so.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 
-from runner.report.diagnoses.diagnosed import measured_examples
 from runner.report.numbers.records import RunRecord, record_of
 from runner.report.spec.grids import PlannedRun, point_text
 from runner.report.spec.tables import TableSpec
 
+Points = Callable[[TableSpec, PlannedRun, RunRecord], Iterator[dict[str, Any]]]
 
-def figure_data(spec: TableSpec, runs: Sequence[PlannedRun]) -> pd.DataFrame:
-    """Return the points of all finished runs of a figure; an empty frame if there are none."""
+
+def figure_data(spec: TableSpec, runs: Sequence[PlannedRun], points: Points | None = None) -> pd.DataFrame:
+    """Return the points of all finished runs of a figure; an empty frame if there are none.
+
+    ``points`` yields those of a run; without it, they are those of the figure's kind.
+    """
     labels = {method.name: method.label for method in spec.grid.methods}
     rows = []
     for run in runs:
@@ -33,7 +37,7 @@ def figure_data(spec: TableSpec, runs: Sequence[PlannedRun]) -> pd.DataFrame:
             "seed": run.seed,
             "run_id": run.run_id,
         }
-        rows += [{**about, **point} for point in _points(spec, run, record)]
+        rows += [{**about, **point} for point in (points or _points)(spec, run, record)]
     return pd.DataFrame(rows)
 
 
@@ -60,12 +64,6 @@ def _points(spec: TableSpec, run: PlannedRun, record: RunRecord) -> Iterator[dic
         for seen in record.of_kind("distribution"):
             for end, truth, proposal in zip(seen["rank_end"], seen["truth"], seen["proposal"], strict=True):
                 yield {"step": seen["step"], "rank_end": end, "softmax": truth, "proposal": proposal}
-    elif spec.kind == "example_course" and (found := measured_examples(spec, run)) is not None:
-        for entry in found.entries:
-            course = entry.course
-            for place, samples in enumerate(course["samples"]):
-                values = {key: course[key][place] for key in ("gradient_norm", "similarity")}
-                yield {"sampler": entry.name, "samples": samples, **values}
 
 
 def as_csv(frame: pd.DataFrame) -> str:
