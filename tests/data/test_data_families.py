@@ -43,7 +43,7 @@ def test_each_family_is_a_room() -> None:
 def test_rooms_import_what_they_share_and_no_other_room(room: str) -> None:
     found = set().union(*(imported(path) for path in (ROOT / room).glob("*.py")))
     assert len(found) > 2, "the imports were read"
-    assert found <= {room, "shared", "errors", "conversion", "contracts", "home", "rng", "machine", "kernels"}
+    assert found <= {room, "shared", "errors", "options", "contracts", "home", "rng", "machine", "kernels"}
 
 
 # ---- a family of one's own: the lengths of the lines of a file ----

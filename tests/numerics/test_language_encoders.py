@@ -310,8 +310,8 @@ def test_without_a_gpu_the_run_says_so_and_goes_on(
         (["dataset=wordnet_hypernym"], "model=mlp has no part that runs on a GPU"),
     ):
         config = compose([*arguments, "hardware=gpu", "hardware.threads=1"])
-        assert config.run_id == compose(arguments).run_id
         run_here = settled(config)
+        assert run_here.run_id == compose(arguments).run_id != config.run_id
         assert (run_here.hardware.name, run_here.hardware.threads) == ("cpu", 1)
         assert capsys.readouterr().err == f"hardware=gpu: no GPU is used, because {why}; the run uses the CPU\n"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
