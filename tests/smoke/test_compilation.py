@@ -17,8 +17,9 @@ from tqdm import tqdm
 from runner import REPOSITORY
 from runner.config import compose, to_run_config
 from runner.errors import ConfigError, DataNotPrepared, RunnerError
-from runner.machine import ahead, compilation, kernel_files
+from runner.machine import kernel_files
 from runner.options.settings import RunConfig
+from runner.training import ahead, compilation
 from runner.training import run as training_run
 
 BASE = ["seed=1", "sampler=uniform", "sampler.num_samples=7", "model.hidden=8"]
