@@ -9,6 +9,7 @@ docs/reproducing.md. All of these change or none: none if a table shows fewer fi
 if the page shows fewer of a table.
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -18,8 +19,8 @@ from runner import REPOSITORY
 from runner.commands.frame import carry_out, parser_of
 from runner.errors import require
 from runner.options.conversion import as_path, did_you_mean
-from runner.report.numbers.footprint import with_footprint_of
 from runner.report.pages.folder_page import PAGE, folder_page
+from runner.report.pages.footprint import with_footprint_of
 from runner.report.pages.publish import published_dir, published_page, replace_together, to_publish
 from runner.report.spec.grids import PROFILES
 from runner.report.spec.tables import TABLES, load_table, table_names
@@ -43,9 +44,9 @@ def main() -> int:
         results_dir = as_path(arguments.results_dir, "--results-dir")
         known = table_names(folder)
         changes = to_publish(names, known, arguments.profile, results_dir)
-        report = changes.get(published_page(REPOSITORY / "results", "small"))
+        report = changes.get(published_page(REPOSITORY / "results", "small").with_suffix(".json"))
         if report is not None:  # the page in the manual is about this report alone
-            changes[MANUAL] = with_footprint_of(report.decode(), MANUAL.read_text("utf-8")).encode()
+            changes[MANUAL] = with_footprint_of(json.loads(report), MANUAL.read_text("utf-8")).encode()
         target = published_dir(results_dir, arguments.profile)
         specs = [load_table(name, folder) for name in known]
         changes[target / PAGE] = folder_page(specs, arguments.profile, target, changes).encode()

@@ -11,13 +11,13 @@ from runner.report.diagnoses import diagnosed, diagnosed_examples
 from runner.report.figures import plots
 from runner.report.figures.data import as_csv, figure_data
 from runner.report.numbers.cells import cells
-from runner.report.numbers.footprint import footprint
 from runner.report.numbers.papers import CellsOfTable, Paper, Verdict, load_papers, verdicts
 from runner.report.numbers.records import record_of
 from runner.report.numbers.tuning import Tuned, sentences, tune
 from runner.report.pages import layout, page
 from runner.report.pages.benches import bench_numbers, bench_sections, not_measured
 from runner.report.pages.choose import guide
+from runner.report.pages.footprint import footprint
 from runner.report.pages.latex import to_latex
 from runner.report.pages.page import Report, Section, missing_lines
 from runner.report.pages.publish import PAGE, files_of, outcomes, rendered_dir
@@ -105,6 +105,7 @@ def render(
         for spec in not_planned
         if spec.name not in behind
     ]
+    days, machines = layout.days_and_machines(record_of(run) for runs in behind.values() for run in runs)
     report = Report(
         title=f"Results, profile {profile}",
         profile=profile,
@@ -115,6 +116,8 @@ def render(
         missing=(*missing, *not_measured(benches, results_dir)),
         benches=bench_sections(benches, results_dir, folder),
         took=footprint(behind),
+        days=days,
+        machines=machines,
     )
     write_atomically(folder / page.TO_PUBLISH, page.markdown_page(report))
     if small_benches:
@@ -124,7 +127,11 @@ def render(
             missing=(*missing, *not_measured(benches, results_dir, small=True)),
             benches=bench_sections(benches, results_dir, folder, small=True),
         )
-    pages = {folder / PAGE: page.markdown_page(report), folder / "report.html": page.html_page(report)}
+    pages = {
+        (folder / PAGE).with_suffix(".json"): page.facts(report),
+        folder / PAGE: page.markdown_page(report),
+        folder / "report.html": page.html_page(report),
+    }
     for path, text in pages.items():
         write_atomically(path, text)
     return [*(path for section in sections for path in section.files), *pages]

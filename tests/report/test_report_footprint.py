@@ -1,5 +1,6 @@
 """What each table took adds up over its runs, and a run that tables share counts once in all."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,8 +9,8 @@ import pytest
 from runner import REPOSITORY
 from runner.errors import DataError
 from runner.machine.disk import size
-from runner.report.numbers.footprint import ALL, BEGIN, END, HEADING, footprint, with_footprint_of
-from runner.report.pages.page import Report, markdown_page
+from runner.report.pages.footprint import ALL, BEGIN, END, footprint, with_footprint_of
+from runner.report.pages.page import Report, facts
 from runner.report.spec.grids import PlannedRun
 from runner.report.spec.tables import TableSpec
 
@@ -64,8 +65,8 @@ MANUAL = f"Before\n{BEGIN}\nold\n{END}\nAfter\n"
 
 def test_the_manual_repeats_the_committed_report() -> None:
     page = (REPOSITORY / "docs" / "reproducing.md").read_text()
-    report = (REPOSITORY / "results" / "REPRODUCTION.md").read_text()
-    assert page == with_footprint_of(report, page), "make publish writes it"
+    told = json.loads((REPOSITORY / "results" / "REPRODUCTION.json").read_text())
+    assert page == with_footprint_of(told, page), "make publish writes it"
     assert f"| {ALL} " in page.partition(BEGIN)[2].partition(END)[0]
 
 
@@ -74,9 +75,11 @@ def test_the_manual_takes_days_machines_and_the_table_of_a_report(
 ) -> None:
     full, lsh_label, _ = planned(toy["convergence"].grid, "small")
     write_run(full, [0.4], seconds=90.0)
-    report = markdown_page(Report(title="T", found={}, took=footprint({"toy": [full, lsh_label]})))
-    made = "\n2 runs of 2026-01-02 to 2026-01-05; commit a, b; Toy CPU, 2 of 2 cores; Other CPU, 1 of 4 cores\n"
-    written = with_footprint_of(made + report, MANUAL)
+    report = Report(
+        title="T", found={}, took=footprint({"toy": [full, lsh_label]}), days=["2026-01-02", "2026-01-05"],
+        machines=["Other CPU, 1 of 4 cores", "Toy CPU, 2 of 2 cores"],
+    )  # fmt: skip
+    written = with_footprint_of(json.loads(facts(report)), MANUAL)
     assert written.startswith(
         f"Before\n{BEGIN}\n\nRuns of 2026-01-02 to 2026-01-05 on Other CPU, 1 of 4 cores; Toy CPU,"
     )
@@ -87,6 +90,6 @@ def test_the_manual_takes_days_machines_and_the_table_of_a_report(
 
 def test_a_manual_without_the_place_and_a_report_without_the_table_are_told() -> None:
     with pytest.raises(DataError, match=r"docs/reproducing\.md: the lines '<!-- What each table took"):
-        with_footprint_of("", "no place")
-    with pytest.raises(DataError, match=rf"results/REPRODUCTION\.md: has no part '{HEADING}'"):
-        with_footprint_of("# Results\n", MANUAL)
+        with_footprint_of({}, "no place")
+    with pytest.raises(DataError, match=r"results/REPRODUCTION\.json: tells of no runs"):
+        with_footprint_of({"took": []}, MANUAL)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import json
 import os
 import re
 from collections.abc import Callable
@@ -14,9 +15,8 @@ import pytest
 from runner import REPOSITORY
 from runner.errors import DataError, RunnerError
 from runner.report.figures.data import figure_data
-from runner.report.numbers.footprint import BEGIN, END
 from runner.report.pages.folder_page import folder_page
-from runner.report.pages.page import outcomes_by_table
+from runner.report.pages.footprint import BEGIN, END
 from runner.report.pages.publish import outcomes, published_dir, published_page, replace_together, to_publish
 from runner.report.render import render
 from runner.report.spec.grids import PlannedRun
@@ -123,7 +123,7 @@ def test_rendering_removes_what_it_wrote_of_a_figure_before(
     render([toy["curves"], toy["convergence"]], "medium", results_dir)
     folder = results_dir / "out" / "medium"
     before = {*folder.iterdir()}
-    assert len(before) == 9
+    assert len(before) == 10
     former = [folder / "toyc_panel.png", folder / "toyc_panel.svg", folder / "toyc.tex"]
     others = {folder / "toyc_more.csv", folder / "toyc_more.png"}
     for path in (*former, *others):
@@ -166,7 +166,7 @@ def test_the_page_shows_what_the_report_shows_and_its_files(
     published = publish([], KNOWN, "medium", results_dir)
     assert published[-1] == published_page(results_dir, "medium") == results_dir / "REPRODUCTION-medium.md"
     assert {path.name for path in published[:-1]} == {
-        "toy2.md", "toy2.tex", "toy2.csv", "toyc.csv", "toyc.png", "toyc.svg"
+        "toy2.md", "toy2.tex", "toy2.csv", "toyc.csv", "toyc.png", "toyc.svg", "REPRODUCTION-medium.json"
     }  # fmt: skip
     text = published[-1].read_text()
     linked = re.findall(r"\]\(([^)]+)\)", text)
@@ -177,7 +177,8 @@ def test_the_page_shows_what_the_report_shows_and_its_files(
         assert told in text, told
     assert text.count("| 40.00 ± 0.00 |") == 3
     folder = results_dir / "tables" / "medium"
-    assert outcomes_by_table(text) == {name: outcomes(folder / f"{name}.csv") for name in ("toy2", "toyc")}
+    told = json.loads(published[-1].with_suffix(".json").read_text())
+    assert told["outcomes"] == {name: outcomes(folder / f"{name}.csv") for name in ("toy2", "toyc")}
 
 
 def test_a_page_of_fewer_tables_or_outcomes_is_refused(

@@ -208,15 +208,21 @@ def how_made(records: Sequence[RunRecord], command: str) -> tuple[str, ...]:
     lines = [f"Made by `{command}`"]
     if not made:
         return (*lines, "No runs yet.")
-    days = sorted({str(item["started"])[:10] for item in made})
+    days, machines = days_and_machines(records)
     commits = sorted({str(item["commit"] or "unknown")[:10] + (" + changes" if item["patch"] else "") for item in made})
-    machines = sorted({f"{item['cpu']}, {item['threads']} of {item['cores']} cores" for item in made})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     runs = "1 run" if len(records) == 1 else f"{len(records)} runs"
     lines.append(f"{runs} of {when}; commit {', '.join(commits)}; {'; '.join(machines)}")
     if len(machines) > 1:
         lines.append("The runs come from different machines or thread counts: their seconds do not compare.")
     return tuple(lines)
+
+
+def days_and_machines(records: Iterable[RunRecord]) -> tuple[list[str], list[str]]:
+    """Return in order the days when any attempt at the runs began, and the machines with their threads."""
+    made = [attempt for record in records for attempt in record.attempts if attempt]
+    days = {str(item["started"])[:10] for item in made}
+    return sorted(days), sorted({f"{item['cpu']}, {item['threads']} of {item['cores']} cores" for item in made})
 
 
 def _with_unit(column: Column) -> str:

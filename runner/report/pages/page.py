@@ -4,6 +4,7 @@ Both come from the same data by a template each. The HTML page needs no other fi
 a repository: it shows the pictures that lie beside it, or, published, those of ``results/tables``.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,6 @@ _COLOURS = {"holds": "holds", "does not hold": "fails"}
 _OTHERS = "others"  # tables that belong to no paper
 _PICTURE = re.compile(r"(!?\[[^\]\n]*\])\(([\w.-]+)\)")  # a picture or a file that lies beside the page
 _CLIMBS = re.compile(r"(!?\[[^\]\n]*\])\(\.\./\.\./")  # from the folder of the rendered page to that of all results
-_OUTCOMES = re.compile(r"^- `(\w+)`: ([\d,]+)$", flags=re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,8 @@ class Choice:
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """What the pages show. ``found``: verdicts by paper. ``missing``: what could not be run, and the way to run it.
-    ``took``: what the runs behind each table took (``footprint``). ``benches``: what the bench measured.
+    ``took``: what the runs behind each table took (``footprint``). ``benches``: what the bench measured. ``days`` and
+    ``machines``: of the runs.
     """
 
     title: str
@@ -68,6 +69,13 @@ class Report:
     missing: tuple[str, ...] = ()
     benches: tuple[BenchSection, ...] = ()
     took: pd.DataFrame = field(default_factory=pd.DataFrame)
+    days: Sequence[str] = ()
+    machines: Sequence[str] = ()
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """The number of outcomes of runs behind each table and figure."""
+        return {section.name: section.outcomes for section in self.sections}
 
     @property
     def all_sections(self) -> list[Section | BenchSection]:
@@ -90,9 +98,19 @@ def with_links_into(page: str, folder: str) -> str:
     return _CLIMBS.sub(r"\1(", _PICTURE.sub(lambda link: f"{link[1]}({folder}/{link[2]})", page))
 
 
-def outcomes_by_table(page: str) -> dict[str, int]:
-    """Return what a Markdown page says of itself: the number of outcomes of runs behind each table and figure."""
-    return {name: int(count.replace(",", "")) for name, count in _OUTCOMES.findall(page)}
+def facts(report: Report) -> str:
+    """Return as JSON what other programs ask of the page, which is written beside it.
+
+    It holds the number of outcomes of runs behind each table and figure, what the runs of each took, the days on which
+    they were made, and the machines.
+    """
+    told = {
+        "outcomes": report.outcomes,
+        "took": report.took.to_dict("records"),
+        "days": list(report.days),
+        "machines": list(report.machines),
+    }
+    return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
 
 
 def _rendered(template: str, report: Report) -> str:
@@ -102,7 +120,7 @@ def _rendered(template: str, report: Report) -> str:
         choices=report.choices,
         missing=report.missing,
         took=report.took,
-        outcomes={section.name: section.outcomes for section in report.sections},
+        outcomes=report.outcomes,
         markdown_table=markdown_table,
     )
 

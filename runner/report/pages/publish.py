@@ -5,6 +5,7 @@ only by what ``to_publish`` finds, so that a table of few runs never takes the p
 files of a call change, or none: new ones are written beside the committed ones first and then renamed.
 """
 
+import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from runner.errors import RunnerError
 from runner.report.numbers.columns import NOT_REACHED
 from runner.report.numbers.quantities import FAIL
 from runner.report.numbers.records import DIVERGED
-from runner.report.pages.page import TO_PUBLISH, outcomes_by_table, with_links_into
+from runner.report.pages.page import TO_PUBLISH, with_links_into
 from runner.training.files import sync
 
 _OUTCOMES = (DIVERGED, NOT_REACHED, FAIL)
@@ -51,9 +52,9 @@ def to_publish(names: Sequence[str], known: Sequence[str], profile: str, results
     """
     source, target = rendered_dir(results_dir, profile), published_dir(results_dir, profile)
     contents: dict[Path, bytes | None] = {}
-    page = None
+    page, facts = None, b""
     if not names:
-        page, names = _checked_page(source / PAGE, published_page(results_dir, profile), profile)
+        page, facts, names = _checked_page(source / PAGE, published_page(results_dir, profile), profile)
     before = files_of(names, known, target)
     for name, found in files_of(names, known, source).items():
         data = source / f"{name}.csv"
@@ -73,20 +74,24 @@ def to_publish(names: Sequence[str], known: Sequence[str], profile: str, results
         contents |= dict.fromkeys(before[name]) | {target / path.name: path.read_bytes() for path in found}
     if page is not None:
         place = published_page(results_dir, profile)
+        contents[place.with_suffix(".json")] = facts
         contents[place] = with_links_into(page, target.relative_to(results_dir).as_posix()).encode()
     return contents
 
 
-def _checked_page(rendered: Path, committed: Path, profile: str) -> tuple[str, list[str]]:
-    """Return the rendered page and the tables that it shows with an outcome. Raises as ``to_publish`` does."""
-    if not (to_publish := rendered.with_name(TO_PUBLISH)).is_file():
+def _checked_page(rendered: Path, committed: Path, profile: str) -> tuple[str, bytes, list[str]]:
+    """Return the rendered page, the JSON beside it, and the tables that have an outcome; raise as ``to_publish``."""
+    to_publish, beside = rendered.with_name(TO_PUBLISH), rendered.with_suffix(".json")
+    if not to_publish.is_file() or not beside.is_file():
         raise RunnerError(f"{rendered}: is not rendered; make reproduce PROFILE={profile} does so")
     page = to_publish.read_text(encoding="utf-8")
-    shown = outcomes_by_table(page)
+    facts = beside.read_bytes()
+    shown = json.loads(facts)["outcomes"]
     names = [name for name, count in shown.items() if count]
     if not names:
         raise RunnerError(f"{rendered}: shows no finished run, so there is nothing to publish")
-    before = outcomes_by_table(committed.read_text(encoding="utf-8")) if committed.exists() else {}
+    told = committed.with_suffix(".json")
+    before = json.loads(told.read_bytes())["outcomes"] if committed.exists() and told.exists() else {}
     for name, count in before.items():
         if shown.get(name, 0) < count:
             raise RunnerError(
@@ -94,7 +99,7 @@ def _checked_page(rendered: Path, committed: Path, profile: str) -> tuple[str, l
                 f" {count}; make reproduce PROFILE={profile} renders all tables; finish the runs that are missing, or"
                 " delete the committed page if that is meant"
             )
-    return page, names
+    return page, facts, names
 
 
 def replace_together(contents: Mapping[Path, bytes | None]) -> None:

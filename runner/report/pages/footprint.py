@@ -3,21 +3,20 @@
 The report ends with it, and the page ``docs/reproducing.md`` repeats that of the committed report.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
 from runner.errors import DataError
 from runner.machine.disk import size
 from runner.report.numbers.records import RunRecord, record_of
+from runner.report.pages.layout import markdown_table
 from runner.report.spec.grids import PlannedRun
 
 ALL = "all tables together"
-HEADING = "What each table took"
 BEGIN = "<!-- What each table took: make publish copies it from results/REPRODUCTION.md; do not edit it. -->"
 END = "<!-- What each table took: end -->"
-_MADE = re.compile(r"^[\d,]+ runs? of (\S+)(?: to (\S+))?; commit [^;]+; (.+)$", flags=re.MULTILINE)
 
 
 def footprint(runs_by_table: Mapping[str, Sequence[PlannedRun]]) -> pd.DataFrame:
@@ -61,26 +60,19 @@ def _minutes_text(minutes: float, counted: int, runs: int) -> str:
 # ---------------------------------------------------------------- in the manual
 
 
-def with_footprint_of(report: str, page: str) -> str:
-    """Return a page of the manual whose part between ``BEGIN`` and ``END`` is what the Markdown report tells.
+def with_footprint_of(told: Mapping[str, Any], page: str) -> str:
+    """Return a page of the manual whose part between ``BEGIN`` and ``END`` is what the report tells of itself.
 
-    Raises DataError if the page has no such part, or the report does not tell what its tables took.
+    ``told``: see ``runner.report.pages.page.facts``. Raises DataError if the page has no such part, or the report does
+    not tell what its tables took.
     """
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise DataError(f"docs/reproducing.md: the lines '{BEGIN}' and '{END}' are missing")
-    return f"{before}{BEGIN}\n\n{_told_by(report)}\n\n{END}{after}"
-
-
-def _told_by(report: str) -> str:
-    """Return the days and machines of the report's runs, and its table of what they took."""
-    _, heading, rest = report.partition(f"\n## {HEADING}\n")
-    table = [line for line in rest.partition("\n## ")[0].splitlines() if line.startswith("|")]
-    made = _MADE.findall(report)
-    if not heading or not table or not made:
-        raise DataError(f"results/REPRODUCTION.md: has no part '{HEADING}', or no runs; make publish writes it anew")
-    days = sorted(day for first, last, _ in made for day in (first, last) if day)
-    machines = sorted({machine.strip() for *_, places in made for machine in places.split("; ")})
+    days, machines = told.get("days"), told.get("machines")
+    if not told.get("took") or not days or not machines:
+        raise DataError("results/REPRODUCTION.json: tells of no runs; make publish writes it anew")
     when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
-    return f"Runs of {when} on {'; '.join(machines)}:\n\n" + "\n".join(table)
+    text = f"Runs of {when} on {'; '.join(machines)}:\n\n{markdown_table(pd.DataFrame(told['took']))}"
+    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
