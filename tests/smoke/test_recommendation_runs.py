@@ -367,7 +367,7 @@ def test_seen_items_may_be_ranked_too(configure: Configure, tmp_path: Path, caps
     assert f"{100 * told:.0f} % of the test items were taken before by the same user" in capsys.readouterr().err
     summaries.append(summary_of(run(ranked)))
     assert "taken before" not in capsys.readouterr().err
-    assert "ranking" not in summaries[0]["config"]
+    assert summaries[0]["config"]["ranking"] == {"exclude_seen": True}
     assert summaries[1]["config"]["ranking"] == {"exclude_seen": False}
     recall, of_all = (summary["metrics"]["test/recall@50"] for summary in summaries)
     assert recall <= 1 - summaries[0]["dataset"]["taken_before"], "items taken before count as misses"
