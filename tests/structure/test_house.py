@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from runner import REPOSITORY
@@ -34,21 +35,40 @@ def imports_of(path: Path) -> set[str]:
     return found - {module_of(path)}
 
 
-def test_no_file_imports_in_a_circle() -> None:
-    graph = {module: imports_of(path) for module, path in MODULES.items()}
-    assert sum(map(len, graph.values())) > 300, "the imports were read"
+def assert_without_circles(graph: Mapping[str, set[str]]) -> None:
     done: set[str] = set()
 
-    def visit(module: str, trail: tuple[str, ...]) -> None:
-        assert module not in trail, " -> ".join([*trail[trail.index(module) :], module])
-        if module in done:
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join([*trail[trail.index(name) :], name])
+        if name in done:
             return
-        for other in sorted(graph[module]):
-            visit(other, (*trail, module))
-        done.add(module)
+        for other in sorted(graph[name]):
+            visit(other, (*trail, name))
+        done.add(name)
 
-    for module in sorted(graph):
-        visit(module, ())
+    for name in sorted(graph):
+        visit(name, ())
+
+
+GRAPH = {module: imports_of(path) for module, path in MODULES.items()}
+
+
+def test_no_file_imports_in_a_circle() -> None:
+    assert sum(map(len, GRAPH.values())) > 300, "the imports were read"
+    assert_without_circles(GRAPH)
+
+
+def test_no_package_imports_in_a_circle() -> None:
+    """A package is a folder of runner/, or a module on its top floor."""
+
+    def package_of(module: str) -> str:
+        return ".".join(module.split(".")[:2])
+
+    packages: dict[str, set[str]] = {package_of(module): set() for module in GRAPH}
+    for module, others in GRAPH.items():
+        packages[package_of(module)] |= {package_of(other) for other in others} - {package_of(module)}
+    assert len(packages) > 30
+    assert_without_circles(packages)
 
 
 def test_contracts_import_nothing_that_runs() -> None:
