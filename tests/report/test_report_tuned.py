@@ -171,19 +171,17 @@ def test_what_diverged_in_a_sweep_is_an_answer_and_not_planned_again(
 def test_runs_of_other_tasks_beside_these_do_not_disturb_the_estimate(
     spec: Any, toy: Any, planned: Any, write_run: Write, write_regression: Write, results_dir: Path
 ) -> None:
-    """An epoch of a run alike took 2 s; nothing is known of other methods but the start of the process."""
+    """An epoch of a run alike took 2 s; nothing is known of other methods."""
     write_run(planned(toy["convergence"].grid, "small")[0], [0.3])
     runs = expand(spec.grid, "small", results_dir)
     write_regression(of(runs, "uniform", 0.1), [1.0, 1.0])
     steps = {step.run.run_id: step for step in plan([spec], "small", results_dir)}
     alike, other = steps[of(runs, "uniform", 0.01).run_id], steps[of(runs, "lgd", 0.01).run_id]
     assert (alike.measured, other.measured) == (True, False)
-    assert alike.seconds is not None
-    assert other.seconds is not None
-    # The first run of each kind may also compile, in any order, so the difference is known for equal kinds only.
-    second = steps[of(runs, "uniform", 1.0).run_id].seconds
+    second = steps[of(runs, "uniform", 1.0).run_id].seconds  # the first run of a kind may also compile
     assert second is not None
-    assert second - steps[of(runs, "lgd", 1.0).run_id].seconds == pytest.approx(2 * 1.0)  # type: ignore[operator]
+    assert second > 2.0
+    assert other.seconds is None
     assert plan([toy["convergence"]], "small", results_dir)
 
 
