@@ -251,7 +251,7 @@ def test_curves_of_several_metrics_name_the_lines_beside_them(
         for text, times in ((metric, 1), ("seconds of training", 1), ("epochs", 1), ("LGD", 2), ("Uniform", 2)):
             assert svg.count(f"<!-- {text} -->") == times, text
         assert "lr=" not in svg, "each method has one rate, the best"
-    *pictures, data, _, page = render([spec], "small", results_dir)
+    *pictures, data, _, _, page = render([spec], "small", results_dir)
     assert [path.name for path in pictures] == [path.name for path in first]
     assert data.suffix == ".csv"
     chosen = f"Chosen values on Diabetes: Uniform lr=0.01 ({AT_EDGE}), LGD lr=0.01 ({AT_EDGE})."
