@@ -1,4 +1,4 @@
-"""This module multiplies matrices of bfloat16 by AMX, the tile unit of Intel's server processors since 2023.
+"""Multiply matrices of bfloat16 by AMX, the tile unit of Intel's server processors since 2023.
 
 A tile register holds 16 rows of 64 bytes, and one instruction multiplies two of them. Here four registers hold the
 sums, a square of 32 x 32, and four the operands, so that each operand is loaded once for two products. Operands are

@@ -1,4 +1,4 @@
-"""This module finds the nearest pair of codewords for every row of a large matrix.
+"""Find the nearest pair of codewords for every row of a large matrix.
 
 Legend: N rows (classes), D columns, C codewords of a codebook, 2 the two codebooks, K columns of a block of products:
 those of the first codebook, padded to whole tiles, then those of the second.

@@ -1,4 +1,4 @@
-"""This module computes the three products with candidates that the whole batch shares, from register tiles.
+"""Compute the three products with candidates that the whole batch shares, from register tiles.
 
 Legend: B rows of the batch, D hidden size, M shared candidates, W columns of a tile, N classes, X rows of any matrix or
 parts of a sum. In docstrings, a prime means padded to whole tiles with zeros: B', M', D', X'. Every element is summed

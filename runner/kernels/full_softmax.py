@@ -1,4 +1,4 @@
-"""This module computes softmax over all classes without storing a matrix of logits.
+"""Compute softmax over all classes without storing a matrix of logits.
 
 It makes two passes over blocks of classes, and each block stays in cache. Pass 1 (``log_partition``) computes the
 logits of a block and folds them into running maxima and sums. Pass 2 (``gradients_and_adam``) computes the logits

@@ -1,4 +1,4 @@
-"""This module is ``full_softmax`` with bfloat16 products.
+"""Compute what ``full_softmax`` computes, with bfloat16 products.
 
 Operands are rounded to significands of 8 bits; sums, exponentials and Adam are in float32. The processor's dot product
 takes pairs along the summed dimension in one 32-bit word, so each product needs its own packing of the same block.

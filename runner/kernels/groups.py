@@ -1,4 +1,4 @@
-"""This module groups (row, id) pairs by id.
+"""Group (row, id) pairs by id.
 
 With grouped pairs, sparse updates have no races and do not depend on the number of threads.
 Legend: N pairs, U distinct ids.

@@ -1,4 +1,4 @@
-"""This module computes Walsh-Hadamard transforms of several vectors at a time.
+"""Compute Walsh-Hadamard transforms of several vectors at a time.
 
 Each vector has its own lane, so that every butterfly is one instruction. A group of ``LANES`` vectors of W coordinates
 (W a power of two) is one flat array (W * LANES,), coordinate by coordinate. Loops run over contiguous slices, because

@@ -87,7 +87,7 @@ def softmax_statistics(num_targets_B, target_indptr, target_P, begin_B, end_B, c
             mean += target_P[i] * share
         top = max(top, _largest(candidate_N, c0, c1))
         mean_B[row] = mean
-        if top == np.float32(-np.inf):  # nothing that counts is held here
+        if top == np.float32(-np.inf):  # nothing that counts is held here; other places may hold some
             candidate_N[c0:c1] = np.float32(0.0)
             continue
         total = np.float32(0.0)

@@ -1,4 +1,4 @@
-"""This module provides elementary functions that the compiler can vectorise."""
+"""Provide elementary functions that the compiler can vectorise."""
 
 import numpy as np
 from numba import njit

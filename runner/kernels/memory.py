@@ -1,4 +1,4 @@
-"""This module asks the processor to load memory before it is used."""
+"""Ask the processor to load memory before it is used."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""This module provides one register tile of a matrix product, in float32 and bfloat16: the inner loop of full softmax.
+"""Provide one register tile of a matrix product, in float32 and bfloat16: the inner loop of full softmax.
 
 Libraries multiply whole matrices. Full softmax needs products of cache-sized blocks, with exponentials and Adam
 between them, on the same threads and in a fixed order. The tile is written in LLVM's vector types, which any processor

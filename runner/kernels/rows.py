@@ -1,4 +1,4 @@
-"""These kernels work on rows of a large matrix: catch-up, scores, gradient and Adam, one pass over each touched row.
+"""Work on rows of a large matrix: catch-up, scores, gradient and Adam, one pass over each touched row.
 
 Legend: R rows of the matrix, D columns, N (row, source) pairs, U distinct rows, B sources (batch rows),
 G gaps (missed steps), S last steps, X any number of values. In ``sources_SD`` of ``update_groups``, S counts sources,

@@ -1,4 +1,4 @@
-"""This module finds out the vector width and bfloat16 support of the processor that Numba compiles for.
+"""Find out the vector width and bfloat16 support of the processor that Numba compiles for.
 
 NUMBA_CPU_NAME and NUMBA_CPU_FEATURES may name another processor than the host. Therefore the module does not ask the
 host: LLVM compiles a few instructions for the same target, and the module inspects the assembly.

@@ -1,4 +1,4 @@
-"""This module finds the largest logits of each row over all classes, block by block.
+"""Find the largest logits of each row over all classes, block by block.
 
 Legend: B rows, C classes of a block, K kept classes of a row, W slots of a row's buffer (at least K + 1), S sets of
 logits.

@@ -19,13 +19,16 @@ class Across(Protocol):
         """Return which of the holders this is, from 0."""
 
     def sum(self, values: np.ndarray) -> np.ndarray:
-        """Return the sum of all holders' arrays, which have one shape."""
+        """Return the sum of all holders' arrays, which have one shape and type; so has the result."""
 
     def log_sum_exp(self, top_B: np.ndarray, sum_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the largest of all maxima, and the sum of all sums of exp(x - maximum), relative to it."""
+        """Return the largest of all maxima, and the sum of all sums of exp(x - maximum), relative to it.
+
+        A maximum of -inf with the sum 0 is that of a holder without any x, and adds nothing. Types stay.
+        """
 
     def gather(self, values_B: np.ndarray) -> np.ndarray:
-        """Return all holders' arrays, stacked in the order of their places, (H, B)."""
+        """Return all holders' arrays, of one shape, stacked on a new first axis in the order of their places."""
 
     def merge_top(
         self, ids_BK: np.ndarray, values_BK: np.ndarray, k: int, *, ranked: bool

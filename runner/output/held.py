@@ -26,7 +26,7 @@ class Held:
         return (ids >= self.lo) & (ids < self.hi)
 
     def targets(self, query: Query) -> Query:
-        """Return the query with the targets that are held alone, as rows of the table."""
+        """Return the query with only the targets that are held, as rows of the table."""
         if self.is_all:
             return query
         here_P = self._among(query.targets_P)
@@ -41,7 +41,7 @@ class Held:
         return values_P if self.is_all else values_P[self._among(query.targets_P)]
 
     def candidates(self, proposal: Proposal) -> Proposal:
-        """Return the proposal with the candidates that are held alone, as rows of the table."""
+        """Return the proposal with only the candidates that are held, as rows of the table."""
         if self.is_all:
             return proposal
         here_N = self._among(proposal.ids_N)

@@ -158,7 +158,7 @@ class CandidateScores(Scores, Protocol):
 
 
 class Largest(NamedTuple):
-    """Hold the largest logits of each row, (B, K) float32, and their classes, (B, K) int32."""
+    """Hold the classes of the largest logits of each row, (B, K) int32, and these logits, (B, K) float32."""
 
     ids_BK: np.ndarray
     logits_BK: np.ndarray
@@ -167,7 +167,9 @@ class Largest(NamedTuple):
 class Layer(Protocol):
     """Score classes and learn from their gradients.
 
-    The task has ``num_classes``; a layer holds the rows of the classes ``lo`` to ``hi`` - 1, in one process all.
+    The task has ``num_classes``. A layer holds the rows of the classes ``lo`` to ``hi`` - 1; in one process these are
+    all. Classes are ids of the task, and rows are those of the table: row r is class ``lo`` + r. Samplers that follow
+    vectors need a layer that holds all classes.
     ``scale``: None for logits h . w + bias; a number for logits scale * cos(h, w) + bias, whose biases are not trained.
     """
 

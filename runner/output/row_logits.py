@@ -11,7 +11,8 @@ import numpy as np
 from runner.output.across import Across
 
 Power = Callable[[np.ndarray, int], np.ndarray]
-"""Return the power of sigmoid(target logit) of each row, from numbers of unmasked candidates (B,) and of classes."""
+"""A function that gives the power of sigmoid(target logit) of each row, (B,), from its numbers of unmasked candidates
+and the number of classes."""
 
 
 class RowLogits(Protocol):

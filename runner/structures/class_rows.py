@@ -18,6 +18,7 @@ class ClassRows:
     """
 
     def __init__(self, layer: Layer) -> None:
+        assert layer.hi - layer.lo == layer.num_classes, "an index follows all classes"
         self.layer = layer
         self.touched_step_R = np.zeros(layer.num_classes, dtype=np.int32)
 

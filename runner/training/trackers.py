@@ -1,4 +1,4 @@
-"""This module mirrors a run's observations to TensorBoard and MLflow. metrics.jsonl stays what tables and plots read.
+"""Mirror a run's observations to TensorBoard and MLflow. metrics.jsonl stays what tables and plots read.
 
 ``tracker=tensorboard`` writes RESULTS/tensorboard/RUN_ID, ``tracker=mlflow`` RESULTS/mlflow.db (SQLite). A run that is
 resumed continues its series: what a tracker already has is not written twice. Both libraries come with the extra

@@ -1,4 +1,4 @@
-"""This module has cases for samplers with hash tables, and computes their tables' contents by brute force over codes.
+"""Hold cases for samplers with hash tables, and compute their tables' contents by brute force over codes.
 
 Legend: B rows, N classes, L tables, P targets of the batch.
 """

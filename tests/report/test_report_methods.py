@@ -1,4 +1,4 @@
-"""These tests are about the catalogue of methods, and about grids that take rows from it or extend another grid."""
+"""Tests of the catalogue of methods, and of grids that take rows from it or extend another grid."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence

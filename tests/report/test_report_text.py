@@ -1,4 +1,4 @@
-"""These tests cover language models' tables and figures: perplexity, a model with the data set, swept settings."""
+"""Tests of language models' tables and figures: perplexity, a model with the data set, swept settings."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""These tests cover time to accuracy, its learning rates, swept grids, and tables that are run by name only."""
+"""Tests of time to accuracy, its learning rates, swept grids, and tables that are run by name only."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""These tests cover failures at the very end of a run, and combinations that cannot work."""
+"""Tests of failures at the very end of a run, and combinations that cannot work."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""These tests cover a run folder after a kill that follows a checkpoint, without waiting for a real kill."""
+"""Tests of a run folder after a kill that follows a checkpoint, without waiting for a real kill."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""This module makes tables and figures of samplers that are measured on the final weights of a grid's runs."""
+"""Make tables and figures of samplers that are measured on the final weights of a grid's runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

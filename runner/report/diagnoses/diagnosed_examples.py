@@ -1,4 +1,4 @@
-"""This module lays out what was measured of samplers of training examples on a grid's runs: a table and a figure."""
+"""Lay out what was measured of samplers of training examples on a grid's runs: a table and a figure."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""This module says in words what an axis counts when a setting is swept: ``draws a token``, not its key."""
+"""Say in words what an axis counts when a setting is swept: ``draws a token``, not its key."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""This module draws what training reaches, and when: metrics against seconds, iterations or epochs."""
+"""Draw what training reaches, and when: metrics against seconds, iterations or epochs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""This module collects what a figure shows as a table with run ids, one row for each point of each run.
+"""Collect what a figure shows as a table with run ids, one row for each point of each run.
 
 Every frame has the columns ``dataset``, ``method`` (the row's name), ``label``, ``setting`` (the swept settings),
 ``seed`` and ``run_id``; what follows them depends on the kind of the figure. Metrics are as stored, unscaled. Seconds

@@ -1,4 +1,4 @@
-"""This module names lines beside their ends, where a reader needs no legend to tell them apart.
+"""Name lines beside their ends, where a reader needs no legend to tell them apart.
 
 Legend: N lines of a panel.
 """

@@ -1,4 +1,4 @@
-"""This module plots finished runs that a user chooses: any metric against settings, seconds, steps or epochs.
+"""Plot finished runs that a user chooses: any metric against settings, seconds, steps or epochs.
 
 One setting gives lines, two give a heat map, and what training counts gives curves; a frontier compares a metric with
 seconds. Runs that differ in nothing but the seed are one point, their mean. There is a panel for each data set.

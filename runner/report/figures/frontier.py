@@ -1,4 +1,4 @@
-"""This module draws the headline against training seconds and marks the settings that no other setting beats."""
+"""Draw the headline against training seconds and mark the settings that no other setting beats."""
 
 import logging
 import math

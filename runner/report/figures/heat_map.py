@@ -1,4 +1,4 @@
-"""This module draws a number by two swept settings as a map of coloured cells, with the number in each."""
+"""Draw a number by two swept settings as a map of coloured cells, with the number in each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""This module lays lines out in panels: at most seven lines in each, named beside their ends, and few panels abreast.
+"""Lay lines out in panels: at most seven lines in each, named beside their ends, and few panels abreast.
 
 A panel with more lines becomes several of the same axes, its facets. Each of them shows the reference lines (full
 softmax, usually), so that lines of different facets compare.

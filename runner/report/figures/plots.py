@@ -1,4 +1,4 @@
-"""This module draws the figures of conf/table from run folders."""
+"""Draw the figures of conf/table from run folders."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""This module says how figures look: style, sizes, axes, and each method's colour, marker and line."""
+"""Say how figures look: style, sizes, axes, and each method's colour, marker and line."""
 
 import itertools
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""This module makes a table's numbers in long form, one row per data set, method and column.
+"""Make a table's numbers in long form, one row per data set, method and column.
 
 A row holds our number, the published one, their difference and the run ids. The CSV holds this long form, and the
 printed tables are laid out from it.

@@ -1,4 +1,4 @@
-"""This module defines the columns of printed tables: metrics of the task, and costs that every run records."""
+"""Define the columns of printed tables: metrics of the task, and costs that every run records."""
 
 import math
 from collections.abc import Callable, Sequence

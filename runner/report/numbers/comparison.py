@@ -1,4 +1,4 @@
-"""This module compares finished and unfinished runs of a data set: what differs between them, quality and costs.
+"""Compare finished and unfinished runs of a data set: what differs between them, quality and costs.
 
 Runs that differ in nothing but the seed are one row. A setting is shown where it tells rows apart: settings of
 samplers and losses within a method, those of a model within the model, all others (epochs, learning rate...) within the

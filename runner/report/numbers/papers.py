@@ -1,4 +1,4 @@
-"""This module reads what each paper claims, conf/papers.yaml, and computes from our numbers whether it holds here."""
+"""Read what each paper claims, conf/papers.yaml, and compute from our numbers whether it holds here."""
 
 import math
 from collections.abc import Mapping, Sequence

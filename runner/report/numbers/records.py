@@ -1,4 +1,4 @@
-"""This module reads a run from its folder: status, numbers and observations. It takes them from nowhere else."""
+"""Read a run from its folder: status, numbers and observations. Nothing else is a source of them."""
 
 import functools
 import math

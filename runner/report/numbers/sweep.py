@@ -1,4 +1,4 @@
-"""This module tabulates a sweep: the settings that differ between runs, and each combination's quality and costs."""
+"""Tabulate a sweep: the settings that differ between runs, and each combination's quality and costs."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""This module chooses, for each data set and method, the values of the swept settings that validate best.
+"""Choose, for each data set and method, the values of the swept settings that validate best.
 
 A table with ``tuned`` shows only the runs with the chosen values, so that every method is shown at its own best. A
 table of learning rates shows all values, and names the chosen ones. The choice goes by validation rows alone: test

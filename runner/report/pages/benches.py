@@ -1,4 +1,4 @@
-"""This module shows on the page of all papers the tables that the bench measures (``conf/table/bench``)."""
+"""Show on the page of all papers the tables that the bench measures (``conf/table/bench``)."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""This module makes the tables that help to choose a sampler: quality, time and memory of each method on a data set."""
+"""Make the tables that help to choose a sampler: quality, time and memory of each method on a data set."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""This module writes the page of a folder of committed tables and figures: README.md, with each figure's notes."""
+"""Write the page of a folder of committed tables and figures: README.md, with each figure's notes."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""This module writes printed tables as LaTeX that fits a text column: booktabs, siunitx, and notes by threeparttable.
+"""Write printed tables as LaTeX that fits a text column: booktabs, siunitx, and notes by threeparttable.
 
 Columns of numbers are aligned at the point. A table that is too wide goes on below, with its first column again. Run
 ids are left out, because they stand in the Markdown and the CSV of the same name.

@@ -1,4 +1,4 @@
-"""This module lays long-form cells out as printed tables: Markdown and HTML of the same blocks."""
+"""Lay long-form cells out as printed tables: Markdown and HTML of the same blocks."""
 
 import base64
 import itertools

@@ -1,4 +1,4 @@
-"""This module lays out the report: one page of all papers' claims, tables and figures, as HTML and as Markdown.
+"""Lay out the report: one page of all papers' claims, tables and figures, as HTML and as Markdown.
 
 Both come from the same data by a template each. The HTML page needs no other file. The Markdown page is for reading in
 a repository: it shows the pictures that lie beside it, or, published, those of ``results/tables``.

@@ -1,4 +1,4 @@
-"""This module replaces committed tables, figures and the page of all of them by rendered ones.
+"""Replace committed tables, figures and the page of all of them by rendered ones.
 
 Rendering writes to ``results/out``, which is not committed. ``results/tables`` and ``results/REPRODUCTION.md`` change
 only by what ``to_publish`` finds, so that a table of few runs never takes the place of one of many by accident. All

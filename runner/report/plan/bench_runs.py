@@ -1,4 +1,4 @@
-"""This module measures what no runs make (``conf/table/bench``) at laptop size, after the runs of a plan."""
+"""Measure what no runs make (``conf/table/bench``) at laptop size, after the runs of a plan."""
 
 import signal
 import subprocess

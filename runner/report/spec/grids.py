@@ -1,4 +1,4 @@
-"""This module reads ``conf/table/grid``: a grid is a set of runs that several tables and figures share.
+"""Read ``conf/table/grid``: a grid is a set of runs that several tables and figures share.
 
 For a profile, a grid expands to one run per data set, method, combination of swept settings and seed. Everything is
 typed and checked before anything runs. Errors are one line that names the file and the key.

@@ -1,4 +1,4 @@
-"""This module reads ``conf/table``: tables and figures, each made from a grid of runs or by a command of the bench."""
+"""Read ``conf/table``: tables and figures, each made from a grid of runs or by a command of the bench."""
 
 import functools
 import json
