@@ -170,7 +170,7 @@ def test_the_command_finds_plugins_in_the_current_folder(here: Command, tmp_path
 def test_help_and_completion(here: Command) -> None:
     done = here("runner", "--help")
     assert done.returncode == 0, done.stderr
-    assert "of all random numbers of the run" in done.stdout
+    assert "seed of all random numbers" in done.stdout
     assert here("runner", "-sc", "query=bash", COMP_LINE="runner sampler=lsh_l").stdout == "sampler=lsh_label\n"
     typed = 'COMP_LINE="runner sampler=lsh_l" COMP_POINT=20 COMP_CWORD=1'
     script = f'eval "$(runner -sc install=bash)"; {typed}; hydra_bash_completion; echo "${{COMPREPLY[@]}}"'
