@@ -1,1 +1,1 @@
-"""Turn an encoder's hidden states into losses and gradients: by a class matrix and proposals, or by one output."""
+"""Turn hidden states into losses and gradients by a class matrix and proposals; read classes from a trained one."""
