@@ -20,7 +20,9 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from runner.errors import ConfigError, RunnerError, require
 from runner.home import CONF
@@ -157,8 +159,11 @@ def load_plugins(plugins: Iterable[str]) -> None:
         for entry in entry_points(group=ENTRY_POINTS):
             _telling(f"installed plugin '{entry.name}' ({entry.value})", entry.load)
         _installed_are_loaded = True
-    for plugin in plugins:
+    named = list(plugins)
+    for plugin in named:
         _telling(f"plugin '{plugin}'", lambda plugin=plugin: _import(plugin))  # type: ignore[misc]
+    for name in {*map(module_name, named), *(cls.__module__ for cls in FROM_OUTSIDE.values())}:
+        source_digest(name)
 
 
 def check_trusted(origin: Path, plugins: Iterable[str]) -> None:
@@ -194,22 +199,23 @@ def sources_of(config: RunConfig) -> dict[str, str]:
     chosen = (type(getattr(config, field.name)) for field in dataclasses.fields(config))
     installed = {cls.__module__ for cls in chosen if cls in FROM_OUTSIDE.values()}
     names = {*map(module_name, config.plugins), *(name for name in installed if not name.startswith("runner."))}
-    return {name: digest_of([name]) for name in sorted(names)}
+    return {name: source_digest(name) for name in sorted(names)}
 
 
-def digest_of(plugins: Iterable[str]) -> str:
-    """Return the sha256 of the source files of loaded plugins, in the given order.
+_digests: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()
 
-    What a plugin imports from its own folder belongs to its sources.
+
+def source_digest(name: str) -> str:
+    """Return the sha256 of the source files that a module was loaded from, as they were when it was loaded.
+
+    What it imports from its own folder belongs to them. A file that is edited later is not what this process runs.
     """
-    digest = hashlib.sha256()
-    for plugin in plugins:
-        file = file_of(module_name(plugin))
-        for source in [] if file is None else _sources(file):
-            digest.update(source.read_bytes())
-        if file is None:
-            digest.update(plugin.encode())
-    return digest.hexdigest()
+    module = sys.modules[name]
+    if module not in _digests:
+        file = file_of(name)
+        sources = [name.encode()] if file is None else [source.read_bytes() for source in _sources(file)]
+        _digests[module] = hashlib.sha256(b"".join(sources)).hexdigest()
+    return _digests[module]
 
 
 def file_of(module: str) -> Path | None:

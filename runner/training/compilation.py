@@ -25,7 +25,7 @@ from runner.config import to_run_config
 from runner.kernels.target import target
 from runner.machine.kernel_files import state_of_all
 from runner.options.settings import RunConfig, flat
-from runner.registry import digest_of
+from runner.registry import sources_of
 
 # Settings whose value decides no kernel, not even by being zero or missing.
 _DECIDE_NOTHING = ("hardware", "dataset", "seed", "epochs", "max_steps", "evaluation")
@@ -43,7 +43,7 @@ def marker_of(config: RunConfig) -> Path:
     settings = flat(config.as_dict()).items()
     kinds = {key: _kind(value) for key, value in sorted(settings) if key.partition(".")[0] not in _DECIDE_NOTHING}
     if config.plugins:  # plugins may have kernels of their own
-        kinds["plugins"] = digest_of(config.plugins)
+        kinds["plugins"] = sources_of(config)
     # NUMBA_CPU_NAME may name another processor each time.
     made_for = [kinds, target().description, state_of_all()]
     digest = hashlib.sha256(json.dumps(made_for).encode()).hexdigest()[:16]

@@ -67,6 +67,11 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
+def restart() -> None:
+    """Let the sources of plugins be read again, as a new process reads them."""
+    registry._digests.clear()
+
+
 def interrupted(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     real_step = Network.train_step
 
@@ -189,11 +194,24 @@ def test_a_run_of_an_edited_plugin_is_refused(
     changed = plugin.parent / edited
     before = changed.read_text()
     changed.write_text(f"{before}# edited\n")
+    if is_finished:
+        run(config)  # this process still has the code that the run was made with
+    restart()
     assert refused(config) == f"plugin {plugin} changed since {config.run_id} was made; force=true starts it again"
     changed.write_text(before)
+    restart()
     run(config)
     assert record_of(planned(config)).finished
     assert not RunRecord(config.run_dir).difference, "a record that nobody planned is as it is"
+
+
+def test_a_plugin_that_is_edited_while_a_process_runs_is_stored_as_it_ran(configure: Configure, plugin: Path) -> None:
+    """A sweep makes its jobs in one process, which imports a plugin once."""
+    config = configure(f"plugins=[{plugin}]", "sampler=toy_uniform")
+    plugin.write_text(f"{PLUGIN}# edited\n")
+    run(config)
+    restart()
+    assert refused(config) == f"plugin {plugin} changed since {config.run_id} was made; force=true starts it again"
 
 
 def test_a_plugin_that_was_mended_after_a_failure_runs(
@@ -206,6 +224,7 @@ def test_a_plugin_that_was_mended_after_a_failure_runs(
         with pytest.raises(ZeroDivisionError):
             run(config)
     plugin.write_text(f"{PLUGIN}# mended\n")
+    restart()
     run(config)
     assert record_of(planned(config)).finished
 
@@ -218,6 +237,7 @@ def test_weights_of_an_edited_plugin_are_read_with_a_warning(
     load_trained(config_of(folder), folder)
     assert "warning" not in capsys.readouterr().err
     plugin.write_text(f"{PLUGIN}# edited\n")
+    restart()
     load_trained(config_of(folder), folder)
     assert f"warning: plugin {plugin} changed since {config.run_id} was made" in capsys.readouterr().err
 
@@ -234,15 +254,18 @@ def test_sources_of_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (package / "unused.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
     registry.load_plugins(["toy_package"])
-    digests = [registry.digest_of(["toy_package"])]
+    digests = [registry.source_digest("toy_package")]
     for file in ("one.py", "two.py", "inner/deep.py", "__init__.py"):
         with (package / file).open("a") as text:
             text.write("# edited\n")
-        digests.append(registry.digest_of(["toy_package"]))
+        assert registry.source_digest("toy_package") == digests[-1], "what was loaded has not changed"
+        restart()
+        digests.append(registry.source_digest("toy_package"))
     assert len(set(digests)) == 5
     (package / "unused.py").write_text("# edited\n")
     (package / "one.py").write_text("this is no Python\n")
-    assert registry.digest_of(["toy_package"]) not in digests
+    restart()
+    assert registry.source_digest("toy_package") not in digests
     for name in [name for name in sys.modules if name.startswith("toy_package")]:
         del sys.modules[name]
 
