@@ -19,6 +19,7 @@ Legend: B rows of a batch, D hidden size, P targets of the batch, M shared candi
 Of targets, candidates and classes, those that are held here.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
@@ -201,7 +202,7 @@ class _EverythingScores:
         return done, self.layer.across.sum(grad_hidden_BD)
 
 
-class _ListedScores:
+class _ListedScores(ABC):
     """Hold what is common to both kinds of listed candidates: the held part of a batch, and losses of its rows."""
 
     groups: tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -241,9 +242,9 @@ class _ListedScores:
     def gradients(self) -> tuple[RowGradient, np.ndarray]:
         return self._back(self.layer.table.gradients_of_groups)
 
+    @abstractmethod
     def _back(self, act: Callable[..., Any]) -> tuple[Any, np.ndarray]:
         """Give the gradients to ``act``; return what it returns, and the gradient of the hidden states (B, D)."""
-        raise NotImplementedError
 
 
 class _PairScores(_ListedScores):
