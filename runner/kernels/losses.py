@@ -149,6 +149,7 @@ def logistic_loss(num_targets_B, target_indptr, target_P, begin_B, end_B, candid
         scale = weight_B[row]
         t0, t1 = target_indptr[row], target_indptr[row + 1]
         loss = np.float32(0.0)
+        counts = num_targets_B[row] > 0
         share = power_B[row] / np.float32(max(num_targets_B[row], 1))
         for i in range(t0, t1):
             x = target_P[i]
@@ -158,7 +159,7 @@ def logistic_loss(num_targets_B, target_indptr, target_P, begin_B, end_B, candid
             target_P[i] = -scale * share * sigmoid_of_minus
         for i in range(begin_B[row], end_B[row]):
             x = candidate_N[i]
-            if x == np.float32(-np.inf) or num_targets_B[row] == 0:
+            if x == np.float32(-np.inf) or not counts:
                 candidate_N[i] = np.float32(0.0)
                 continue
             small = fast_exp(-abs(x))
