@@ -11,19 +11,6 @@ _FLOAT = 4  # bytes
 _STATES = 3  # weights, first moment, second moment
 
 
-def refreshes_in_schedule(period: int, growth: float, steps: int) -> int:
-    """Return how many refreshes fall due in ``steps`` training steps.
-
-    The first interval has ``period`` steps, and each later one is ``growth`` times as long as the one before.
-    """
-    done, due = 0, float(period)
-    for step in range(1, steps + 1):
-        if step >= due:
-            done += 1
-            due = step + period * growth**done
-    return done
-
-
 def amortised_refresh(seconds: float, refreshes: int, *, steps: int, batch: int) -> float:
     """Return the seconds of refreshing per 1,000 training rows.
 

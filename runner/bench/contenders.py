@@ -20,8 +20,9 @@ from runner.output.numba.layer import NumbaLayer
 from runner.output.numba.row_table import RowTable
 from runner.samplers.full import FullConfig, stored_bytes
 from runner.samplers.hashed import HashedConfig
-from runner.samplers.lsh import Lsh, LshConfig
+from runner.samplers.lsh import Lsh
 from runner.samplers.rff import RffConfig
+from runner.structures.refresh_schedule import RefreshSchedule
 
 # The matrix stays as drawn (a step of Adam takes as long at any rate), so that every repetition of every method
 # meets the same classes. Hidden states are drawn near the vectors of these classes.
@@ -69,7 +70,7 @@ class Contender(ABC):
         """Take training step ``step`` on ``query`` without a refresh, and put each stage's seconds on ``clock``."""
 
     @property
-    def refreshes(self) -> LshConfig | None:
+    def refreshes(self) -> RefreshSchedule | None:
         """Return the refresh schedule, or None for a method without tables that follow the weights."""
         return None
 
@@ -116,8 +117,8 @@ class RunnerMethod(Contender):
         return Drawn(per_row=proposal.candidates_per_row(query.num_rows), ids_N=getattr(proposal, "ids_N", None))
 
     @property
-    def refreshes(self) -> LshConfig | None:
-        return self.config.sampler if isinstance(self.config.sampler, LshConfig) else None
+    def refreshes(self) -> RefreshSchedule | None:
+        return self.sampler.schedule if isinstance(self.sampler, Lsh) else None
 
     def touch(self, query: Query, step: int) -> None:
         """Tell the sampler that a step trained on ``query``, so that the next refresh includes the step's classes."""

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from runner.bench.arithmetic import Spread, refreshes_in_schedule
+from runner.bench.arithmetic import Spread
 from runner.bench.contenders import out_of_reach, sampler_bytes
 from runner.bench.machine import shortage
 from runner.bench.measure import BAR, say
@@ -43,6 +43,7 @@ from runner.network import Network
 from runner.optimizers import AdamConfig
 from runner.options.settings import RunConfig
 from runner.samplers.lsh_topk import usual_sizes
+from runner.structures.refresh_schedule import RefreshSchedule
 from runner.tasks import LanguageModelling
 
 NOTES = (
@@ -168,14 +169,12 @@ def batches_of(task: LanguageModelling, count: int) -> list[TextBatch]:
 # ---------------------------------------------------------------- refreshes and memory
 
 
-def refresh_schedule(sampler: Any, training: TrainingFacts) -> tuple[int, float] | None:
-    """Return the steps of the first interval and the factor by which each next one grows.
-
-    None for samplers without tables to refresh.
-    """
+def refresh_schedule(sampler: Any, training: TrainingFacts) -> RefreshSchedule | None:
+    """Return the schedule of a sampler's configuration, or None for samplers without tables to refresh."""
     if not hasattr(sampler, "refresh_every_steps"):
         return None
-    return sampler.refresh_every_steps or max(1, training.steps_per_epoch), getattr(sampler, "refresh_growth", 1.0)
+    period = sampler.refresh_every_steps or max(1, training.steps_per_epoch)
+    return RefreshSchedule(period, getattr(sampler, "refresh_growth", 1.0))
 
 
 def refreshed_within(sampler: Any, training: TrainingFacts, steps: int) -> Any:
@@ -184,15 +183,14 @@ def refreshed_within(sampler: Any, training: TrainingFacts, steps: int) -> Any:
     if schedule is None:
         return sampler
     steady = {"refresh_growth": 1.0} if hasattr(sampler, "refresh_growth") else {}
-    return replace(sampler, refresh_every_steps=min(schedule[0], steps), **steady)
+    return replace(sampler, refresh_every_steps=min(schedule.period, steps), **steady)
 
 
-def refreshes_a_step(schedule: tuple[int, float] | None, schedule_steps: int) -> float:
+def refreshes_a_step(schedule: RefreshSchedule | None, schedule_steps: int) -> float:
     """Return the mean number of refreshes per training step."""
     if schedule is None:
         return 0.0
-    period, growth = schedule
-    return 1 / period if growth == 1 else refreshes_in_schedule(period, growth, schedule_steps) / schedule_steps
+    return 1 / schedule.period if schedule.growth == 1 else schedule.times_within(schedule_steps) / schedule_steps
 
 
 def updates_together(config: RunConfig) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from runner.bench.arithmetic import Spread, amortised_refresh, least_work, refreshes_in_schedule
+from runner.bench.arithmetic import Spread, amortised_refresh, least_work
 from runner.bench.contenders import Contender
 from runner.bench.machine import Limits, growth_bytes
 from runner.bench.workload import Workload, matrix_bytes
@@ -83,7 +83,7 @@ class Entrant:
         if schedule := contender.refreshes:
             # Draw for the rest of the schedule's first interval without training, so that the refresh has a full
             # interval's classes to hash.
-            rest = max(0, schedule.refresh_every_steps - len(queries))
+            rest = max(0, schedule.period - len(queries))
             for query in workload.queries(rest, plan.batch, seed=1000 + number):
                 workload.step += 1
                 contender.touch(query, workload.step)
@@ -125,11 +125,11 @@ class Entrant:
         if schedule is None:
             return None
         seconds = Spread.of(self.refresh_seconds)
-        number = refreshes_in_schedule(schedule.refresh_every_steps, schedule.refresh_growth, plan.schedule_steps)
+        number = schedule.times_within(plan.schedule_steps)
         per_1k = amortised_refresh(seconds.median, number, steps=plan.schedule_steps, batch=plan.batch)
         return {
             "seconds": asdict(seconds),
-            "interval_steps": max(plan.steps_of(self.contender), schedule.refresh_every_steps),
+            "interval_steps": max(plan.steps_of(self.contender), schedule.period),
             "refreshes_in_schedule": number,
             "schedule_steps": plan.schedule_steps,
             "s_per_1k_rows": per_1k,

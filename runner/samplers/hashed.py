@@ -22,6 +22,7 @@ from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
 from runner.structures.class_rows import ClassRows
 from runner.structures.hash_index import HASH_FAMILIES, HashIndex
+from runner.structures.refresh_schedule import RefreshSchedule
 from runner.structures.tables import BucketTables
 
 
@@ -118,8 +119,7 @@ class Hashed(Sampler):
             self.classes, family=config.hash, K=config.K, L=config.L, bin_size=config.bin_size,
             center=config.center and layer.scale is None, seed=seed,
         )  # fmt: skip
-        self.refreshes = 0
-        self.next_refresh = float(config.refresh_every_steps)
+        self.schedule = RefreshSchedule(config.refresh_every_steps, config.refresh_growth)
 
     @property
     def tables(self) -> BucketTables:
@@ -137,12 +137,9 @@ class Hashed(Sampler):
     def refresh(self, query: Query, step: int, touched_U: np.ndarray) -> bool:
         """Note the touched classes; rebuild the tables when the schedule says so."""
         self.note_touched(touched_U, step)
-        if step < self.next_refresh:
+        if not self.schedule.comes_due(step):
             return False
         self.rebuild(step)
-        self.refreshes += 1
-        period = self.config.refresh_every_steps * self.config.refresh_growth**self.refreshes
-        self.next_refresh = step + period
         return True
 
     def rebuild(self, step: int) -> None:
@@ -152,16 +149,16 @@ class Hashed(Sampler):
     @property
     def statistics(self) -> dict[str, float]:
         return {
-            "refreshes": self.refreshes,
+            "refreshes": self.schedule.count,
             "rehashed_rows": self.index.rehashed_rows,
             "table_mb": self.tables.nbytes / 2**20,
         }
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        schedule = np.array([self.refreshes, self.next_refresh], dtype=np.float64)
+        schedule = np.array([self.schedule.count, self.schedule.next], dtype=np.float64)
         return {**self.index.state_dict(), "schedule": schedule}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         self.index.load_state_dict(state)
-        refreshes, self.next_refresh = state["schedule"].tolist()
-        self.refreshes = int(refreshes)
+        count, self.schedule.next = state["schedule"].tolist()
+        self.schedule.count = int(count)

@@ -50,6 +50,7 @@ from runner.options.fields import option
 from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
 from runner.structures.quantizers import Quantizer, check_usable
+from runner.structures.refresh_schedule import RefreshSchedule
 
 # ---------------------------------------------------------------- kernels
 
@@ -271,14 +272,12 @@ class MultiIndex(Sampler):
     ) -> None:
         self.config = config
         self.layer = layer
-        self.period = period
         self.seed = seed
         self.quantizer = config.build_quantizer()
         self._weight_N = weight_N
         self._log_weight_N = None if weight_N is None else np.log(weight_N)
         self._popular_N = np.zeros(0, dtype=np.float64)
-        self.refreshes = 0
-        self.next_refresh = period
+        self.schedule = RefreshSchedule(period)
         self.distortion = 0.0
         self.codebooks_2CD: np.ndarray | None = None
         self.rebuild(0)
@@ -287,12 +286,10 @@ class MultiIndex(Sampler):
 
     def refresh(self, query: Query, step: int, touched_U: np.ndarray) -> bool:
         """Rebuild the index when the period is over."""
-        if step < self.next_refresh:
+        if not self.schedule.comes_due(step):
             return False
         self.layer.read(None, step + 1)
         self.rebuild(step)
-        self.refreshes += 1
-        self.next_refresh = step + self.period
         return True
 
     def rebuild(self, step: int) -> None:
@@ -348,7 +345,7 @@ class MultiIndex(Sampler):
         sizes = np.diff(self.cell_start)
         held = (self.codes_2N, self.members_N, self.cell_start, self._log_mass_CC, self._popular_N)
         return {
-            "refreshes": self.refreshes,
+            "refreshes": self.schedule.count,
             "distortion": self.distortion,
             "cells_in_use": int((sizes > 0).sum()),
             "largest_cell": int(sizes.max()),
@@ -357,12 +354,12 @@ class MultiIndex(Sampler):
 
     def state_dict(self) -> dict[str, np.ndarray]:
         assert self.codebooks_2CD is not None
-        schedule = np.array([self.refreshes, self.next_refresh, self.distortion], dtype=np.float64)
+        schedule = np.array([self.schedule.count, self.schedule.next, self.distortion], dtype=np.float64)
         return {"codebooks": self.codebooks_2CD, "codes": self.codes_2N, "schedule": schedule}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        refreshes, next_refresh, self.distortion = state["schedule"].tolist()
-        self.refreshes, self.next_refresh = int(refreshes), int(next_refresh)
+        count, self.schedule.next, self.distortion = state["schedule"].tolist()
+        self.schedule.count = int(count)
         self._set(np.array(state["codebooks"]), np.array(state["codes"]))
 
 

@@ -59,7 +59,7 @@ def test_only_classes_that_moved_are_hashed_again(rows: str, query: Query) -> No
     # Of the refreshes at 10, 20, ..., these follow one that came before the class had settled.
     hashed = sum(previous < 1 + settling for previous in range(0, 200, 10))
     assert sampler.statistics["rehashed_rows"] == N + 10 * hashed
-    assert sampler.refreshes == 20
+    assert sampler.schedule.count == 20
 
 
 def test_many_moved_classes_are_hashed_in_bulk() -> None:

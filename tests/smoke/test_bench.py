@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from runner.bench import machine, methods, output_layer, sampling
-from runner.bench.arithmetic import Spread, amortised_refresh, least_work, refreshes_in_schedule
+from runner.bench.arithmetic import Spread, amortised_refresh, least_work
 from runner.bench.contenders import RunnerMethod, configuration
 from runner.bench.methods import ALL_METHODS
 from runner.bench.render import render
@@ -25,6 +25,7 @@ from runner.kernels.products import HAS_BF16
 from runner.kernels.target import target
 from runner.machine.clock import StageClock
 from runner.optimizers import AdamConfig
+from runner.structures.refresh_schedule import RefreshSchedule
 
 SMALL = ["--threads", "1", "--repetitions", "1", "--overrides", "model.hidden=16"]
 STEPS = ["--batch", "32", "--steps", "2"]
@@ -287,7 +288,7 @@ def test_refreshes_are_counted_as_the_sampler_does_them(period: int, growth: flo
     sampler.rebuild = lambda step: None
     (query,) = workload.queries(1, 4, seed=0)
     done = sum(sampler.refresh(query, step, np.zeros(0, np.int32)) for step in range(1, steps + 1))
-    assert refreshes_in_schedule(period, growth, steps) == done
+    assert RefreshSchedule(period, growth).times_within(steps) == done
 
 
 def test_amortised_refresh() -> None:

@@ -17,6 +17,7 @@ from runner.bench.render import render
 from runner.config import compose
 from runner.contracts import TrainingFacts
 from runner.machine.clock import STAGES, StageClock
+from runner.structures.refresh_schedule import RefreshSchedule
 
 TINY = [
     "batch_size=2", "windows.length=4", "model.hidden=8", "model.embedding=8", "model.layers=1",
@@ -272,15 +273,16 @@ def test_zipf_texts() -> None:
 
 
 def test_refreshes_are_as_many_as_the_schedule_has() -> None:
-    schedule = {
+    schedules = {
         name: language_step.refresh_schedule(compose([f"sampler={name}"]).sampler, FACTS)
         for name in ("full", "uniform", "lsh", "rff", "midx_pq")
     }
-    assert schedule == {"full": None, "uniform": None, "lsh": (50, 1.1), "rff": (1, 1.0), "midx_pq": (30, 1.0)}
+    found = {name: schedule and (schedule.period, schedule.growth) for name, schedule in schedules.items()}
+    assert found == {"full": None, "uniform": None, "lsh": (50, 1.1), "rff": (1, 1.0), "midx_pq": (30, 1.0)}
     assert language_step.refreshes_a_step(None, 100) == 0
-    assert language_step.refreshes_a_step((30, 1.0), 100) == 1 / 30
-    assert language_step.refreshes_a_step((10, 2.0), 100) == 0.03, "after 10, 30 and 70 steps"
-    assert language_step.refreshes_a_step((200, 2.0), 100) == 0
+    assert language_step.refreshes_a_step(RefreshSchedule(30), 100) == 1 / 30
+    assert language_step.refreshes_a_step(RefreshSchedule(10, 2.0), 100) == 0.03, "after 10, 30 and 70 steps"
+    assert language_step.refreshes_a_step(RefreshSchedule(200, 2.0), 100) == 0
 
 
 def test_a_repetition_has_a_refresh() -> None:
