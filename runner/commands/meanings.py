@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from runner.errors import RunnerError
 from runner.home import CONF
 
 MEANINGS = CONF / "meanings.json"
@@ -27,9 +28,12 @@ class Preset(NamedTuple):
 def written_meanings() -> dict[str, dict[str, dict[str, str]]]:
     """Return the meaning of each key by section and option; what belongs to no group is the option ``run`` of ``run``.
 
-    To read them takes less time than to import the config classes with the kernels beside them.
+    To read them takes less time than to import the config classes with the kernels beside them. Raises RunnerError.
     """
-    found: dict[str, dict[str, dict[str, str]]] = json.loads(MEANINGS.read_text(encoding="utf-8"))
+    try:
+        found: dict[str, dict[str, dict[str, str]]] = json.loads(MEANINGS.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunnerError(f"{MEANINGS} cannot be read ({error}); make generated writes it anew") from None
     return found
 
 

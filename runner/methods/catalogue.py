@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from runner.errors import ConfigError, require
 from runner.home import CONF
 from runner.options.conversion import convert, did_you_mean
+from runner.options.yaml_files import place, read
 
 Marker = str | tuple[int, ...]  # matplotlib's markers; (n, 1, a) is a star of n points, (n, 0, a) a polygon
 NO_METHOD = "none"  # the file that chooses nothing
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml reads eight times as fast; some builds lack it
 _NOT_THERE = object()
 
 
@@ -93,7 +91,7 @@ def known_method(name: str, folder: Path = CONF / "method") -> KnownMethod:
     try:
         return convert(KnownMethod, {**section, "choices": choices, "settings": settings}, "method.")
     except ConfigError as error:
-        raise ConfigError(f"conf/method/{name}.yaml: {error}") from None
+        raise ConfigError(f"{place(folder / f'{name}.yaml')}: {error}") from None
 
 
 def label_of(name: str) -> str:
@@ -107,21 +105,29 @@ def sets_model(name: str) -> bool:
     return name in method_names() and "model" in known_method(name).choices
 
 
-def _read(file: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def _read(file: Path, *above: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Return the section ``method`` of a file, the options that it chooses and the keys that it sets.
 
-    A file may build on another one, whose name is then in its list of defaults.
+    A file may build on another one, whose name is then in its list of defaults. ``above``: the files that build on
+    this one.
     """
-    raw = yaml.load(file.read_text(encoding="utf-8"), Loader=_LOADER)
+    raw = read(file)
     section: dict[str, Any] = {}
     choices: dict[str, Any] = {}
     settings: dict[str, Any] = {}
-    for entry in raw.pop("defaults", []):
+    defaults = raw.pop("defaults", [])
+    require(isinstance(defaults, list), f"{place(file)}: defaults: expected a list")
+    for entry in defaults:
         if isinstance(entry, Mapping):
             choices |= {key.removeprefix("override /"): option for key, option in entry.items()}
         elif entry != "_self_":
-            section, choices, settings = _read(file.with_name(f"{entry}.yaml"))
-    section |= raw.pop("method")
+            base = file.with_name(f"{entry}.yaml")
+            require(base.is_file(), f"{place(file)}: defaults: there is no file {base.name}")
+            require(base not in (file, *above), f"{place(file)}: defaults: {base.name} builds on itself")
+            section, choices, settings = _read(base, file, *above)
+    stated = raw.pop("method", {})
+    require(isinstance(stated, dict), f"{place(file)}: method: expected a mapping of keys")
+    section |= stated
     return section, choices, settings | dict(_flat(raw))
 
 

@@ -5,12 +5,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from runner import REPOSITORY
+from runner.commands import meanings
 from runner.commands.help import OF_GROUPS
-from runner.config import CHOICES, CONF
+from runner.config import CHOICES, CONF, explain
+from runner.errors import RunnerError
 from runner.options.settings import RunConfig
 
 _RUN = """
@@ -75,3 +78,21 @@ def test_help_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -
     (place,) = [place for place, line in enumerate(page.splitlines()) if line.startswith("  max_steps ")]
     meaning = page.splitlines()[place + (columns == 80)]
     assert meaning.endswith("stop after this many steps, before the last epoch ends")
+
+
+@pytest.mark.parametrize("content", [None, "{", "[1"])
+def test_meanings_that_cannot_be_read_are_one_line(
+    content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "meanings.json"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setattr(meanings, "MEANINGS", file)
+    meanings.written_meanings.cache_clear()
+    with pytest.raises(RunnerError, match="make generated writes it anew") as error:
+        meanings.written_meanings()
+    assert str(file) in explain(error.value)
+    wrapped = ValueError("while it was inserted")
+    wrapped.__cause__ = error.value
+    assert explain(wrapped) == explain(error.value)
+    meanings.written_meanings.cache_clear()

@@ -107,9 +107,11 @@ def test_a_mistake_is_one_line(words: list[str], message: str) -> None:
 ])  # fmt: skip
 def test_a_mistake_in_a_file_names_the_file(wrong: str, message: str, tmp_path: Path) -> None:
     text = (CONF / "method" / "nce.yaml").read_text()
-    (tmp_path / "mine.yaml").write_text(re.sub(r"colour: .*", wrong, text))
+    folder = tmp_path / "conf" / "method"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text(re.sub(r"colour: .*", wrong, text))
     with pytest.raises(ConfigError, match=message):
-        known_method("mine", tmp_path)
+        known_method("mine", folder)
 
 
 def test_a_sweep_over_methods_gives_each_its_model() -> None:
@@ -138,3 +140,35 @@ def test_a_run_stores_its_method(tmp_path: Path) -> None:
     assert RunRecord(folder).method_name == "lsh_label_shared"
     again = run(compose([*TINY, "sampler=lsh_label", "sampler.shared=true", f"results_dir={tmp_path}"]))
     assert again == folder, "the same settings are the same run"
+
+
+GOOD = """defaults:
+  - override /sampler: uniform
+method: {name: odd, label: Odd, caveat: none, colour: "#123456", marker: o}
+"""
+
+
+_CHOICE = "- override /sampler: uniform"
+
+
+@pytest.mark.parametrize(("written", "why"), [
+    (GOOD.replace("{", "{{"), "not YAML"), ("sampler: {}\n", "method.name is required"),
+    ("- 1\n", "expected a mapping"), ("method: [1]\n", "method: expected a mapping of keys"),
+    ("defaults: base\nmethod: {}\n", "defaults: expected a list"),
+    (GOOD.replace(_CHOICE, "- nobody"), "defaults: there is no file nobody.yaml"),
+    (GOOD.replace(_CHOICE, "- odd"), "defaults: odd.yaml builds on itself"),
+    (GOOD.replace(_CHOICE, "- other"), "other.yaml: defaults: odd.yaml builds on itself"),
+    ("method: \u00e9\n", "not UTF-8; save it as UTF-8"),
+])  # fmt: skip
+def test_a_mistake_in_a_file_of_a_method_is_one_line(written: str, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "odd.yaml"
+    file.write_text(written, encoding="latin-1" if "UTF-8" in why else "utf-8")
+    (tmp_path / "other.yaml").write_text(GOOD.replace("- override /sampler: uniform", "- odd"))
+    with pytest.raises(ConfigError) as error:
+        known_method("odd", tmp_path)
+    assert "odd.yaml" in str(error.value)
+    assert why in str(error.value)
+    assert "\n" not in str(error.value)
+    file.write_text(GOOD)
+    known_method.cache_clear()
+    assert known_method("odd", tmp_path).choices == {"sampler": "uniform"}

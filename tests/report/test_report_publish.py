@@ -204,6 +204,11 @@ def test_a_page_of_fewer_tables_or_outcomes_is_refused(
     page.unlink()
     publish([], KNOWN, "medium", results_dir)
     assert page.read_text() != before
+    told = page.with_suffix(".json")
+    for damaged in ("", "{", "[]", "{}"):
+        told.write_text(damaged)
+        with pytest.raises(RunnerError, match=r"REPRODUCTION-?\w*\.json is damaged; make reproduce renders it again"):
+            publish([], KNOWN, "medium", results_dir)
 
 
 # ---------------------------------------------------------------- all or nothing

@@ -10,7 +10,8 @@ import pandas as pd
 
 from runner.config import CONF
 from runner.errors import ConfigError, require
-from runner.report.spec.yaml_files import build, items, mapping, read
+from runner.options.yaml_files import read
+from runner.report.spec.yaml_files import build, items, mapping
 
 FILE = CONF / "papers.yaml"
 # The long form, the labels of methods and of data sets, and the numbers of classes by data set.

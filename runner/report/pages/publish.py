@@ -86,12 +86,12 @@ def _checked_page(rendered: Path, committed: Path, profile: str) -> tuple[str, b
         raise RunnerError(f"{rendered}: is not rendered; make reproduce PROFILE={profile} does so")
     page = to_publish.read_text(encoding="utf-8")
     facts = beside.read_bytes()
-    shown = json.loads(facts)["outcomes"]
+    shown = _outcomes(beside)
     names = [name for name, count in shown.items() if count]
     if not names:
         raise RunnerError(f"{rendered}: shows no finished run, so there is nothing to publish")
     told = committed.with_suffix(".json")
-    before = json.loads(told.read_bytes())["outcomes"] if committed.exists() and told.exists() else {}
+    before = _outcomes(told) if committed.exists() and told.exists() else {}
     for name, count in before.items():
         if shown.get(name, 0) < count:
             raise RunnerError(
@@ -100,6 +100,17 @@ def _checked_page(rendered: Path, committed: Path, profile: str) -> tuple[str, b
                 " delete the committed page if that is meant"
             )
     return page, facts, names
+
+
+def _outcomes(told: Path) -> dict[str, int]:
+    """Return how many outcomes each table of a page has, as the JSON beside the page tells."""
+    try:
+        found: dict[str, int] = json.loads(told.read_bytes())["outcomes"]
+    except (ValueError, KeyError, TypeError):
+        raise RunnerError(
+            f"{told} is damaged; make reproduce renders it again, and git restores a committed one"
+        ) from None
+    return found
 
 
 def replace_together(contents: Mapping[Path, bytes | None]) -> None:

@@ -15,8 +15,9 @@ from runner.config import compose_one_of_many
 from runner.errors import ConfigError, require
 from runner.options.conversion import did_you_mean, number_in
 from runner.options.settings import RunConfig
+from runner.options.yaml_files import place, read
 from runner.report.spec.methods import Method, build_methods
-from runner.report.spec.yaml_files import build, build_all, items, mapping, place, read, require_known, require_unique
+from runner.report.spec.yaml_files import build, build_all, items, mapping, require_known, require_unique
 
 Value = int | float | str
 Point = tuple[tuple[str, Value], ...]  # a run's swept settings as (key, value)

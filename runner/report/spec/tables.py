@@ -11,9 +11,10 @@ from typing import Literal
 from runner.errors import ConfigError, require
 from runner.home import FILES, REPOSITORY
 from runner.options.conversion import did_you_mean
+from runner.options.yaml_files import place, read
 from runner.report.spec.grids import PROFILES, Grid, grid_names, load_grid
 from runner.report.spec.request import Request, read_request
-from runner.report.spec.yaml_files import TABLES, build, build_all, place, read, require_unique
+from runner.report.spec.yaml_files import TABLES, build, build_all, require_unique
 
 Axis = Literal["seconds", "step", "epoch"]
 BENCH = "bench"  # the folder in conf/table for tables that are measured, not made from runs

@@ -1,35 +1,15 @@
-"""Read the files of conf/table into frozen dataclasses; errors name the file and the key."""
+"""Make frozen dataclasses of what files of conf/table say; errors name the file and the key."""
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from runner.errors import ConfigError, require
-from runner.home import CONF, FILES
+from runner.home import CONF
 from runner.options.conversion import convert, did_you_mean
 
 TABLES = CONF / "table"
 
 T = TypeVar("T")
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml reads eight times as fast; some builds lack it
-
-
-def read(file: Path) -> dict[str, Any]:
-    """Return the mapping in a YAML file; raise ConfigError if it is not YAML or not a mapping."""
-    try:
-        raw = yaml.load(file.read_text(encoding="utf-8"), Loader=_LOADER)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{place(file)}: not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{place(file)}: expected a mapping of keys")
-    return raw
-
-
-def place(file: Path) -> str:
-    """Return the path as a user would write it: relative to the repository if the file lies in it."""
-    return str(file.relative_to(FILES)) if file.is_relative_to(FILES) else str(file)
 
 
 def build(kind: type[T], values: Mapping[str, Any], where: str) -> T:
