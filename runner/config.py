@@ -405,8 +405,6 @@ def explain(error: BaseException) -> str:
         chain.append(link)
         link = link.__cause__ or link.__context__
     for link in chain:
-        if isinstance(link, RunnerError):  # raised while Hydra composed or showed help
-            return explain(link)
         missing = getattr(link, "missing_cfg_file", None)
         if missing and "/" in str(missing):
             group, _, name = str(missing).rpartition("/")

@@ -17,6 +17,7 @@ from runner.options.yaml_files import place, read
 
 Marker = str | tuple[int, ...]  # matplotlib's markers; (n, 1, a) is a star of n points, (n, 0, a) a polygon
 NO_METHOD = "none"  # the file that chooses nothing
+_REQUIRED = ("name", "label", "caveat", "colour", "marker")
 _NOT_THERE = object()
 
 
@@ -88,10 +89,14 @@ def known_method(name: str, folder: Path = CONF / "method") -> KnownMethod:
     names = method_names(folder)
     require(name in names, f"unknown option 'method={name}'{did_you_mean(name, names)}")
     section, choices, settings = _read(folder / f"{name}.yaml")
+    where = place(folder / f"{name}.yaml")
+    lacks = [key for key in _REQUIRED if key not in section]
+    is_misspelt = any(key not in (*_REQUIRED, "linestyle") for key in section)
+    require(is_misspelt or not lacks, f"{where}: its section method lacks {', '.join(lacks)}")
     try:
         return convert(KnownMethod, {**section, "choices": choices, "settings": settings}, "method.")
     except ConfigError as error:
-        raise ConfigError(f"{place(folder / f'{name}.yaml')}: {error}") from None
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def label_of(name: str) -> str:

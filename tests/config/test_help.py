@@ -12,7 +12,7 @@ import pytest
 from runner import REPOSITORY
 from runner.commands import meanings
 from runner.commands.help import OF_GROUPS
-from runner.config import CHOICES, CONF, explain
+from runner.config import CHOICES, CONF
 from runner.errors import RunnerError
 from runner.options.settings import RunConfig
 
@@ -89,10 +89,6 @@ def test_meanings_that_cannot_be_read_are_one_line(
         file.write_text(content)
     monkeypatch.setattr(meanings, "MEANINGS", file)
     meanings.written_meanings.cache_clear()
-    with pytest.raises(RunnerError, match="make generated writes it anew") as error:
+    with pytest.raises(RunnerError, match=r"meanings\.json cannot be read .*; make generated writes it anew"):
         meanings.written_meanings()
-    assert str(file) in explain(error.value)
-    wrapped = ValueError("while it was inserted")
-    wrapped.__cause__ = error.value
-    assert explain(wrapped) == explain(error.value)
     meanings.written_meanings.cache_clear()

@@ -152,7 +152,8 @@ _CHOICE = "- override /sampler: uniform"
 
 
 @pytest.mark.parametrize(("written", "why"), [
-    (GOOD.replace("{", "{{"), "not YAML"), ("sampler: {}\n", "method.name is required"),
+    (GOOD.replace("{", "{{"), "not YAML"),
+    ("sampler: {}\n", "its section method lacks name, label, caveat, colour, marker"),
     ("- 1\n", "expected a mapping"), ("method: [1]\n", "method: expected a mapping of keys"),
     ("defaults: base\nmethod: {}\n", "defaults: expected a list"),
     (GOOD.replace(_CHOICE, "- nobody"), "defaults: there is no file nobody.yaml"),
