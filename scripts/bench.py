@@ -372,17 +372,26 @@ def choose_language_steps(arguments: argparse.Namespace) -> None:
 
 def measure_kernels(arguments: argparse.Namespace) -> str:
     """Measure the errors of kernel approximations and write the report; return its Markdown and its path."""
+    from runner.bench import kernel_error
     from runner.bench.contenders import configuration
-    from runner.bench.kernel_error import NUM_IMAGES, write_report
+    from runner.bench.report import write_report
     from runner.errors import require
     from runner.machine.threads import set_threads
 
+    most = kernel_error.NUM_IMAGES
     require(arguments.draws >= 2, "--draws must be at least 2, because one has no deviation")
-    require(2 <= arguments.images <= NUM_IMAGES, f"--images must lie in [2, {NUM_IMAGES}], got {arguments.images}")
+    require(2 <= arguments.images <= most, f"--images must lie in [2, {most}], got {arguments.images}")
     config = configuration("full", [])
     path = arguments.json or Path("results/bench/kernels.json")
-    threads = set_threads(arguments.threads or config.hardware.threads)
-    text = write_report(path, config, threads, draws=arguments.draws, images=arguments.images)
+    head = {
+        "name": arguments.what, "kind": arguments.what, "draws": arguments.draws, "pairs": kernel_error.NUM_PAIRS,
+        "overrides": [], "notes": kernel_error.notes(arguments.draws, arguments.images),
+    }  # fmt: skip
+    text = write_report(
+        path, head, lambda size: kernel_error.one_size(size, arguments.draws),
+        sizes=[arguments.images], size_key="images", config=config,
+        threads=set_threads(arguments.threads or config.hardware.threads),
+    )  # fmt: skip
     return f"{text}\n{path}"
 
 

@@ -1,6 +1,7 @@
 """Time the output layer: every method's step, the optimizer's row policies, and refreshes of hash tables.
 
 ``scripts/bench.py`` is the command. The methods' names, the contenders, the PyTorch and TensorFlow baselines, the
-workload, the measurement, the machine's limits, the arithmetic, each report (``output_layer``, ``rows``, ``refresh``,
-``sampling``, ``language_step``, ``kernel_error``) and the Markdown have a module each.
+workload, the measurement, the machine's limits, the arithmetic and each report (``output_layer``, ``rows``,
+``refresh``, ``sampling``, ``language_step``, ``kernel_error``, ``example_steps``, ``read_log``) have a module each.
+``runner.report.pages.bench_tables`` lays reports out.
 """

@@ -11,21 +11,15 @@ paper does not print its tau.
 Harish}, booktitle={AISTATS}, year={2012}}
 """
 
-import json
 import math
-import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from runner import rng
-from runner.bench.report import origin_of
-from runner.options.settings import RunConfig
 from runner.structures.features import ONE, RandomFourier
-from runner.training.files import write_atomically
 
 NUM_IMAGES = 1797
 NUM_PAIRS = 20_000
@@ -170,57 +164,31 @@ def _printed(D: int) -> str:
     return "256^2" if D in (0, 256**2) else str(D)
 
 
-def as_frame(records: Sequence[dict[str, Any]], dim: int) -> pd.DataFrame:
-    """Return the table in its printed layout, as text: a row for each method and D, a column for each tau."""
-    printed = published()
-    rows = []
-    for method, D in methods():
-        mine = {record["tau"]: record["mse"] for record in records if (record["method"], record["D"]) == (method, D)}
-        row = {"Kernel": method, "D": _printed(D) if D else f"{dim}^2"}
-        for tau, squares in mine.items():
-            spread = f" ± {np.std(squares, ddof=1):.0e}" if len(squares) > 1 else ""
-            row[f"tau {tau:.3g}"] = f"{np.mean(squares):.1e}{spread}"
-        value = printed.get((method, _printed(D)))
-        row["published: USPS, tau not printed"] = "–" if value is None else f"{value:.1e}"
-        rows.append(row)
-    return pd.DataFrame(rows)
+def one_size(images: int, draws: int) -> dict[str, Any]:
+    """Measure on the first ``images`` digits and return the report's part: a row for each method and D.
 
-
-def write_report(path: Path, config: RunConfig, threads: int, *, draws: int, images: int = NUM_IMAGES) -> str:
-    """Measure, write ``path`` (JSON) and its Markdown beside it, and return the Markdown.
-
-    ``images``: the number of digits whose pairs are drawn, of which time is nearly the square.
+    Time is nearly the square of ``images``. Each row has the errors of every draw by tau.
     """
     from tqdm import tqdm
 
     from runner.bench.measure import BAR
-    from runner.report.pages.layout import markdown_table
 
     vectors_RH = digits()[:images]
-    dim = vectors_RH.shape[1]
     total = sum(len(TAUS) * (draws if method.startswith("random") else 1) for method, _ in methods())
-    begin = time.perf_counter()
     with tqdm(total=total, unit="kernel", **BAR) as bar:
         records = errors(vectors_RH, num_pairs=NUM_PAIRS, draws=draws, tick=bar.update)
+    dim, printed = vectors_RH.shape[1], published()
+    results: dict[tuple[str, int], dict[str, Any]] = {}
+    for record in records:
+        method, D = record["method"], record["D"]
+        row = {"method": method, "D": D, "features": _printed(D) if D else f"{dim}^2", "mse": {}}
+        row = results.setdefault((method, D), row | {"published": printed.get((method, _printed(D)))})
+        row["mse"][f"{record['tau']:.3g}"] = record["mse"]
+    return {"images": images, "dim": dim, "results": [*results.values()]}
+
+
+def notes(draws: int, images: int) -> list[str]:
+    """Return the notes that the report's reader needs."""
     data = f"scikit-learn's {NUM_IMAGES:,} digits"
     data = data if images == NUM_IMAGES else f"the first {images:,} of {data}"
-    notes = [note.format(pairs=NUM_PAIRS, draws=draws, images=data) for note in NOTES]
-    origin = origin_of(config, threads)
-    made = f"{origin['started']}; commit {(origin['commit'] or 'unknown')[:12]}"
-    made += f" with uncommitted changes {origin['patch']}" if origin["patch"] else ""
-    table = markdown_table(as_frame(records, dim))
-    title = "# RF-softmax Table 1: error of approximations of the softmax's kernel"
-    text = "\n".join([title, "", made, "", table, "", *(f"- {note}" for note in notes), ""])
-    report = {
-        "name": "kernels",
-        "pairs": NUM_PAIRS,
-        "draws": draws,
-        "images": images,
-        "notes": notes,
-        "provenance": origin,
-    }
-    report |= {"dim": dim, "results": records, "seconds": round(time.perf_counter() - begin, 1)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(report, indent=1) + "\n")
-    write_atomically(path.with_suffix(".md"), text)
-    return text
+    return [note.format(pairs=NUM_PAIRS, draws=draws, images=data) for note in NOTES]

@@ -28,7 +28,6 @@ from runner.bench.machine import shortage
 from runner.bench.measure import BAR, say
 from runner.bench.methods import LABELS, LANGUAGE_METHODS
 from runner.bench.output_layer import add_times_full, limits_before_and_after
-from runner.bench.render import title_of
 from runner.bench.torch_head import torch_full_head
 from runner.config import check_model_reads_dataset, compose
 from runner.contracts import TrainingFacts
@@ -42,6 +41,7 @@ from runner.machine.memory import available_bytes
 from runner.network import Network
 from runner.optimizers import AdamConfig
 from runner.options.settings import RunConfig
+from runner.report.pages.bench_tables import title_of
 from runner.samplers.lsh_topk import usual_sizes
 from runner.structures.refresh_schedule import RefreshSchedule
 from runner.tasks import LanguageModelling

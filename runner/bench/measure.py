@@ -14,8 +14,8 @@ from runner.bench.machine import Limits, growth_bytes
 from runner.bench.workload import Workload, matrix_bytes
 from runner.errors import require
 from runner.machine.clock import StageClock
+from runner.report.pages.bench_tables import LAYER_STAGES as STAGES
 
-STAGES = ("sample", "score", "loss", "update")
 BAR: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.1 if sys.stderr.isatty() else 10}
 _WHOLE_MATRIX_SHARE = 10  # methods that read every class take a tenth of the steps
 

@@ -5,8 +5,6 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from runner.bench.contenders import Contender, RunnerMethod, configuration, out_of_reach, sampler_bytes
 from runner.bench.machine import Company, Limits, shortage
 from runner.bench.measure import Entrant, Plan, measure, say
@@ -120,46 +118,3 @@ def add_times_full(
     full = [time_of(row) for row in measured if row["method"] in FULL_METHODS]
     for row in measured:
         row[name] = min(full) / time_of(row) if full else None
-
-
-def flatness(sizes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Compare each method's step without refresh across the numbers of classes n.
-
-    A record holds the seconds per 1,000 rows, their ratios to the smallest n, and the exponent of n.
-    """
-    ordered = sorted(sizes, key=lambda size: size["classes"])
-    names = list(dict.fromkeys(row["method"] for size in ordered for row in size["results"]))
-    found = []
-    for name in names:
-        steps = [_step_of(size["results"], name) for size in ordered]
-        ratios = [step / steps[0] if step and steps[0] else None for step in steps]
-        found.append(
-            {
-                "method": name,
-                "classes": [size["classes"] for size in ordered],
-                "step_s_per_1k_rows": steps,
-                "ratio": ratios,
-                "exponent": exponent([size["classes"] for size in ordered], steps),
-            }
-        )
-    return found
-
-
-def _step_of(results: list[dict[str, Any]], method: str) -> float | None:
-    """Return the median seconds of the method's step per 1,000 rows, or None if it was not measured."""
-    for row in results:
-        if row["method"] == method and row["status"] == "measured":
-            return float(row["step_s_per_1k_rows"]["median"])
-    return None
-
-
-def exponent(classes: Sequence[int], steps: Sequence[float | None]) -> float | None:
-    """Return the slope of log seconds against log n, where n is the number of classes.
-
-    0 means flat in n, 1 proportional to n. None when fewer than two sizes were measured.
-    """
-    pairs = [(np.log(n), np.log(step)) for n, step in zip(classes, steps, strict=True) if step]
-    if len(pairs) < 2:
-        return None
-    x, y = np.array(pairs).T
-    return float(np.polyfit(x, y, 1)[0])

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from runner.bench.render import render
 from runner.kernels.target import target
 from runner.options.settings import RunConfig
+from runner.report.pages.bench_tables import document
+from runner.report.pages.layout import to_markdown
 from runner.training.files import write_atomically
 from runner.training.run_folder import provenance
 
@@ -49,7 +50,7 @@ def write_report(
         report["sizes"].append(one_size(size))
         if len(report["sizes"]) == len(sizes):
             report["seconds"] = round(time.perf_counter() - begin, 1)
-        text = render(report)
+        text = to_markdown(document(report))
         write_atomically(path, json.dumps(report, indent=1) + "\n")
         write_atomically(path.with_suffix(".md"), text)
     return text

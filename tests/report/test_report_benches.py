@@ -14,20 +14,12 @@ from runner.report.spec.tables import BenchSpec, bench_names, load_bench
 TIMES = BenchSpec(name="times", title="Times & draws", arguments=("kernels",), seconds=9, small=("rows",), paper="midx")
 MADE = {
     "commit": "0123456789abcdef", "patch": None, "started": "2026-01-02T03:04:05+0000", "cpu": "Toy CPU", "threads": 2,
-    "cores": 4,
+    "cores": 4, "versions": {"torch": "2.0"},
 }  # fmt: skip
-TEXT = """# Bench: times
-
-Toy CPU, 2 threads
-
-## 10 classes
-
-| method | range | range |
-| --- | ---: | ---: |
-| full | 1 | <2> |
-
-- A `note`.
-"""
+REPORT = {
+    "name": "times", "kind": "sampling", "overrides": [], "draws": 7, "notes": ["A `note`."], "classes": [10],
+    "provenance": MADE, "sizes": [{"classes": 10, "results": [{"method": "full", "status": "skipped: <2> GB"}]}],
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -35,8 +27,7 @@ def measured(results_dir: Path) -> Path:
     """Write a report with a picture; return the folder of the rendered page."""
     report = TIMES.report(results_dir)
     report.parent.mkdir(parents=True)
-    report.write_text(json.dumps({"provenance": MADE}))
-    report.with_suffix(".md").write_text(TEXT)
+    report.write_text(json.dumps(REPORT))
     report.with_suffix(".png").write_bytes(b"picture")
     folder = results_dir / "out" / "small"
     folder.mkdir(parents=True)
@@ -53,12 +44,12 @@ def test_a_report_stands_folded_in_its_paper_s_part(measured: Path, results_dir:
     assert "## Adaptive Sampled Softmax" in text
     assert "<details><summary>Times &amp; draws</summary>" in text
     told = "Measured on 2026-01-02 on Toy CPU, 2 of 4 cores; commit 0123456789."
-    assert f"{told} `make reproduce TABLE=times` measures it on this machine." in text
+    assert f"{told} `make reproduce TABLE=times` measures it on this machine.  \nToy CPU, 2 threads; draws 7; " in text
     assert "# Bench: times" not in text
     assert "\n#### 10 classes\n" in text, "a heading of the report is none of the page"
-    assert "| full | 1 | <2> |" in text
+    assert "| full    |  skipped: <2> GB |" in text
     assert told in html
-    assert "<td>&lt;2&gt;</td>" in html
+    assert "<td>skipped: &lt;2&gt; GB</td>" in html
     assert "<li>A <code>note</code>.</li>" in html
     assert "data:image/png;base64," in html
     assert not re.findall(r'(?:src|href)="(?!data:image/png;base64,|#)', html), "it needs no other file"
@@ -81,7 +72,7 @@ def test_nothing_is_missing_once_it_is_measured(measured: Path, results_dir: Pat
     assert not_measured([TIMES], results_dir) == []
 
 
-@pytest.mark.parametrize("damaged", ["", "[]", "{}", '{"provenance": {"cpu": "x"}}'])
+@pytest.mark.parametrize("damaged", ["", "[]", "{}", '{"provenance": {"cpu": "x"}}', json.dumps({**REPORT, "kind": 0})])
 def test_a_damaged_report_is_named(damaged: str, measured: Path, results_dir: Path) -> None:
     TIMES.report(results_dir).write_text(damaged)
     assert bench_sections([TIMES], results_dir, measured) == (), "the page does not fail for it"
@@ -90,14 +81,9 @@ def test_a_damaged_report_is_named(damaged: str, measured: Path, results_dir: Pa
     assert "times.json: is no report of the bench; `make reproduce TABLE=times` writes it again" in line
 
 
-def test_a_report_without_its_text_is_named(measured: Path, results_dir: Path) -> None:
-    TIMES.report(results_dir).with_suffix(".md").unlink()
-    assert bench_sections([TIMES], results_dir, measured) == ()
-    (line,) = not_measured([TIMES], results_dir)
-    assert "times.md: No such file" in line
-
-
 def test_claims_are_judged_by_what_was_measured(measured: Path, results_dir: Path) -> None:
+    without = [{"images": 10, "results": [{"method": "x"}]}]
+    TIMES.report(results_dir).write_text(json.dumps({**REPORT, "sizes": without}))
     assert bench_numbers([TIMES], results_dir) == {}, "a report without classes has no numbers to judge by"
     spread = {"median": 2.0, "lowest": 1.0, "highest": 4.0}
     results = [

@@ -12,6 +12,8 @@ import pytest
 
 from runner import REPOSITORY
 from runner.methods.catalogue import known_methods
+from runner.report.pages.bench_tables import document
+from runner.report.pages.layout import to_markdown
 from runner.report.spec.grids import Grid, expand
 from runner.report.spec.tables import load_table, table_names
 
@@ -143,6 +145,12 @@ def test_every_bench_report_is_described() -> None:
     """The page of the bench's folder has a row for each report, and no other."""
     described = re.findall(r"^\| `(\w+)` \|", (RESULTS / "bench" / "README.md").read_text(), flags=re.MULTILINE)
     assert sorted(described) == sorted(path.stem for path in (RESULTS / "bench").glob("*.json"))
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (RESULTS / "bench").glob("*.json")))
+def test_the_markdown_of_a_bench_is_what_its_numbers_say(name: str) -> None:
+    report = RESULTS / "bench" / f"{name}.json"
+    assert to_markdown(document(json.loads(report.read_text()))) == report.with_suffix(".md").read_text()
 
 
 def test_nothing_was_made_by_code_with_uncommitted_changes() -> None:

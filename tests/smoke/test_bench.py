@@ -15,7 +15,6 @@ from runner.bench import machine, methods, output_layer, sampling
 from runner.bench.arithmetic import Spread, amortised_refresh, least_work
 from runner.bench.contenders import RunnerMethod, configuration
 from runner.bench.methods import ALL_METHODS
-from runner.bench.render import render
 from runner.bench.tensorflow_baseline import TensorFlowFull, is_installed
 from runner.bench.torch_baselines import TorchFull, TorchSampled, block_rows
 from runner.bench.workload import Workload
@@ -25,6 +24,8 @@ from runner.kernels.products import HAS_BF16
 from runner.kernels.target import target
 from runner.machine.clock import StageClock
 from runner.optimizers import AdamConfig
+from runner.report.pages.bench_tables import document, growth
+from runner.report.pages.layout import to_markdown
 from runner.structures.refresh_schedule import RefreshSchedule
 
 SMALL = ["--threads", "1", "--repetitions", "1", "--overrides", "model.hidden=16"]
@@ -322,12 +323,9 @@ def test_growth_with_the_number_of_classes() -> None:
         measured = {"method": "full", "status": "measured", "step_s_per_1k_rows": {"median": step}}
         return {"classes": classes, "results": [measured, {"method": "topk", "status": "skipped: needs 1 GB"}]}
 
-    full, topk = output_layer.flatness([size(4000, 0.8), size(1000, 0.2)])
-    assert full["classes"] == [1000, 4000]
-    assert full["ratio"] == pytest.approx([1, 4])
-    assert full["exponent"] == pytest.approx(1)
-    assert topk["ratio"] == [None, None]
-    assert topk["exponent"] is None
+    block = growth([size(4000, 0.8), size(1000, 0.2)])
+    assert [*block.frame.columns] == ["method", "1,000 classes", "4,000 classes", "4 times n", "exponent of n"]
+    assert block.frame.to_numpy().tolist() == [["full", "0.2", "0.8", "4.00", "1.00"], ["topk", "", "", "", ""]]
 
 
 def test_memory_that_is_promised_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +346,7 @@ def test_render_says_that_nothing_was_measured() -> None:
         "sizes": [part],
         "notes": [],
     }
-    assert cells(render(report), "full")[0][1] == "skipped: needs 1 GB"
+    assert cells(to_markdown(document(report)), "full")[0][1] == "skipped: needs 1 GB"
 
 
 # ---------------------------------------------------------------- workload and baselines

@@ -13,10 +13,10 @@ from test_bench import cells, load_front
 from runner.bench import language_step, machine, methods
 from runner.bench.language_step import LanguagePlan, Repetition
 from runner.bench.output_layer import add_times_full
-from runner.bench.render import render
 from runner.config import compose
 from runner.contracts import TrainingFacts
 from runner.machine.clock import STAGES, StageClock
+from runner.report.pages.bench_tables import document
 from runner.structures.refresh_schedule import RefreshSchedule
 
 TINY = [
@@ -146,7 +146,7 @@ def test_a_prepared_text(bench: Bench, write_text: Callable[..., None], tmp_path
     assert size["data_checksum"]
     assert f"## text, {size['classes']} classes" in text
     report["texts"].append("ptb")
-    assert "Text ptb: not measured, the run ended before." in render(report)
+    assert "Text ptb: not measured, the run ended before." in document(report).notes
 
 
 @pytest.mark.slow

@@ -1,23 +1,21 @@
 """RF-softmax Table 1: what its estimators are, and that its report is of what was measured."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from runner.bench import kernel_error
 from runner.bench.kernel_error import (
     errors,
+    notes,
+    one_size,
     pairs_of,
     published,
     quadratic,
     quadratic_as_used,
     random_fourier,
     random_maclaurin,
-    write_report,
 )  # fmt: skip
-from runner.config import compose
+from runner.report.pages.bench_tables import TABLES
 
 DIM = 8
 
@@ -76,32 +74,29 @@ def test_errors_fall_with_the_features(vectors: np.ndarray, monkeypatch: pytest.
     assert mean["random maclaurin", 1000, 4.0] > mean["random fourier", 1000, 4.0]
 
 
-def test_report_stands_beside_the_printed_numbers(
-    vectors: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_report_stands_beside_the_printed_numbers(vectors: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(published()) == 5
     monkeypatch.setattr(kernel_error, "digits", lambda: vectors)
     monkeypatch.setattr(kernel_error, "NUM_PAIRS", 100)
     monkeypatch.setattr(kernel_error, "FEATURES", (300, 1000, 100))
-    path = tmp_path / "new" / "kernels.json"
-    text = write_report(path, compose([]), 1, draws=2)
-    assert path.with_suffix(".md").read_text() == text
-    report = json.loads(path.read_text())
-    assert report["dim"] == DIM
-    assert len(report["results"]) == 9 * len(kernel_error.TAUS)
-    assert "over 100 pairs" in text
-    (row,) = [line for line in text.splitlines() if line.startswith("| random fourier ") and "| 1000 " in line]
-    assert row.rstrip(" |").endswith("2.7e-04")
-    (row,) = [line for line in text.splitlines() if line.startswith("| random maclaurin")]
-    assert row.rstrip(" |").endswith("–"), "300 features are not those printed"
-    (row,) = [line for line in text.splitlines() if line.startswith("| quadratic, best")]
-    assert " 8^2 |" in row
-    assert row.rstrip(" |").endswith("2.8e-03")
-    assert "Data: scikit-learn's 1,797 digits of 8 x 8" in text
-    assert "Data: the first 20 of scikit-learn's 1,797 digits" in write_report(path, compose([]), 1, draws=2, images=20)
-    fewer = json.loads(path.read_text())
+    part = one_size(len(vectors), 2)
+    assert part["dim"] == DIM
+    assert len(part["results"]) == 9
+    frame = TABLES["kernels"][0].frame(part)
+    assert [*frame.columns[:5]] == ["Kernel", "D", "tau 1", "tau 4", "tau 11.1"]
+    shown = {(row[0], row[1]): row[-1] for row in frame.to_numpy().tolist()}
+    assert shown["random fourier", "1000"] == "2.7e-04"
+    assert shown["random maclaurin", "300"] == "", "300 features are not those printed"
+    assert shown["quadratic, best", "8^2"] == "2.8e-03"
+    fewer = one_size(20, 2)
     assert fewer["images"] == 20
-    assert fewer["results"][0]["mse"] != report["results"][0]["mse"]
+    assert fewer["results"][0]["mse"] != part["results"][0]["mse"]
+
+
+def test_notes_say_which_images() -> None:
+    assert "over 20,000 pairs" in notes(5, 1797)[0]
+    assert "Data: scikit-learn's 1,797 digits of 8 x 8" in notes(5, 1797)[1]
+    assert "Data: the first 20 of scikit-learn's 1,797 digits" in notes(5, 20)[1]
 
 
 def test_the_images_are_of_unit_length() -> None:

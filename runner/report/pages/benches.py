@@ -1,13 +1,11 @@
 """Show on the page of all papers the tables that the bench measures (``conf/table/bench``)."""
 
-import itertools
 import json
 import math
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +15,9 @@ from markupsafe import Markup
 from runner.errors import DataError
 from runner.methods.catalogue import known_methods
 from runner.report.numbers.papers import CellsOfTable
-from runner.report.pages.layout import folded, html
+from runner.report.pages.bench_tables import document
+from runner.report.pages.layout import folded, html, markdown_body
 from runner.report.spec.tables import BenchSpec
-
-_MARK = re.compile(r"^(#+|-) +")  # of a heading or an item of a list
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,57 +115,32 @@ def _command(spec: BenchSpec) -> str:
 
 def _section(spec: BenchSpec, results_dir: Path, folder: Path, small: bool) -> BenchSection:
     report = _shown(spec, results_dir, small)
-    made = f"{_made(spec, report)} `{_command(spec)}` measures it on this machine."
+    made = f"`{_command(spec)}` measures it on this machine."
     if report == spec.small_report(results_dir):
         asked = " ".join(spec.small_command(results_dir)[1:-2])  # without the place of the report
-        made = f"{_made(spec, report)} At laptop size: `{asked}`; `{_command(spec)}` measures it at full size."
+        made = f"At laptop size: `{asked}`; `{_command(spec)}` measures it at full size."
     try:
-        text = report.with_suffix(".md").read_text(encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{report.with_suffix('.md')}: {error.strerror}; `{_command(spec)}` writes it again") from None
-    _, _, text = text.strip().partition("\n")  # the title stands in the summary
+        told = json.loads(report.read_text(encoding="utf-8"))
+        doc = document(told)
+        doc = replace(doc, name=spec.name, title=spec.title, made=(f"{_made(told['provenance'])} {made}", *doc.made))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        raise DataError(f"{report}: is no report of the bench; `{_command(spec)}` writes it again") from None
     picture = report.with_suffix(".png")
     pictures = [picture] if picture.is_file() else []
-    markdown = [made, re.sub(r"^#+ ", "#### ", text.strip(), flags=re.MULTILINE)]
+    markdown = markdown_body(doc, "###")
     if pictures:
         place = Path(os.path.relpath(picture, folder)).as_posix()
         markdown.insert(1, f"![{spec.title}]({place})")
     return BenchSection(
         name=spec.name,
         paper=spec.paper,
-        html=html("bench", name=spec.name, title=spec.title, made=made, pictures=pictures, parts=_parts(text)),
+        html=html("bench", doc=doc, pictures=pictures),
         markdown=folded(spec.title, "\n\n".join(markdown)),
     )
 
 
-def _made(spec: BenchSpec, report: Path) -> str:
+def _made(origin: Mapping[str, Any]) -> str:
     """Return a sentence with the machine, the commit and the day."""
-    try:
-        origin = json.loads(report.read_text(encoding="utf-8"))["provenance"]
-        commit = str(origin["commit"] or "unknown")[:10] + (" + changes" if origin["patch"] else "")
-        where = f"{origin['cpu']}, {origin['threads']} of {origin['cores']} cores"
-        day = str(origin["started"])[:10]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise DataError(f"{report}: is no report of the bench; `{_command(spec)}` writes it again") from None
-    return f"Measured on {day} on {where}; commit {commit}."
-
-
-# ---------------------------------------------------------------- the parts of the bench's Markdown
-
-
-def _parts(markdown: str) -> list[tuple[str, Any]]:
-    """Return what the bench writes, with the kind of each part: lines of headings, texts or a list, or a table."""
-    parts: list[tuple[str, Any]] = []
-    for kind, group in itertools.groupby(markdown.splitlines(), _kind):
-        lines = [_MARK.sub("", line) for line in group if line]
-        parts.append((kind, _table(lines) if kind == "table" else lines))
-    return parts
-
-
-def _kind(line: str) -> str:
-    return {"|": "table", "-": "list", "#": "heading"}.get(line[:1], "text")
-
-
-def _table(lines: Sequence[str]) -> pd.DataFrame:
-    head, _, *rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
-    return pd.DataFrame(rows, columns=head)
+    commit = str(origin["commit"] or "unknown")[:10] + (" + changes" if origin["patch"] else "")
+    where = f"{origin['cpu']}, {origin['threads']} of {origin['cores']} cores"
+    return f"Measured on {str(origin['started'])[:10]} on {where}; commit {commit}."

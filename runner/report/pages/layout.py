@@ -27,7 +27,7 @@ _SKIPPED = "skipped: "
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """A block is one printed table. ``frame`` holds text only."""
+    """A block is one printed table. ``frame`` holds text only. Without a title, it belongs to the block before."""
 
     title: str
     caption: str
@@ -312,9 +312,15 @@ def to_markdown_fragment(doc: Document) -> str:
 
 
 def _markdown_parts(doc: Document, heading: str) -> list[str]:
-    parts = [f"{heading} {doc.title}", "  \n".join(doc.made)]
+    return [f"{heading} {doc.title}", *markdown_body(doc, heading)]
+
+
+def markdown_body(doc: Document, heading: str) -> list[str]:
+    """Return how it was made, the blocks and the notes; ``heading``: the signs of the document's own."""
+    parts = ["  \n".join(doc.made)]
     for block in doc.blocks:
-        parts.append(f"{heading}# {block.title}" + (f"\n\n{block.caption}" if block.caption else ""))
+        parts += [f"{heading}# {block.title}"] if block.title else []
+        parts += [block.caption] if block.caption else []
         parts.append(markdown_table(block.frame))
         parts.extend(f"*{note}*" for note in block.footnotes)
     if doc.notes:
