@@ -20,7 +20,7 @@ help: ## show this list
 	@echo
 	@echo "  make reproduce TABLE=lns_table2 PROFILE=small|medium|paper"
 	@echo "  make data NAME=amazon670k [FROM=DIR]"
-	@echo "  make bench [CLASSES='131072 670091 6700910']"
+	@echo "  make bench [CLASSES=131072,670091,6700910]"
 
 setup: $(STAMP) ## create .venv with the package versions that were tested, and compile kernels ahead
 	@$(PY) -m runner.training.ahead || true
@@ -92,7 +92,7 @@ generated: $(STAMP) ## write what follows from the classes: conf/, docs/options.
 	$(PY) tests/golden/regenerate.py --missing
 
 bench: $(STAMP) ## measure the training steps of all methods, side by side (CLASSES)
-	$(PY) scripts/bench.py output_layer $(if $(CLASSES),--classes $(CLASSES))
+	$(PY) scripts/bench.py output_layer $(if $(CLASSES),classes=$(CLASSES))
 	$(PY) scripts/bench.py example_steps
 
 DOCS := $(VENV)/.docs

@@ -4,6 +4,7 @@ Legend: N drawn candidates of all rows (classes in ``label_counts_N``), P target
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,7 @@ from runner.structures.refresh_schedule import RefreshSchedule
 _STANDING_STILL = ["optimizer.lr=1e-6"]
 
 
-def configuration(method: str, overrides: list[str]) -> RunConfig:
+def configuration(method: str, overrides: Sequence[str]) -> RunConfig:
     """Return the method's configuration. Raises ConfigError (one line) when it does not compose."""
     return compose([*_STANDING_STILL, *METHODS[method], *overrides])
 

@@ -18,6 +18,7 @@ from runner.bench.arithmetic import Spread
 from runner.bench.machine import shortage
 from runner.bench.measure import say
 from runner.bench.output_layer import limits_before_and_after
+from runner.bench.settings import ExampleSteps
 from runner.contracts import Examples
 from runner.data.regression.batches import Scale, Split, StoredExamples
 from runner.kernels.groups import CHUNKS
@@ -28,7 +29,6 @@ from runner.lgd.task import CompiledSteps, RegressionView
 from runner.optimizers import SgdConfig
 
 NUM_FEATURES = 90  # as YearPredictionMSD has
-DEFAULT_SIZES = (100_000, 1_000_000, 10_000_000)
 _MOST_QUADRATIC = 1_000_000  # examples of which tables of products are built
 _SECONDS = 0.3  # of one repetition of one method
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -143,11 +143,12 @@ def needed_bytes(num_examples: int) -> int:
     return num_examples * (4 * (NUM_FEATURES + 1) + 8) + tables
 
 
-def one_size(num_examples: int, batch_sizes: list[int], repetitions: int) -> dict[str, Any]:
+def one_size(num_examples: int, asked: ExampleSteps) -> dict[str, Any]:
     """Measure every method at one number of examples; return its part of the report.
 
     Methods are measured in pairs with uniform draws, so that tables of only one method are in memory at a time.
     """
+    batch_sizes, repetitions = asked.batches, asked.repetitions
     part: dict[str, Any] = {
         "examples": num_examples,
         "dim": NUM_FEATURES,

@@ -19,9 +19,9 @@ import numpy as np
 import pandas as pd
 
 from runner import rng
+from runner.bench.settings import NUM_IMAGES, Kernels
 from runner.structures.features import ONE, RandomFourier
 
-NUM_IMAGES = 1797
 NUM_PAIRS = 20_000
 FEATURES = (256**2, 1000, 100)
 TAUS = (1.0, 4.0, 1 / 0.3**2)  # the last one is the inverse square temperature of the paper's other tables
@@ -164,7 +164,7 @@ def _printed(D: int) -> str:
     return "256^2" if D in (0, 256**2) else str(D)
 
 
-def one_size(images: int, draws: int) -> dict[str, Any]:
+def one_size(images: int, asked: Kernels) -> dict[str, Any]:
     """Measure on the first ``images`` digits and return the report's part: a row for each method and D.
 
     Time is nearly the square of ``images``. Each row has the errors of every draw by tau.
@@ -174,9 +174,9 @@ def one_size(images: int, draws: int) -> dict[str, Any]:
     from runner.bench.measure import BAR
 
     vectors_RH = digits()[:images]
-    total = sum(len(TAUS) * (draws if method.startswith("random") else 1) for method, _ in methods())
+    total = sum(len(TAUS) * (asked.draws if method.startswith("random") else 1) for method, _ in methods())
     with tqdm(total=total, unit="kernel", **BAR) as bar:
-        records = errors(vectors_RH, num_pairs=NUM_PAIRS, draws=draws, tick=bar.update)
+        records = errors(vectors_RH, num_pairs=NUM_PAIRS, draws=asked.draws, tick=bar.update)
     dim, printed = vectors_RH.shape[1], published()
     results: dict[tuple[str, int], dict[str, Any]] = {}
     for record in records:
@@ -187,8 +187,8 @@ def one_size(images: int, draws: int) -> dict[str, Any]:
     return {"images": images, "dim": dim, "results": [*results.values()]}
 
 
-def notes(draws: int, images: int) -> list[str]:
+def notes(asked: Kernels) -> list[str]:
     """Return the notes that the report's reader needs."""
     data = f"scikit-learn's {NUM_IMAGES:,} digits"
-    data = data if images == NUM_IMAGES else f"the first {images:,} of {data}"
-    return [note.format(pairs=NUM_PAIRS, draws=draws, images=data) for note in NOTES]
+    data = data if asked.images == NUM_IMAGES else f"the first {asked.images:,} of {data}"
+    return [note.format(pairs=NUM_PAIRS, draws=asked.draws, images=data) for note in NOTES]

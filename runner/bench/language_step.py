@@ -10,6 +10,7 @@ need no data.
 Legend: N classes (n in formulas), T tokens of a text.
 """
 
+import functools
 import gc
 import math
 import statistics
@@ -28,6 +29,7 @@ from runner.bench.machine import shortage
 from runner.bench.measure import BAR, say
 from runner.bench.methods import LABELS, LANGUAGE_METHODS
 from runner.bench.output_layer import add_times_full, limits_before_and_after
+from runner.bench.settings import LanguageStep
 from runner.bench.torch_head import torch_full_head
 from runner.config import check_model_reads_dataset, compose
 from runner.contracts import TrainingFacts
@@ -74,33 +76,12 @@ _FEWEST = 3  # least number of steps of a repetition, however long they take
 _ZIPF_TOKENS = 1_000_000  # about as many as PTB has
 
 # LSH Softmax Table 2: number of classes -> printed name of the text.
-LSH_SOFTMAX_TEXTS = {"10000": "ptb", "33278": "wikitext2", "44000": "text8", "793471": "billion_word"}
-LSH_SOFTMAX_OVERRIDES = ["batch_size=1", "windows.length=1", "training.clip=null", "optimizer.lr=0.1"]
+LSH_SOFTMAX_TEXTS = {10_000: "ptb", 33_278: "wikitext2", 44_000: "text8", 793_471: "billion_word"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class LanguagePlan:
-    """Say what is measured and how often. Raises ConfigError when a count is below 1.
-
-    ``draws``: draws of each token. ``steps``: most steps of a repetition. ``schedule_steps``: training steps over which
-    refreshes are counted when their intervals grow. ``overrides``: Hydra overrides for every method.
-    """
-
-    preset: str
-    draws: int
-    repetitions: int
-    steps: int
-    schedule_steps: int
-    overrides: list[str]
-
-    def __post_init__(self) -> None:
-        for key in ("draws", "repetitions", "steps", "schedule_steps"):
-            require(getattr(self, key) >= 1, f"--{key.replace('_', '-')} must be at least 1")
-
-
-def notes(plan: LanguagePlan, *, published: bool) -> list[str]:
-    """Return the notes that the report's reader needs; ``published``: with those on LSH Softmax Table 2."""
-    chosen = NOTES + LSH_SOFTMAX_NOTES if published else NOTES
+def notes(plan: LanguageStep) -> list[str]:
+    """Return the notes that the report's reader needs."""
+    chosen = NOTES + LSH_SOFTMAX_NOTES if plan.published else NOTES
     return [note.format(longest=_LONGEST, schedule_steps=plan.schedule_steps) for note in chosen]
 
 
@@ -116,26 +97,26 @@ class Text:
     chosen: list[str]
 
 
-def open_text(name: str, plan: LanguagePlan) -> Text:
+@functools.cache
+def open_text(name: int | str, plan: LanguageStep) -> Text:
     """Open the prepared text called ``name`` or, if it is a number of classes, draw one by Zipf's law.
 
     Raises ConfigError, DataNotPrepared.
     """
-    is_number = name.isdecimal()
-    chosen = [] if is_number else [f"dataset={name}"]
+    chosen = [] if isinstance(name, int) else [f"dataset={name}"]
     config = compose([f"preset={plan.preset}", *chosen, *plan.overrides])
     check_model_reads_dataset(config)
-    require(config.dataset.family == "text", f"--preset {plan.preset}: its model reads no text")
-    if not is_number:
+    require(config.dataset.family == "text", f"preset={plan.preset}: its model reads no text")
+    if isinstance(name, str):
         return Text(name=name, data=config.dataset.build(), chosen=chosen)
-    require(16 <= int(name) < 2**31, f"--texts {name}: a number of classes must lie in [16, 2147483647]")
-    needed, free = 24 * int(name), available_bytes()  # three arrays of the classes' shares
+    require(name < 2**31, f"texts: a number of classes must be at most 2147483647, got {name}")
+    needed, free = 24 * name, available_bytes()  # three arrays of the classes' shares
     require(
         needed <= free,
-        f"--texts {name}: a text of so many classes takes {needed / 2**30:.1f} GiB, but {free / 2**30:.1f} GiB are"
+        f"texts={name}: a text of so many classes takes {needed / 2**30:.1f} GiB, but {free / 2**30:.1f} GiB are"
         " free; give fewer",
     )
-    return Text(name=name, data=zipf_text(int(name)), chosen=chosen)
+    return Text(name=str(name), data=zipf_text(name), chosen=chosen)
 
 
 def zipf_text(num_classes: int, num_tokens: int = _ZIPF_TOKENS) -> TextDataset:
@@ -150,13 +131,19 @@ def zipf_text(num_classes: int, num_tokens: int = _ZIPF_TOKENS) -> TextDataset:
     )  # fmt: skip
 
 
-def configuration(method: str, text: Text, plan: LanguagePlan) -> RunConfig:
+def configuration(method: str, text: Text, plan: LanguageStep) -> RunConfig:
     """Return the method's configuration on the text. Raises ConfigError (one line) when it does not compose."""
     nearest_and_tail = min(text.data.num_classes, sum(usual_sizes(text.data.num_classes)))
     settings = [
         setting.format(draws=plan.draws, nearest_and_tail=nearest_and_tail) for setting in LANGUAGE_METHODS[method]
     ]
     return compose([f"preset={plan.preset}", *text.chosen, *settings, *plan.overrides])
+
+
+def check(plan: LanguageStep) -> None:
+    """Open all texts, so that what is wrong with one is known before the first is measured."""
+    for name in plan.texts:
+        open_text(name, plan)
 
 
 def batches_of(task: LanguageModelling, count: int) -> list[TextBatch]:
@@ -251,7 +238,7 @@ class Repetition:
 class _Entrant:
     """A method's network in training and its timings; ``repetitions`` has an item for each repetition."""
 
-    def __init__(self, name: str, config: RunConfig, task: LanguageModelling, plan: LanguagePlan) -> None:
+    def __init__(self, name: str, config: RunConfig, task: LanguageModelling, plan: LanguageStep) -> None:
         self.name, self.config = name, config
         self.tokens_per_step = config.batch_size * config.windows.length
         self.schedule = refresh_schedule(config.sampler, task.training)
@@ -324,11 +311,10 @@ class _Entrant:
         }  # fmt: skip
 
 
-def one_text(text: Text, methods: Sequence[str], plan: LanguagePlan, printed: str | None = None) -> dict[str, Any]:
-    """Measure all methods on one text and return its part of the report.
-
-    ``printed``: the text's name in LSH Softmax Table 2, whose speed-ups are then reported too.
-    """
+def one_size(name: int | str, plan: LanguageStep) -> dict[str, Any]:
+    """Measure all methods on one text and return its part of the report."""
+    text, methods = open_text(name, plan), plan.methods
+    printed = LSH_SOFTMAX_TEXTS.get(name) if plan.published and isinstance(name, int) else None
     every = {name: configuration(name, text, plan) for name in methods}
     some = next(iter(every.values()))
     skipped = {name: status for name, config in every.items() if (status := out_of_reach(config))}
@@ -373,7 +359,7 @@ def one_text(text: Text, methods: Sequence[str], plan: LanguagePlan, printed: st
 
 
 def _measure(
-    configs: dict[str, RunConfig], task: LanguageModelling, plan: LanguagePlan, label: str
+    configs: dict[str, RunConfig], task: LanguageModelling, plan: LanguageStep, label: str
 ) -> dict[str, dict[str, Any]]:
     """Measure methods whose networks are in memory together; return each method's row of the report."""
     settling = max(_SETTLING, plan.steps)
@@ -421,7 +407,7 @@ _HATCHES = {"sample": "xxx", "score": "...", "refresh": "///"}  # tell colours a
 _MOST_ABREAST = 2
 
 
-def draw_figure(report: dict[str, Any], stem: Path) -> Path | None:
+def draw(report: dict[str, Any], stem: Path) -> Path | None:
     """Draw the milliseconds of a step by stage, with a bar per method and a panel per text.
 
     Saves STEM.png and STEM.svg. Returns None where no method was measured.

@@ -11,8 +11,8 @@ from tqdm import tqdm
 from runner.bench.arithmetic import Spread, amortised_refresh, least_work
 from runner.bench.contenders import Contender
 from runner.bench.machine import Limits, growth_bytes
+from runner.bench.settings import OfSteps
 from runner.bench.workload import Workload, matrix_bytes
-from runner.errors import require
 from runner.machine.clock import StageClock
 from runner.report.pages.bench_tables import LAYER_STAGES as STAGES
 
@@ -20,26 +20,9 @@ BAR: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.1 if sys.stderr.i
 _WHOLE_MATRIX_SHARE = 10  # methods that read every class take a tenth of the steps
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """Say how much is measured. Raises ConfigError when a count is below 1.
-
-    ``batch``: rows of a batch. ``steps``: steps per repetition. ``schedule_steps``: training steps over which refreshes
-    are counted and spread.
-    """
-
-    batch: int
-    repetitions: int
-    steps: int
-    schedule_steps: int
-
-    def __post_init__(self) -> None:
-        for key, value in asdict(self).items():
-            require(value >= 1, f"--{key.replace('_', '-')} must be at least 1")
-
-    def steps_of(self, contender: Contender) -> int:
-        """Return the steps that the contender takes per repetition, at least 1."""
-        return max(1, self.steps // _WHOLE_MATRIX_SHARE) if contender.whole_matrix else self.steps
+def steps_of(plan: OfSteps, contender: Contender) -> int:
+    """Return the steps that the contender takes per repetition, at least 1."""
+    return max(1, plan.steps // _WHOLE_MATRIX_SHARE) if contender.whole_matrix else plan.steps
 
 
 @dataclass
@@ -54,7 +37,7 @@ class Entrant:
     distinct_rows: list[float] = field(default_factory=list)
     step_growth_bytes: float | None = None
 
-    def warm_up(self, plan: Plan) -> float:
+    def warm_up(self, plan: OfSteps) -> float:
         """Compile everything and touch all memory untimed, then measure a step's memory; return that step's seconds."""
         first, second = self.workload.queries(2, plan.batch, seed=0)
         if self.contender.refreshes:
@@ -66,10 +49,10 @@ class Entrant:
         self.step_growth_bytes = growth_bytes(lambda: self.contender.step(second, self.workload.step, StageClock()))
         return time.perf_counter() - begin
 
-    def repetition(self, plan: Plan, number: int) -> None:
+    def repetition(self, plan: OfSteps, number: int) -> None:
         """Time the steps of repetition ``number``, then one refresh separately."""
         contender, workload = self.contender, self.workload
-        queries = workload.queries(plan.steps_of(contender), plan.batch, seed=number)
+        queries = workload.queries(steps_of(plan, contender), plan.batch, seed=number)
         if contender.refreshes:
             contender.refresh(workload.step)  # the refresh timed below then follows this repetition's steps only
         workload.skip_step()
@@ -91,10 +74,10 @@ class Entrant:
             contender.refresh(workload.step)
             self.refresh_seconds.append(time.perf_counter() - begin)
 
-    def summary(self, plan: Plan, limits: Limits) -> dict[str, Any]:
+    def summary(self, plan: OfSteps, limits: Limits) -> dict[str, Any]:
         """Return the method's row of the report. Seconds are per 1,000 training rows unless the key says otherwise."""
         contender, workload = self.contender, self.workload
-        rows = plan.steps_of(contender) * plan.batch
+        rows = steps_of(plan, contender) * plan.batch
         step = Spread.of([sum(seconds.values()) / rows * 1000 for seconds in self.stages])
         stages = {name: Spread.of([seconds[name] / rows * 1000 for seconds in self.stages]).median for name in STAGES}
         candidates = sum(self.candidates) / len(self.candidates)
@@ -109,7 +92,7 @@ class Entrant:
             "step_s_per_1k_rows": asdict(step),
             "refresh": refresh,
             "refresh_percent": 100 * refresh["s_per_1k_rows"] / total if refresh else 0.0,
-            "steps_timed": plan.steps_of(contender) * plan.repetitions,
+            "steps_timed": steps_of(plan, contender) * plan.repetitions,
             "candidates_per_row": candidates,
             "class_rows_per_step": touched,
             "stages_s_per_1k_rows": stages,
@@ -120,7 +103,7 @@ class Entrant:
             "step_growth_percent": None if growth is None else 100 * growth / held,
         }
 
-    def _refresh(self, plan: Plan) -> dict[str, Any] | None:
+    def _refresh(self, plan: OfSteps) -> dict[str, Any] | None:
         schedule = self.contender.refreshes
         if schedule is None:
             return None
@@ -129,14 +112,14 @@ class Entrant:
         per_1k = amortised_refresh(seconds.median, number, steps=plan.schedule_steps, batch=plan.batch)
         return {
             "seconds": asdict(seconds),
-            "interval_steps": max(plan.steps_of(self.contender), schedule.period),
+            "interval_steps": max(steps_of(plan, self.contender), schedule.period),
             "refreshes_in_schedule": number,
             "schedule_steps": plan.schedule_steps,
             "s_per_1k_rows": per_1k,
         }
 
     def _limits(
-        self, plan: Plan, limits: Limits, stages: dict[str, float], candidates: float, touched: float
+        self, plan: OfSteps, limits: Limits, stages: dict[str, float], candidates: float, touched: float
     ) -> dict[str, dict[str, float]] | None:
         if not self.contender.stages_compare:
             return None
@@ -162,12 +145,12 @@ class Entrant:
         }
 
 
-def measure(entrants: Sequence[Entrant], plan: Plan, label: str) -> None:
+def measure(entrants: Sequence[Entrant], plan: OfSteps, label: str) -> None:
     """Warm up every entrant; then, in each repetition, let the entrants take their steps in turn."""
     expected = 0.0
     for entrant in entrants:
         say(f"{label}: warming up {entrant.contender.name}")
-        expected += entrant.warm_up(plan) * plan.steps_of(entrant.contender) * plan.repetitions
+        expected += entrant.warm_up(plan) * steps_of(plan, entrant.contender) * plan.repetitions
     say(f"{label}: {plan.repetitions} repetitions, about {expected:,.0f} s of steps, refreshes apart")
     with tqdm(total=plan.repetitions * len(entrants), unit="group", file=sys.stderr, **BAR) as bar:
         for number in range(1, plan.repetitions + 1):

@@ -91,7 +91,4 @@ LABELS = {
     "lsh_topk_lazy": "LSH Softmax, seldom refreshed",
 }
 # The default is the methods of the MIDX paper's language models; the others belong to LSH Softmax Table 2.
-LSH_SOFTMAX_METHODS = ("full", "torch_full", "ns", "lsh_topk", "lsh_topk_lazy")
-DEFAULT_LANGUAGE_METHODS = tuple(
-    name for name in LANGUAGE_METHODS if name in FULL_METHODS or name not in LSH_SOFTMAX_METHODS
-)
+DEFAULT_LANGUAGE_METHODS = tuple(name for name in LANGUAGE_METHODS if name != "ns" and not name.startswith("lsh_topk"))

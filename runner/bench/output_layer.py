@@ -2,13 +2,14 @@
 
 import gc
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from runner.bench.contenders import Contender, RunnerMethod, configuration, out_of_reach, sampler_bytes
 from runner.bench.machine import Company, Limits, shortage
-from runner.bench.measure import Entrant, Plan, measure, say
+from runner.bench.measure import Entrant, measure, say
 from runner.bench.methods import FULL_METHODS, LIBRARY_METHODS, METHODS
+from runner.bench.settings import OutputLayer
 from runner.bench.tensorflow_baseline import TensorFlowFull, is_installed
 from runner.bench.torch_baselines import TORCH, bytes_needed
 from runner.bench.workload import Workload, matrix_bytes
@@ -67,10 +68,11 @@ def limits_before_and_after(work: Callable[[], Any]) -> tuple[Any, Limits, dict[
     )
 
 
-def one_size(num_classes: int, methods: Sequence[str], plan: Plan, overrides: list[str]) -> dict[str, Any]:
+def one_size(num_classes: int, plan: OutputLayer) -> dict[str, Any]:
     """Measure all methods at one number of classes and return its part of the report."""
-    configs = {name: configuration(name, overrides) for name in methods if name in METHODS}
-    any_config = next(iter(configs.values())) if configs else configuration("full", overrides)
+    methods = plan.methods
+    configs = {name: configuration(name, plan.overrides) for name in methods if name in METHODS}
+    any_config = next(iter(configs.values())) if configs else configuration("full", plan.overrides)
     dim = any_config.model.hidden
     part: dict[str, Any] = {"classes": num_classes, "dim": dim, "matrix_mb": matrix_bytes(num_classes, dim) / 2**20}
     if status := shortage(matrix_bytes(num_classes, dim)):

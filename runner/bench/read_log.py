@@ -13,9 +13,9 @@ import numpy as np
 
 from runner import REPOSITORY
 from runner.bench.measure import say
+from runner.bench.settings import ReadLog
 from runner.errors import require
 
-DEFAULT_SIZES = (100_000, 1_000_000, 10_000_000)
 NOTES = (
     "A CSV file with the columns user, item and time, rows in random order, on average ten events for a user and a "
     "hundred for an item, is prepared once (`dataset=interactions dataset.path=FILE`) by a process of its own with one "
@@ -29,7 +29,7 @@ _PREPARE = (
 )
 
 
-def one_size(num_events: int) -> dict[str, Any]:
+def one_size(num_events: int, asked: ReadLog) -> dict[str, Any]:
     """Write a log of ``num_events`` events to a temporary folder and prepare it; return its part of the report."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.csv"

@@ -14,6 +14,7 @@ from runner.bench.contenders import RunnerMethod, configuration, sampler_bytes
 from runner.bench.machine import shortage
 from runner.bench.measure import say
 from runner.bench.output_layer import limits_before_and_after
+from runner.bench.settings import Refresh
 from runner.bench.workload import Workload, matrix_bytes
 
 FAMILIES = {"simhash": ["sampler.K=9", "sampler.L=50"], "dwta": ["sampler.K=4", "sampler.L=50"]}
@@ -31,17 +32,17 @@ NOTES = (
 )
 
 
-def one_size(num_classes: int, repetitions: int, overrides: list[str]) -> dict[str, Any]:
+def one_size(num_classes: int, asked: Refresh) -> dict[str, Any]:
     """Measure both hash families at one number of classes and return its part of the report."""
-    dim = configuration("lsh_embedding", overrides).model.hidden
+    dim = configuration("lsh_embedding", asked.overrides).model.hidden
     part: dict[str, Any] = {"classes": num_classes, "dim": dim, "matrix_mb": matrix_bytes(num_classes, dim) / 2**20}
 
     def run() -> list[dict[str, Any]]:
         found = []
         for family, options in FAMILIES.items():
-            settings = [f"sampler.hash={family}", *options, *overrides]
+            settings = [f"sampler.hash={family}", *options, *asked.overrides]
             for shares, extra in (((1.0,), []), (SHARES, INCREMENTAL)):
-                found += _rows(num_classes, family, [*settings, *extra], shares, repetitions)
+                found += _rows(num_classes, family, [*settings, *extra], shares, asked.repetitions)
         return found
 
     results, _, machine = limits_before_and_after(run)

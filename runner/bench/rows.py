@@ -4,8 +4,9 @@ from typing import Any
 
 from runner.bench.contenders import RunnerMethod, configuration, out_of_reach, sampler_bytes
 from runner.bench.machine import shortage
-from runner.bench.measure import Entrant, Plan, measure, say
+from runner.bench.measure import Entrant, measure, say
 from runner.bench.output_layer import limits_before_and_after
+from runner.bench.settings import Rows
 from runner.bench.workload import Workload, matrix_bytes
 
 POLICIES = ("touched", "catch_up", "dense")
@@ -21,9 +22,10 @@ NOTES = (
 )
 
 
-def one_size(num_classes: int, method: str, plan: Plan, overrides: list[str]) -> dict[str, Any]:
-    """Measure ``method`` under every policy at one number of classes and return its part of the report."""
-    configs = {policy: configuration(method, [*overrides, f"optimizer.rows={policy}"]) for policy in POLICIES}
+def one_size(num_classes: int, plan: Rows) -> dict[str, Any]:
+    """Measure the method under every policy at one number of classes and return its part of the report."""
+    method = plan.method
+    configs = {policy: configuration(method, [*plan.overrides, f"optimizer.rows={policy}"]) for policy in POLICIES}
     dim = configs[BASELINE].model.hidden
     part: dict[str, Any] = {"classes": num_classes, "dim": dim, "matrix_mb": matrix_bytes(num_classes, dim) / 2**20}
 

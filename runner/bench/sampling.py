@@ -5,7 +5,6 @@ paper (256 rows, 100 draws) are the same measurement at those sizes.
 """
 
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from runner.bench.machine import shortage
 from runner.bench.measure import BAR, say
 from runner.bench.methods import BY_CODEWORDS, SAMPLERS
 from runner.bench.output_layer import limits_before_and_after
+from runner.bench.settings import Sampling
 from runner.bench.workload import Workload, matrix_bytes
 from runner.config import compose
 from runner.contracts import Query, TrainingFacts
@@ -42,24 +42,24 @@ RF_SOFTMAX_NOTES = (
     "as quadratic_tree does; sphere draws from the same kernel and scores every class in one dense pass. The ratios "
     "between methods compare, not the milliseconds.",
 )
-CODEWORDS_CLASSES = 100_000  # as many as the paper says its draws take hardly longer for
 _WARM_UP_CLASSES = 2000
 
-# RF-softmax Table 2: rows, draws and dimensions; numbers of classes; methods and their names in the printed table.
-RF_SOFTMAX_SIZES = (10, 10, 64)
-RF_SOFTMAX_CLASSES = (10_000, 500_000)
+# Methods and their names in RF-softmax Table 2.
 _PRINTED = {"exact": "exp", "quadratic_tree": "quadratic"}
-RF_SOFTMAX_METHODS = ("exact", "quadratic_tree", "sphere", "rff_D50", "rff_D200", "rff_D500", "rff_D1000")
 
 
-def configuration(method: str, *, batch: int, draws: int, dim: int, overrides: list[str]) -> RunConfig:
+def notes(asked: Sampling) -> tuple[str, ...]:
+    return NOTES + RF_SOFTMAX_NOTES if asked.published else NOTES
+
+
+def configuration(method: str, asked: Sampling) -> RunConfig:
     """Return the method's configuration. Raises ConfigError when it does not compose.
 
     Under optimizer.rows=touched rows never lag, so losses can be computed without updates.
     """
-    chosen = [text.format(draws=draws) for text in SAMPLERS[method]]
-    sizes = [f"batch_size={batch}", f"model.hidden={dim}"]
-    return compose(["optimizer.rows=touched", *sizes, *chosen, *overrides])
+    chosen = [text.format(draws=asked.draws) for text in SAMPLERS[method]]
+    sizes = [f"batch_size={asked.batch}", f"model.hidden={asked.dim}"]
+    return compose(["optimizer.rows=touched", *sizes, *chosen, *asked.overrides])
 
 
 class _Entrant:
@@ -100,22 +100,10 @@ class _Entrant:
         }
 
 
-def one_size(
-    num_classes: int,
-    methods: Sequence[str],
-    *,
-    batch: int,
-    draws: int,
-    dim: int,
-    repetitions: int,
-    overrides: list[str],
-    published: bool,
-) -> dict[str, Any]:
-    """Measure all methods at one number of classes and return its part of the report.
-
-    ``published``: add the printed numbers of RF-softmax Table 2.
-    """
-    configs = {name: configuration(name, batch=batch, draws=draws, dim=dim, overrides=overrides) for name in methods}
+def one_size(num_classes: int, asked: Sampling) -> dict[str, Any]:
+    """Measure all methods at one number of classes and return its part of the report."""
+    methods, batch, dim, repetitions = asked.methods, asked.batch, asked.dim, asked.repetitions
+    configs = {name: configuration(name, asked) for name in methods}
     optimizer = next(iter(configs.values())).optimizer
     part: dict[str, Any] = {"classes": num_classes, "dim": dim, "matrix_mb": matrix_bytes(num_classes, dim) / 2**20}
 
@@ -153,7 +141,7 @@ def one_size(
         ]
 
     results, _, machine = limits_before_and_after(run)
-    if published:
+    if asked.published:
         printed = _published_ms(num_classes)
         for row in results:
             row["published_ms"] = printed.get(_PRINTED.get(row["method"], row["method"]))
@@ -176,11 +164,12 @@ def _draws_as_many(row: dict[str, Any], report: dict[str, Any]) -> bool:
     return bool(row["candidates"] == report["draws"])
 
 
-def draw_figure(report: dict[str, Any], stem: Path) -> Path:
+def draw(report: dict[str, Any], stem: Path) -> Path | None:
     """Draw the milliseconds of a batch's draws as STEM.png and STEM.svg, against the number of classes or of codewords.
 
-    Codewords are the axis if one number of classes was measured. Samplers whose number of candidates differs from the
-    number asked for are in the table only.
+    Codewords are the axis if methods by their codewords were measured at one number of classes. Otherwise fewer than
+    three numbers of classes are no figure, and the answer is None. Samplers whose number of candidates differs from
+    the number asked for are in the table only.
     """
     import matplotlib
     import numpy as np
@@ -189,7 +178,9 @@ def draw_figure(report: dict[str, Any], stem: Path) -> Path:
     from runner.report.figures.panels import Line, Panel, Scale, figure_of
     from runner.report.figures.style import STYLE, looks_of, save
 
-    by_codewords = len(report["sizes"]) == 1
+    by_codewords = len(report["sizes"]) == 1 and set(report["methods"]) <= set(BY_CODEWORDS)
+    if not by_codewords and len(report["sizes"]) < 3:
+        return None
     points: dict[str, list[tuple[int, float]]] = {}
     for size in report["sizes"]:
         for row in size["results"]:

@@ -20,6 +20,7 @@ from command_lines import ROOT, CommandLine, command_lines, is_command
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from runner import diagnose, generate
+from runner.bench.settings import settings_of
 from runner.config import check_model_reads_dataset, compose
 from runner.data.shared.cards import card_names
 from runner.errors import RunnerError
@@ -188,12 +189,8 @@ def measures(at: Workplace, words: list[str]) -> None:
     script = script_named("bench")
     if not words:  # the script is named, no command given
         return
-    arguments = script.parser().parse_args(words)
-    if arguments.what == "sampling":
-        script.choose_sampling(arguments)
-    if arguments.what == "language_step":
-        script.choose_language_steps(arguments)
-        assert arguments.methods
+    arguments = script.parser().parse_intermixed_args(words)
+    settings_of(arguments.kind, arguments.settings)
 
 
 def makes(at: Workplace, words: list[str]) -> None:
@@ -336,8 +333,8 @@ def test_an_unknown_line_has_no_rule(words: str, workplace: Workplace) -> None:
     (".venv/bin/python -m runner.diagnose results/runs/RUN --sampler unifrom", "unknown sampler 'unifrom'"),
     (".venv/bin/python -m runner.generate results/runs/RUN --by magic", "invalid choice: 'magic'"),
     (".venv/bin/python scripts/render_tables.py --sweep results --keys sampler.Kk", "sampler.Kk"),
-    ("scripts/bench.py rows --classes many", "invalid int value: 'many'"),
-    ("scripts/bench.py language_step --lsh-softmax --texts ptb", "--lsh-softmax has its own --texts"),
+    ("scripts/bench.py rows classes=many", "classes: expected tuple, got ['many']"),
+    ("scripts/bench.py language_step text=ptb", "unknown key 'text'; did you mean 'texts'?"),
     ("scripts/plot.py --fronteer x", "has no --fronteer"),
     (".venv/bin/python -m pytest tests/contracts/none.py", "assert"),
     (".venv/bin/black .", "black"),

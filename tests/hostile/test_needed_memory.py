@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from runner.bench import language_step
+from runner.bench.settings import LanguageStep
 from runner.config import compose, register_failure
 from runner.errors import ConfigError
 from runner.machine import memory
@@ -70,11 +71,8 @@ def test_model_sizes_have_limits(words: list[str]) -> None:
 
 def test_a_text_of_too_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(language_step, "available_bytes", lambda: 2.0**30)
-    plan = language_step.LanguagePlan(
-        preset="midx_lm_full", draws=1, repetitions=1, steps=1, schedule_steps=1, overrides=[]
-    )
-    with pytest.raises(ConfigError, match=r"--texts 1000000000: .* takes 22\.4 GiB, but 1\.0 GiB are free"):
-        language_step.open_text("1000000000", plan)
+    with pytest.raises(ConfigError, match=r"texts=1000000000: .* takes 22\.4 GiB, but 1\.0 GiB are free"):
+        language_step.open_text(1_000_000_000, LanguageStep())
 
 
 def test_ordinary_runs_are_not_refused(toy_folder: Path, own_data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,14 +20,14 @@ from runner.report.render import render
 from runner.report.spec.grids import PlannedRun
 from runner.report.spec.tables import BenchSpec, TableSpec, bench_names, load_bench
 
-LOG = "title: Reading\npaper: lns\narguments: [read_log]\nsmall: [read_log, --events, '{events}']\nseconds: 7\n"
+LOG = "title: Reading\npaper: lns\nkind: read_log\nsmall: {{events: [{events}]}}\nseconds: 7\n"
 FULL, SMALL = "0123456789", "9876543210"  # commits
 Reproduce = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def spec() -> BenchSpec:
-    return BenchSpec(name="times", title="Times", arguments=("rows",), small=("kernels",), seconds=8, paper="midx")
+    return BenchSpec(name="times", title="Times", kind="rows", small={"steps": 3}, seconds=8, paper="midx")
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_plain_plan_measures_once_and_only_for_profile_small(
     (folder / "bench" / "bad.yaml").write_text(LOG.format(events=1).replace("Reading", "Nothing"))
     code, tried, _ = reproduce("--dry-run")
     assert code == 0
-    assert re.search(r"\| log +\| +read_log --events 200 \| +to run \| +~\d+ \|", tried)
+    assert re.search(r"\| log +\| +read_log events=200 \| +to run \| +~\d+ \|", tried)
     assert "\nafter the runs these are measured at laptop size, in about " in tried
     assert "run by name only" not in tried
     assert "by name only: bad, log\n" in reproduce("--profile", "medium", "--dry-run")[1]
@@ -104,14 +104,14 @@ def test_a_plain_plan_measures_once_and_only_for_profile_small(
     assert [size["events"] for size in json.loads(report.read_text())["sizes"]] == [200], "one that fails ends no other"
     assert not (results_dir / "bench").exists()
     page = (results_dir / "out" / "small" / "REPRODUCTION.md").read_text()
-    assert "At laptop size: `scripts/bench.py read_log --events 200`; " in page
+    assert "At laptop size: `scripts/bench.py read_log events=200`; " in page
     assert "- Nothing: not measured; `make reproduce TABLE=bad` does so\n" in page
 
     (folder / "bench" / "bad.yaml").unlink()
     before = report.stat().st_mtime_ns
     code, shown, told = reproduce()
     assert code == 0, told
-    assert re.search(r"\| log +\| +read_log --events 200 \| +finished \| +– \|", shown)
+    assert re.search(r"\| log +\| +read_log events=200 \| +finished \| +– \|", shown)
     assert "measuring" not in told
     assert report.stat().st_mtime_ns == before
 
@@ -163,7 +163,7 @@ def test_it_is_measured_again_if_it_is_not_whole_or_of_other_arguments(spec: Ben
     assert not spec.is_measured(results_dir)
     write(report, command, SMALL)
     assert not spec.is_measured(results_dir), "it was interrupted"
-    write(report, [*command, "--draws", "3"], SMALL, seconds=1.0)
+    write(report, [*command, "draws=3"], SMALL, seconds=1.0)
     assert not spec.is_measured(results_dir), "other arguments"
     write_small(spec, results_dir)
     assert spec.is_measured(results_dir)
@@ -182,7 +182,7 @@ def test_one_s_own_report_is_preferred_and_says_its_size(spec: BenchSpec, result
     assert f"made by {FULL}" in full.markdown, "there is no other"
     write_small(spec, results_dir)
     (section,) = bench_sections([spec], results_dir, folder, small=True)
-    told = "At laptop size: `scripts/bench.py kernels`; `make reproduce TABLE=times` measures it at full size."
+    told = "At laptop size: `scripts/bench.py rows steps=3`; `make reproduce TABLE=times` measures it at full size."
     for text in (section.markdown, re.sub("</?code>", "`", str(section.html))):
         assert f"made by {SMALL}" in text
         assert f"Measured on 2026-01-02 on Toy CPU, 2 of 4 cores; commit {SMALL}. {told}" in text
@@ -203,7 +203,7 @@ def test_a_published_page_shows_no_report_of_one_s_own_folder(
     results_dir: Path,
     tmp_path: Path,
 ) -> None:
-    own = BenchSpec(name="own", title="Own", arguments=("rows",), seconds=8, paper="midx")
+    own = BenchSpec(name="own", title="Own", kind="rows", seconds=8, paper="midx")
     for run in planned(toy["convergence"].grid, "small"):
         write_run(run, [0.2, 0.4])
     write_full(spec, results_dir)

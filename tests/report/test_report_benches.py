@@ -11,7 +11,7 @@ from runner.report.pages.benches import bench_numbers, bench_sections, not_measu
 from runner.report.pages.page import Report, html_page, markdown_page, with_links_into
 from runner.report.spec.tables import BenchSpec, bench_names, load_bench
 
-TIMES = BenchSpec(name="times", title="Times & draws", arguments=("kernels",), seconds=9, small=("rows",), paper="midx")
+TIMES = BenchSpec(name="times", title="Times & draws", kind="kernels", seconds=9, paper="midx")
 MADE = {
     "commit": "0123456789abcdef", "patch": None, "started": "2026-01-02T03:04:05+0000", "cpu": "Toy CPU", "threads": 2,
     "cores": 4, "versions": {"torch": "2.0"},

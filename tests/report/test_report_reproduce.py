@@ -267,7 +267,7 @@ def test_without_names_costly_tables_are_left_out_and_named(
     assert "Big (run by name only)" in listed
     assert "Toy (run" not in listed
     (folder / "bench").mkdir()
-    (folder / "bench" / "times.yaml").write_text("title: Times\narguments: [kernels]\nseconds: 9\npaper: lns\n")
+    (folder / "bench" / "times.yaml").write_text("title: Times\nkind: kernels\nseconds: 9\npaper: lns\n")
     assert reproduce(*options, "--render-only").returncode == 0
     rendered = {path.name for path in (results_dir / "out" / "small").glob("*.md")}
     assert rendered == {"REPRODUCTION.md", "to-publish.md", "toy.md"}
@@ -279,7 +279,7 @@ def test_without_names_costly_tables_are_left_out_and_named(
 def test_tables_that_no_runs_make_are_measured_by_name(write_tables: Callable[..., Path], results_dir: Path) -> None:
     folder = write_tables(grid=GRID, toy=TABLE)
     (folder / "bench").mkdir()
-    (folder / "bench" / "times.yaml").write_text("title: Times\narguments: [kernels, --draws, '1']\nseconds: 9\n")
+    (folder / "bench" / "times.yaml").write_text("title: Times\nkind: kernels\nsettings: {draws: 1}\nseconds: 9\n")
     options = ["--tables-dir", folder, "--results-dir", results_dir]
     assert "Times (measured: at laptop size, by name at full size)" in reproduce(*options, "--list").stdout
     named = reproduce("times", "toy", *options, "--dry-run")
@@ -287,14 +287,14 @@ def test_tables_that_no_runs_make_are_measured_by_name(write_tables: Callable[..
     assert "run by name only" not in named.stdout
     tried = reproduce("times", *options, "--dry-run")
     assert tried.returncode == 0, tried.stderr
-    assert f"bench.py kernels --draws 1 --json {results_dir / 'bench' / 'times.json'}" in tried.stdout
+    assert f"bench.py kernels draws=1 --json {results_dir / 'bench' / 'times.json'}" in tried.stdout
     assert not results_dir.exists()
     done = reproduce("times", *options)
     assert done.returncode == 2, "the bench's own exit code"
-    assert done.stderr == "error: --draws must be at least 2, because one has no deviation\n"
+    assert done.stderr == "error: draws must be at least 2, got 1\n"
     assert "did you mean 'times'" in reproduce("tims", *options).stderr
-    (folder / "bench" / "times.yaml").write_text("title: Times\nargument: [kernels]\n")
-    assert "bench/times.yaml: unknown key 'argument'" in reproduce("times", *options).stderr
+    (folder / "bench" / "times.yaml").write_text("title: Times\nkinds: kernels\n")
+    assert "bench/times.yaml: unknown key 'kinds'" in reproduce("times", *options).stderr
 
 
 DIAGNOSIS = """

@@ -15,6 +15,7 @@ from runner.bench import machine, methods, output_layer, sampling
 from runner.bench.arithmetic import Spread, amortised_refresh, least_work
 from runner.bench.contenders import RunnerMethod, configuration
 from runner.bench.methods import ALL_METHODS
+from runner.bench.settings import OutputLayer, Rows
 from runner.bench.tensorflow_baseline import TensorFlowFull, is_installed
 from runner.bench.torch_baselines import TorchFull, TorchSampled, block_rows
 from runner.bench.workload import Workload
@@ -26,10 +27,11 @@ from runner.machine.clock import StageClock
 from runner.optimizers import AdamConfig
 from runner.report.pages.bench_tables import document, growth
 from runner.report.pages.layout import to_markdown
+from runner.report.spec.tables import load_bench
 from runner.structures.refresh_schedule import RefreshSchedule
 
-SMALL = ["--threads", "1", "--repetitions", "1", "--overrides", "model.hidden=16"]
-STEPS = ["--batch", "32", "--steps", "2"]
+SMALL = ["threads=1", "repetitions=1", "model.hidden=16"]
+STEPS = ["batch=32", "steps=2"]
 
 Bench = Callable[..., tuple[dict[str, Any], str]]
 
@@ -79,7 +81,7 @@ def test_output_layer(bench: Bench) -> None:
     expected = {} if is_installed() else {"tensorflow_full": "skipped: not installed"}
     if not HAS_BF16:
         expected |= dict.fromkeys(("full_bf16", "full_bf16_stored"), "skipped: needs AVX512_BF16")
-    report, text = bench("output_layer", "--classes", "2000", "300", *STEPS)
+    report, text = bench("output_layer", "classes=2000,300", *STEPS)
     assert report["classes"] == [2000, 300]
     assert report["provenance"]["threads"] == 1
     assert set(report["provenance"]) >= {"commit", "patch", "cpu", "versions", "command"}
@@ -109,7 +111,7 @@ def test_output_layer(bench: Bench) -> None:
 
 
 def test_rows(bench: Bench) -> None:
-    report, text = bench("rows", "--classes", "2000", "--method", "lsh_label", *STEPS)
+    report, text = bench("rows", "classes=2000", "method=lsh_label", *STEPS)
     results = report["sizes"][0]["results"]
     assert [row["method"] for row in results] == ["touched", "catch_up", "dense"]
     assert results[0]["times_touched"] == 1
@@ -122,19 +124,18 @@ def test_rows(bench: Bench) -> None:
 
 def test_dense_is_not_tried_where_it_would_take_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     from runner.bench import rows
-    from runner.bench.measure import Plan
 
     monkeypatch.setattr(rows, "_MOST_CLASSES_DENSE", 10)
     monkeypatch.setattr(rows, "measure", lambda *_: None)
     monkeypatch.setattr(rows.Entrant, "summary", lambda *_: {"step_s_per_1k_rows": {"median": 1.0}})
     monkeypatch.setattr(rows, "limits_before_and_after", lambda work: (work(), None, {}))
-    plan = Plan(batch=4, repetitions=1, steps=1, schedule_steps=10)
-    part = rows.one_size(20, "uniform", plan, ["model.hidden=8", "sampler.num_samples=5"])
+    plan = Rows(method="uniform", batch=4, overrides=("model.hidden=8", "sampler.num_samples=5"))
+    part = rows.one_size(20, plan)
     assert part["results"][2]["status"].startswith("skipped: moves every row")
 
 
 def test_refresh(bench: Bench) -> None:
-    report, text = bench("refresh", "--classes", "2000")
+    report, text = bench("refresh", "classes=2000")
     results = report["sizes"][0]["results"]
     assert [row["share"] for row in results] == [1.0, 0.01, 0.1, 0.5] * 2
     for row in results:
@@ -145,7 +146,7 @@ def test_refresh(bench: Bench) -> None:
 
 
 def test_sampling(front: ModuleType, bench: Bench, tmp_path: Path) -> None:
-    report, text = bench("sampling", "--classes", "400", "--batch", "8", "--draws", "5", "--dim", "8")
+    report, text = bench("sampling", "classes=400", "batch=8", "draws=5", "dim=8")
     (size,) = report["sizes"]
     assert [row["method"] for row in size["results"]] == list(methods.DEFAULT_SAMPLERS)
     for row in size["results"]:
@@ -156,7 +157,8 @@ def test_sampling(front: ModuleType, bench: Bench, tmp_path: Path) -> None:
         assert row["settings"]["name"] == {"sphere": "quadratic"}.get(row["method"], row["method"])
     assert "codewords=64" in text
     report["sizes"] = [{**size, "classes": classes} for classes in (100, 200, 400)]
-    picture = sampling.draw_figure(report, tmp_path / "times")
+    picture = sampling.draw(report, tmp_path / "times")
+    assert picture is not None
     assert picture.stat().st_size > 10_000
     figure = picture.with_suffix(".svg").read_text()
     assert "<!-- MIDX-rq -->" in figure
@@ -164,32 +166,22 @@ def test_sampling(front: ModuleType, bench: Bench, tmp_path: Path) -> None:
     assert "<!-- LSH Softmax -->" not in figure, "another number of candidates"
 
 
-def test_rf_softmax_table_stands_beside_its_printed_numbers(
-    front: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert front.main(["sampling", "--rf-softmax", "--classes", "300"]) == 2
-    assert "--rf-softmax has its own --classes: give some of 10000, 500000, or none\n" in capsys.readouterr().err
+def test_rf_softmax_table_stands_beside_its_printed_numbers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sampling._published_ms(500_000)["rff_D1000"] == 2.4
-    monkeypatch.setattr(sampling, "RF_SOFTMAX_CLASSES", (300, 10**9))
     monkeypatch.setattr(sampling, "_published_ms", lambda classes: {"exp": 1.5})
-    monkeypatch.setattr(machine, "_last_level_cache", lambda: 0)
-    monkeypatch.setattr(machine, "_SMALLEST_ARRAY", 2**16)
-    monkeypatch.setattr(machine, "_SQUARE", 64)
-    path = tmp_path / "table2.json"
-    options = ["--classes", "300", "--json", str(path), "--threads", "1", "--repetitions", "1"]
-    assert front.main(["sampling", "--rf-softmax", *options]) == 0
-    report = json.loads(path.read_text())
+    methods = load_bench("rf_softmax_table2").settings["methods"]
+    words = [f"methods={','.join(methods)}", "published=true", "output.normalize=true", "model.hidden=64"]
+    report, text = bench("sampling", "classes=300", "batch=10", "draws=10", *words)
     assert report["classes"] == [300]
-    assert report["overrides"] == ["output.normalize=true"]
-    assert [row["method"] for row in report["sizes"][0]["results"]] == list(sampling.RF_SOFTMAX_METHODS)
-    text = path.with_suffix(".md").read_text()
+    assert "output.normalize=true" in report["overrides"]
+    assert [row["method"] for row in report["sizes"][0]["results"]] == methods
     assert cells(text, "exact")[0][-1] == "1.5"
     assert cells(text, "rff_D50")[0][-1] == ""
 
 
 def test_too_large_a_method_is_a_status(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output_layer, "bytes_needed", lambda *_: 1e15)
-    report, text = bench("output_layer", "--classes", "64", "--methods", "uniform", "torch_full", *STEPS)
+    report, text = bench("output_layer", "classes=64", "methods=uniform,torch_full", *STEPS)
     uniform, full = report["sizes"][0]["results"]
     assert uniform["times_full"] is None
     assert full["status"].startswith("skipped: needs 1000000.0 GB, ")
@@ -199,25 +191,25 @@ def test_too_large_a_method_is_a_status(bench: Bench, monkeypatch: pytest.Monkey
 
 def test_a_method_that_the_processor_can_not_run_is_a_status(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runner.samplers.full._has_bf16", lambda: False)
-    report, text = bench("output_layer", "--classes", "64", "--methods", "full_bf16", "full", *STEPS)
+    report, text = bench("output_layer", "classes=64", "methods=full_bf16,full", *STEPS)
     bf16, full = report["sizes"][0]["results"]
     assert bf16 == {"method": "full_bf16", "status": "skipped: needs AVX512_BF16"}
     assert full["times_full"] == 1
     assert cells(text, "full_bf16")[0][1] == bf16["status"]
     assert report["provenance"]["compiled_for"]["kernels"] == target().description
     assert target().description in text
-    report, _ = bench("rows", "--classes", "64", "--method", "full_bf16", *STEPS)
+    report, _ = bench("rows", "classes=64", "method=full_bf16", *STEPS)
     assert {row["status"] for row in report["sizes"][0]["results"]} == {"skipped: needs AVX512_BF16"}
 
 
 def test_kernels_of_too_many_images(front: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    assert front.main(["kernels", "--images", "1798"]) == 2
-    assert capsys.readouterr().err == "error: --images must lie in [2, 1797], got 1798\n"
+    assert front.main(["kernels", "images=1798"]) == 2
+    assert capsys.readouterr().err == "error: images must be at most 1797, got 1798\n"
 
 
 def test_reading_a_log(front: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "report.json"
-    assert front.main(["read_log", "--events", "100", "1000", "--json", str(path)]) == 0
+    assert front.main(["read_log", "events=100,1000", "--json", str(path)]) == 0
     report = json.loads(path.read_text())
     assert report["seconds"] > 0
     small, large = report["sizes"]
@@ -226,8 +218,8 @@ def test_reading_a_log(front: ModuleType, tmp_path: Path, capsys: pytest.Capture
     assert small["cpu_seconds"] > 0
     assert 50 < small["peak_mb"] < 5000
     assert "## 1,000 events" in path.with_suffix(".md").read_text()
-    assert front.main(["read_log", "--events", "1", "--json", str(path)]) == 2
-    assert "--events must be at least 100" in capsys.readouterr().err
+    assert front.main(["read_log", "events=1", "--json", str(path)]) == 2
+    assert "events must be at least 100" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("cores", "load", "warned"), [(0.0, 9.0, False), (1.5, 0.0, True), (None, 9.0, True)])
@@ -238,15 +230,17 @@ def test_noise_is_what_others_do_now(
     """The load average still counts what has ended, such as runs that a plan made before it measures."""
     monkeypatch.setattr(machine.Company, "cores", lambda _: cores)
     monkeypatch.setattr(front.os, "getloadavg", lambda: (load, load, load))
-    assert front.main(["read_log", "--events", "1"]) == 2
+    assert front.main(["read_log", "events=1"]) == 2
     assert ("timings will be noisy" in capsys.readouterr().err) == warned
 
 
 def test_mistakes_are_one_line(front: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     for wrong, says in (
-        (["--steps", "0"], "--steps must be at least 1"), (["--classes", "3"], "--classes must be at least 16"),
-        (["--overrides", "sampler.kk=1"], "unknown key 'sampler.kk'"),
+        (["steps=0"], "steps must be at least 1"), (["classes=3"], "classes must be at least 16"),
+        (["sampler.kk=1"], "unknown key 'sampler.kk'"), (["methods=fulll"], "methods: unknown 'fulll'; did you mean"),
+        (["batches=3"], "unknown key 'batches'; did you mean 'batch'?"), (["batch"], "give KEY=VALUE with a setting"),
+        (["classes=[3"], "the value cannot be read"), (["classes=[]"], "classes: give at least one"),
     ):  # fmt: skip
         assert front.main(["output_layer", "--json", str(path), *wrong]) == 2
         error = capsys.readouterr().err.splitlines()[-1]
@@ -260,14 +254,14 @@ def test_an_interrupted_run_keeps_the_sizes_it_finished(
 ) -> None:
     whole = output_layer.one_size
 
-    def interrupted(num_classes: int, **options: Any) -> dict[str, Any]:
+    def interrupted(num_classes: int, asked: OutputLayer) -> dict[str, Any]:
         if num_classes == 65:
             raise KeyboardInterrupt
-        return whole(num_classes, **options)
+        return whole(num_classes, asked)
 
     monkeypatch.setattr(output_layer, "one_size", interrupted)
     path = tmp_path / "report.json"
-    options = ["--json", str(path), *SMALL, "--classes", "64", "65", "--methods", "uniform", *STEPS]
+    options = ["--json", str(path), *SMALL, "classes=64,65", "methods=uniform", *STEPS]
     assert front.main(["output_layer", *options]) == 130
     report = json.loads(path.read_text())
     assert [size["classes"] for size in report["sizes"]] == [64]

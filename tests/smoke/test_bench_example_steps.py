@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from runner.bench import example_steps, machine
+from runner.bench.settings import ExampleSteps
 from tests.smoke.test_bench import cells, load_front
 
 
@@ -17,7 +18,7 @@ def test_every_method_is_measured_beside_uniform(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(example_steps, "_SECONDS", 0.002)
     monkeypatch.setattr(example_steps, "NUM_FEATURES", 5)
     path = tmp_path / "report.json"
-    command = ["example_steps", "--examples", "300", "--batches", "1", "4", "--repetitions", "2", "--threads", "1"]
+    command = ["example_steps", "examples=300", "batches=1,4", "repetitions=2", "threads=1"]
     assert load_front().main([*command, "--json", str(path)]) == 0
     report = json.loads(path.read_text())
     (size,) = report["sizes"]
@@ -35,7 +36,7 @@ def test_every_method_is_measured_beside_uniform(tmp_path: Path, monkeypatch: py
 
 def test_too_many_examples_are_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "available_bytes", lambda: 1e9)
-    part = example_steps.one_size(10_000_000, [1], 1)
+    part = example_steps.one_size(10_000_000, ExampleSteps(batches=(1,), repetitions=1))
     assert {row["status"] for row in part["results"]} == {"skipped: needs 9.7 GB, 1.0 GB free"}
 
 
@@ -45,7 +46,7 @@ def test_random_examples_have_mean_0_and_variance_1() -> None:
     np.testing.assert_allclose(vectors.var(axis=0), 1, atol=0.15)
 
 
-@pytest.mark.parametrize("wrong", [["--examples", "3"], ["--batches", "0"], ["--repetitions", "0"]])
-def test_mistakes_are_one_line(wrong: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert load_front().main(["example_steps", *wrong, "--json", str(tmp_path / "x.json")]) == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {wrong[0]} must be at least")
+@pytest.mark.parametrize("wrong", ["examples=3", "batches=0", "repetitions=0"])
+def test_mistakes_are_one_line(wrong: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert load_front().main(["example_steps", wrong, "--json", str(tmp_path / "x.json")]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {wrong.partition('=')[0]} must be at least")

@@ -1,7 +1,7 @@
 """scripts/bench.py language_step runs on a few classes, and its reports compute correctly; no time is asserted."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,18 +11,19 @@ import pytest
 from test_bench import cells, load_front
 
 from runner.bench import language_step, machine, methods
-from runner.bench.language_step import LanguagePlan, Repetition
+from runner.bench.language_step import Repetition
 from runner.bench.output_layer import add_times_full
+from runner.bench.settings import LanguageStep
 from runner.config import compose
 from runner.contracts import TrainingFacts
 from runner.machine.clock import STAGES, StageClock
 from runner.report.pages.bench_tables import document
+from runner.report.spec.tables import load_bench, words_of
 from runner.structures.refresh_schedule import RefreshSchedule
 
-TINY = [
-    "batch_size=2", "windows.length=4", "model.hidden=8", "model.embedding=8", "model.layers=1",
-]  # fmt: skip
-SMALL = ["--threads", "1", "--repetitions", "2", "--steps", "2", "--overrides", *TINY]
+TINY = ("batch_size=2", "windows.length=4", "model.hidden=8", "model.embedding=8", "model.layers=1")
+SMALL = ["threads=1", "repetitions=2", "steps=2"]
+LSH_SOFTMAX = load_bench("lsh_softmax_table2_speed").settings
 FACTS = TrainingFacts(label_counts_N=np.ones(40, dtype=np.int64), num_rows=40, steps_per_epoch=30)
 
 Bench = Callable[..., tuple[dict[str, Any], str]]
@@ -41,39 +42,40 @@ def bench(front: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(machine, "_SQUARE", 64)
     monkeypatch.setattr(language_step, "_SETTLING", 3)
 
-    def run(*arguments: str) -> tuple[dict[str, Any], str]:
+    def run(*arguments: str, overrides: Sequence[str] = TINY) -> tuple[dict[str, Any], str]:
         path = tmp_path / "new" / "report.json"
-        assert front.main(["language_step", "--json", str(path), *SMALL, *arguments]) == 0
+        words = words_of({"overrides": [*overrides]})
+        assert front.main(["language_step", "--json", str(path), *SMALL, *words, *arguments]) == 0
         return json.loads(path.read_text()), path.with_suffix(".md").read_text()
 
     return run
 
 
-def plan(**settings: Any) -> LanguagePlan:
-    usual = {"preset": "midx_lm_full", "draws": 5, "repetitions": 2, "steps": 2, "schedule_steps": 100}
-    return LanguagePlan(**{**usual, "overrides": TINY, **settings})
+def plan(**settings: Any) -> LanguageStep:
+    usual = {"draws": 5, "repetitions": 2, "steps": 2, "schedule_steps": 100}
+    return LanguageStep(**{**usual, "overrides": TINY, **settings})
 
 
 # ---------------------------------------------------------------- reports
 
 
 def test_every_method_composes() -> None:
-    text = language_step.open_text("60", plan())
+    text = language_step.open_text(60, plan())
     for preset, names in (
         ("midx_lm_full", methods.DEFAULT_LANGUAGE_METHODS),
-        ("lsh_softmax_lm_full", methods.LSH_SOFTMAX_METHODS),
+        ("lsh_softmax_lm_full", LSH_SOFTMAX["methods"]),
     ):
         for name in names:
             config = language_step.configuration(name, text, plan(preset=preset))
             draws = getattr(config.sampler, "num_samples", None)
             assert draws == {"ns": 60, "uniform_shared": 1000}.get(name, draws and 5), "ns: no more than classes"
-    assert set(methods.DEFAULT_LANGUAGE_METHODS) | set(methods.LSH_SOFTMAX_METHODS) == set(methods.LANGUAGE_METHODS)
+    assert set(methods.DEFAULT_LANGUAGE_METHODS) | set(LSH_SOFTMAX["methods"]) == set(methods.LANGUAGE_METHODS)
 
 
 def test_a_report(bench: Bench) -> None:
     names = ["full", "uniform", "lsh", "rff", "midx_rq"]
-    report, text = bench("--texts", "300", "40", "--methods", *names, "--draws", "6")
-    assert report["texts"] == ["300", "40"]
+    report, text = bench("texts=300,40", f"methods={','.join(names)}", "draws=6")
+    assert report["texts"] == [300, 40]
     assert [size["classes"] for size in report["sizes"]] == [300, 40]
     for size in report["sizes"]:
         assert size["update_holds_encoder"]
@@ -107,9 +109,9 @@ def test_a_report(bench: Bench) -> None:
 @pytest.mark.parametrize("preset", ["lsh_softmax_lm_full", "midx_lm_full"])
 @pytest.mark.parametrize("clip", ["null", "0.5"])
 def test_torchs_full_softmax_is_the_same_training(preset: str, clip: str) -> None:
-    small = ["model.hidden=8", "model.embedding=8", "batch_size=3", "windows.length=4", f"training.clip={clip}"]
+    small = ("model.hidden=8", "model.embedding=8", "batch_size=3", "windows.length=4", f"training.clip={clip}")
     some = plan(preset=preset, overrides=small)
-    text = language_step.open_text("60", some)
+    text = language_step.open_text(60, some)
     config = language_step.configuration("full", text, some)
     task = language_step.LanguageModelling(config, text.data)
     losses = {}
@@ -124,24 +126,24 @@ def test_torchs_full_softmax_is_the_same_training(preset: str, clip: str) -> Non
 
 
 def test_a_figure_of_stages(bench: Bench, tmp_path: Path) -> None:
-    report, _ = bench("--texts", "40", "--methods", "full", "uniform")
+    report, _ = bench("texts=40", "methods=full,uniform")
     files = sorted(file.name for file in (tmp_path / "new").iterdir())
     assert files == ["report.json", "report.md", "report.png", "report.svg"]
     drawn = (tmp_path / "new" / "report.svg").read_text()
     assert all(f"<!-- {word} -->" in drawn for word in (*STAGES, "Full softmax", "Uniform", "40 classes"))
     report["sizes"][0]["text"] = "ptb"
-    picture = language_step.draw_figure(report, tmp_path / "named")
+    picture = language_step.draw(report, tmp_path / "named")
     assert picture is not None
     assert "<!-- Penn Treebank, 40 classes -->" in picture.with_suffix(".svg").read_text()
     report["sizes"][0]["results"] = [{"method": "full", "status": "skipped: needs 9 GB, 1 GB free"}]
-    assert language_step.draw_figure(report, tmp_path / "nothing") is None
+    assert language_step.draw(report, tmp_path / "nothing") is None
 
 
 def test_a_prepared_text(bench: Bench, write_text: Callable[..., None], tmp_path: Path, own_data_dir: Path) -> None:
     folder = tmp_path / "text"
     folder.mkdir()
     write_text(folder, lines={"train": 40, "valid": 5, "test": 5})
-    report, text = bench("--texts", "text", "--methods", "full", "--overrides", *TINY, f"dataset.path={folder}")
+    report, text = bench("texts=text", "methods=full", f"dataset.path={folder}")
     (size,) = report["sizes"]
     assert size["data_checksum"]
     assert f"## text, {size['classes']} classes" in text
@@ -150,18 +152,15 @@ def test_a_prepared_text(bench: Bench, write_text: Callable[..., None], tmp_path
 
 
 @pytest.mark.slow
-def test_lsh_softmax_table_stands_beside_its_printed_speedups(
-    front: ModuleType, bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert front.main(["language_step", "--lsh-softmax", "--texts", "300"]) == 2
-    assert "--lsh-softmax has its own --texts" in capsys.readouterr().err
+def test_lsh_softmax_table_stands_beside_its_printed_speedups(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert language_step.published_speedups("billion_word") == {"ns": 5.7, "lsh_topk": 4.1}
     assert all(language_step.published_speedups(text) for text in language_step.LSH_SOFTMAX_TEXTS.values())
-    monkeypatch.setattr(language_step, "LSH_SOFTMAX_TEXTS", {"400": "ptb", "1000000000": "billion_word"})
-    report, text = bench("--lsh-softmax", "--texts", "400", "--overrides", "model.hidden=8", "model.embedding=8")
-    assert report["name"] == "lsh_softmax_table2_speed"
-    assert report["overrides"][: len(language_step.LSH_SOFTMAX_OVERRIDES)] == language_step.LSH_SOFTMAX_OVERRIDES
-    assert "draws" not in report
+    assert set(LSH_SOFTMAX["texts"]) == language_step.LSH_SOFTMAX_TEXTS.keys()
+    monkeypatch.setattr(language_step, "LSH_SOFTMAX_TEXTS", {400: "ptb", 1_000_000_000: "billion_word"})
+    words = words_of({key: LSH_SOFTMAX[key] for key in ("methods", "preset", "draws", "published")})
+    small = ["model.hidden=8", "model.embedding=8"]
+    report, text = bench("texts=400", *words, overrides=[*LSH_SOFTMAX["overrides"], *small])
+    assert "draws" not in text.splitlines()[2]
     (size,) = report["sizes"]
     assert not size["update_holds_encoder"]
     assert size["batch"] == [1, 1]
@@ -183,7 +182,7 @@ def test_lsh_softmax_table_stands_beside_its_printed_speedups(
 
 @pytest.mark.slow
 def test_what_does_not_fit_together_is_measured_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    text, some = language_step.open_text("40", plan()), plan()
+    text, some = language_step.open_text(40, plan()), plan()
     needs = {
         name: language_step.network_bytes(language_step.configuration(name, text, some), 40)
         for name in ("full", "uniform", "midx_rq")
@@ -192,7 +191,7 @@ def test_what_does_not_fit_together_is_measured_alone(bench: Bench, monkeypatch:
     building = language_step.building_bytes(language_step.configuration("full", text, some), 40)
     most = needs["full"] + building - 1
     monkeypatch.setattr(language_step, "shortage", lambda needed: f"skipped: {needed}" if needed > most else None)
-    report, markdown = bench("--texts", "40", "--methods", *needs)
+    report, markdown = bench("texts=40", f"methods={','.join(needs)}")
     (size,) = report["sizes"]
     full, *others = size["results"]
     assert size["one_by_one"]
@@ -227,7 +226,7 @@ def test_repetitions_take_turns_on_the_same_batches(monkeypatch: pytest.MonkeyPa
     )
     monkeypatch.setattr(language_step._Entrant, "summary", lambda self: {})
     thrice = plan(repetitions=3)
-    text = language_step.open_text("60", thrice)
+    text = language_step.open_text(60, thrice)
     configs = {name: language_step.configuration(name, text, thrice) for name in ("full", "uniform", "unigram")}
     task = language_step.LanguageModelling(configs["full"], text.data)
     language_step._measure(configs, task, thrice, "60 classes")
@@ -240,7 +239,7 @@ def test_repetitions_take_turns_on_the_same_batches(monkeypatch: pytest.MonkeyPa
 
 def test_long_repetitions_have_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     many = plan(steps=50)
-    text = language_step.open_text("60", many)
+    text = language_step.open_text(60, many)
     config = language_step.configuration("uniform", text, many)
     task = language_step.LanguageModelling(config, text.data)
     batches = language_step.batches_of(task, 60)
@@ -253,7 +252,7 @@ def test_long_repetitions_have_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_batches_go_on_after_an_epoch() -> None:
-    text = language_step.open_text("60", plan())
+    text = language_step.open_text(60, plan())
     short = language_step.Text(name="60", data=language_step.zipf_text(60, 41), chosen=[])
     task = language_step.LanguageModelling(language_step.configuration("full", text, plan()), short.data)
     assert task.training.steps_per_epoch == 5
@@ -325,15 +324,15 @@ def test_times_full_are_of_the_fastest_full_softmax() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--texts", "ptbb"], "unknown option 'dataset=ptbb'; did you mean 'ptb'?"),
-        (["--texts", "ptb"], "ptb is not prepared: run `python scripts/prepare_dataset.py ptb`"),
-        (["--texts", "delicious"], "dataset=delicious holds rows, but model=lstm reads text"),
-        (["--texts", "3"], "--texts 3: a number of classes must lie in [16, 2147483647]"),
-        (["--texts", "40", "--preset", "smoke"], "--preset smoke: its model reads no text"),
-        (["--texts", "40", "--preset", "midx"], "unknown option 'preset=midx'"),
-        (["--texts", "40", "--steps", "0"], "--steps must be at least 1"),
-        (["--texts", "40", "--overrides", "sampler.kk=1"], "unknown key"),
-        (["--texts", "40", "--overrides", *TINY, "optimizer.lr=1e38"], "the loss became"),
+        (["texts=ptbb"], "unknown option 'dataset=ptbb'; did you mean 'ptb'?"),
+        (["texts=ptb"], "ptb is not prepared: run `python scripts/prepare_dataset.py ptb`"),
+        (["texts=delicious"], "dataset=delicious holds rows, but model=lstm reads text"),
+        (["texts=3"], "texts must be at least 16, got 3"),
+        (["texts=40", "preset=smoke"], "preset=smoke: its model reads no text"),
+        (["texts=40", "preset=midx"], "unknown option 'preset=midx'"),
+        (["texts=40", "steps=0"], "steps must be at least 1"),
+        (["texts=40", "sampler.kk=1"], "unknown key"),
+        (["texts=40", *words_of({"overrides": TINY}), "optimizer.lr=1e38"], "the loss became"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -342,7 +341,7 @@ def test_mistakes_are_one_line(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(language_step, "limits_before_and_after", lambda work: (work(), None, {}))
     path = tmp_path / "report.json"
-    options = ["--json", str(path), "--threads", "1", "--methods", "full"]
+    options = ["--json", str(path), "threads=1", "methods=full"]
     with np.errstate(all="ignore"):
         assert front.main(["language_step", *options, *arguments]) == 2
     error = capsys.readouterr().err.splitlines()[-1]

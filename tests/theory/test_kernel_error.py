@@ -15,6 +15,7 @@ from runner.bench.kernel_error import (
     random_fourier,
     random_maclaurin,
 )  # fmt: skip
+from runner.bench.settings import Kernels
 from runner.report.pages.bench_tables import TABLES
 
 DIM = 8
@@ -79,7 +80,7 @@ def test_report_stands_beside_the_printed_numbers(vectors: np.ndarray, monkeypat
     monkeypatch.setattr(kernel_error, "digits", lambda: vectors)
     monkeypatch.setattr(kernel_error, "NUM_PAIRS", 100)
     monkeypatch.setattr(kernel_error, "FEATURES", (300, 1000, 100))
-    part = one_size(len(vectors), 2)
+    part = one_size(len(vectors), Kernels(images=30, draws=2))
     assert part["dim"] == DIM
     assert len(part["results"]) == 9
     frame = TABLES["kernels"][0].frame(part)
@@ -88,15 +89,15 @@ def test_report_stands_beside_the_printed_numbers(vectors: np.ndarray, monkeypat
     assert shown["random fourier", "1000"] == "2.7e-04"
     assert shown["random maclaurin", "300"] == "", "300 features are not those printed"
     assert shown["quadratic, best", "8^2"] == "2.8e-03"
-    fewer = one_size(20, 2)
+    fewer = one_size(20, Kernels(images=20, draws=2))
     assert fewer["images"] == 20
     assert fewer["results"][0]["mse"] != part["results"][0]["mse"]
 
 
 def test_notes_say_which_images() -> None:
-    assert "over 20,000 pairs" in notes(5, 1797)[0]
-    assert "Data: scikit-learn's 1,797 digits of 8 x 8" in notes(5, 1797)[1]
-    assert "Data: the first 20 of scikit-learn's 1,797 digits" in notes(5, 20)[1]
+    assert "over 20,000 pairs" in notes(Kernels())[0]
+    assert "Data: scikit-learn's 1,797 digits of 8 x 8" in notes(Kernels())[1]
+    assert "Data: the first 20 of scikit-learn's 1,797 digits" in notes(Kernels(images=20))[1]
 
 
 def test_the_images_are_of_unit_length() -> None:

@@ -297,7 +297,7 @@ def document(report: Part) -> Document:
 def _made(report: Part) -> str:
     """Return a line with the machine, what code was compiled for, settings, versions, commit and time."""
     made = report["provenance"]
-    settings = [f"{key} {report[key]}" for key in _SHOWN if key in report]
+    settings = [f"{key} {report[key]}" for key in _SHOWN if report.get(key) is not None]
     if report["overrides"]:
         settings.append("overrides " + " ".join(report["overrides"]))
     changes = f" with uncommitted changes {made['patch']}" if made["patch"] else ""
@@ -316,9 +316,9 @@ def _made(report: Part) -> str:
 
 def _not_measured(report: Part) -> Iterator[str]:
     for sizes, key in _SIZES.items():
-        done = {size.get(key) for size in report["sizes"]}
+        done = {str(size.get(key)) for size in report["sizes"]}
         for size in report.get(sizes, []):
-            if size not in done:
+            if str(size) not in done:
                 name = f"Text {size}" if sizes == "texts" else f"{size:,} {sizes}"
                 yield f"{name}: not measured, the run ended before."
 

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -80,6 +81,8 @@ def bench_numbers(specs: Sequence[BenchSpec], results_dir: Path, *, small: bool 
             rows = [row for size in sizes for result in size["results"] for row in _rows(size["classes"], result)]
         except (OSError, ValueError, KeyError, TypeError):
             continue
+        if not rows:
+            continue
         cells = pd.DataFrame(rows)
         methods = {name: _label(name) for name in cells["method"].unique()}
         found[spec.name] = (cells, methods, {name: f"{name} classes" for name in cells["dataset"].unique()}, {})
@@ -117,7 +120,7 @@ def _section(spec: BenchSpec, results_dir: Path, folder: Path, small: bool) -> B
     report = _shown(spec, results_dir, small)
     made = f"`{_command(spec)}` measures it on this machine."
     if report == spec.small_report(results_dir):
-        asked = " ".join(spec.small_command(results_dir)[1:-2])  # without the place of the report
+        asked = shlex.join(spec.small_command(results_dir)[1:-2])  # without the place of the report
         made = f"At laptop size: `{asked}`; `{_command(spec)}` measures it at full size."
     try:
         told = json.loads(report.read_text(encoding="utf-8"))

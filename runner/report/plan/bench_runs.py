@@ -11,7 +11,7 @@ import pandas as pd
 from runner import REPOSITORY
 from runner.report.plan.plan import FINISHED, TO_RUN, duration
 from runner.report.plan.speed import slowness
-from runner.report.spec.tables import BenchSpec
+from runner.report.spec.tables import BenchSpec, words_of
 
 
 def bench_table(specs: Sequence[BenchSpec], results_dir: Path) -> pd.DataFrame:
@@ -22,7 +22,7 @@ def bench_table(specs: Sequence[BenchSpec], results_dir: Path) -> pd.DataFrame:
         rows.append(
             {
                 "measured": spec.name,
-                "arguments of scripts/bench.py": " ".join(spec.small or spec.arguments),
+                "settings of scripts/bench.py": " ".join([spec.kind, *words_of(spec.small_settings)]),
                 "status": FINISHED if ended else TO_RUN,
                 "seconds": "–" if ended else f"~{spec.seconds * slowness():,.0f}",
             }

@@ -3,10 +3,10 @@
 import functools
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from runner.errors import ConfigError, require
 from runner.home import FILES, REPOSITORY
@@ -150,17 +150,19 @@ class TableSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchSpec:
-    """A table that ``scripts/bench.py ARGUMENTS`` measures; it has no runs.
+    """A table that ``scripts/bench.py KIND KEY=VALUE...`` measures; it has no runs.
 
-    ``small``: the arguments at laptop size, without which they are the same. ``seconds``: what laptop size takes on an
-    idle usual machine, whose ``slowness`` is 1. ``paper`` names the one in whose part of the report it stands.
+    ``settings`` are those of the kind, whose dataclass in ``runner.bench.settings`` says what they may be. ``small``:
+    those that are others at laptop size. ``seconds``: what laptop size takes on an idle usual machine, whose
+    ``slowness`` is 1. ``paper`` names the one in whose part of the report it stands.
     """
 
     name: str
     title: str
-    arguments: tuple[str, ...]
+    kind: str
     seconds: float
-    small: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+    small: dict[str, Any] = field(default_factory=dict)
     paper: str = ""
 
     def __post_init__(self) -> None:
@@ -176,11 +178,21 @@ class BenchSpec:
 
     def command(self, results_dir: Path) -> list[str]:
         """Return the command that measures at full size, to be run in the repository."""
-        return _bench_command(self.arguments, self.report(results_dir))
+        return self._command(self.settings, self.report(results_dir))
 
     def small_command(self, results_dir: Path) -> list[str]:
         """Return the command that measures at laptop size, to be run in the repository."""
-        return _bench_command(self.small or self.arguments, self.small_report(results_dir))
+        return self._command(self.small_settings, self.small_report(results_dir))
+
+    @property
+    def small_settings(self) -> dict[str, Any]:
+        """The settings of laptop size."""
+        return {**self.settings, **self.small}
+
+    def _command(self, settings: Mapping[str, Any], report: Path) -> list[str]:
+        """Return a command whose paths are relative to the repository, so that reports show none of the machine's."""
+        shown = report.relative_to(REPOSITORY) if report.is_relative_to(REPOSITORY) else report
+        return [sys.executable, "scripts/bench.py", self.kind, *words_of(settings), "--json", str(shown)]
 
     def is_measured(self, results_dir: Path) -> bool:
         """Tell whether laptop size was measured to its end, with the arguments that are now asked for."""
@@ -193,10 +205,16 @@ class BenchSpec:
             return False
 
 
-def _bench_command(arguments: Sequence[str], report: Path) -> list[str]:
-    """Return a command whose paths are relative to the repository, so that reports show none of the machine's own."""
-    shown = report.relative_to(REPOSITORY) if report.is_relative_to(REPOSITORY) else report
-    return [sys.executable, "scripts/bench.py", *arguments, "--json", str(shown)]
+def words_of(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings as Hydra reads them: KEY=VALUE, with commas between several values."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, list | tuple):
+            return ",".join(map(text, value)) or "[]"
+        plain = {"None": "null", "True": "true", "False": "false"}.get(str(value), str(value))
+        return f'"{plain}"' if "=" in plain else plain
+
+    return [f"{key}={text(value)}" for key, value in settings.items()]
 
 
 def table_names(folder: Path = TABLES) -> list[str]:
