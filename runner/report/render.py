@@ -170,10 +170,10 @@ def _render_one(tuned: Tuned, folder: Path, profile: str) -> tuple[Section, pd.D
     spec, runs = tuned.spec, tuned.runs
     command = _command(spec, profile)
     frame = None
-    if spec.kind == "diagnosis":
+    if spec.is_diagnosed and not spec.examples:
         rendered = diagnosed.render(spec, runs, folder, command)
         files, html, markdown = [*rendered.files], rendered.html, rendered.markdown
-    elif spec.is_figure or spec.kind == "example_course":
+    elif spec.is_figure or spec.examples == "course":
         draw, points = (plots.draw, None) if spec.is_figure else (diagnosed_examples.draw, diagnosed_examples.points)
         pictures = draw(spec, runs, folder)
         figure = _Figure(
@@ -186,7 +186,7 @@ def _render_one(tuned: Tuned, folder: Path, profile: str) -> tuple[Section, pd.D
         if pictures:
             write_atomically(data, as_csv(figure_data(spec, runs, points)))
     else:
-        if spec.kind == "example_diagnosis":
+        if spec.examples:
             frame = diagnosed_examples.as_frame(spec, runs)
             doc = diagnosed_examples.document(spec, runs, command)
         else:

@@ -263,6 +263,9 @@ def test_only_a_diagnosis_says_what_to_diagnose(write_tables: Callable[..., Path
         folder = write_tables(toy=f"title: Toy\ngrid: toy\n{text}")
         with pytest.raises(ConfigError, match="diagnose: kind: diagnosis needs it, no other kind does"):
             load_table("toy", folder)
+    folder = write_tables(toy="title: Toy\ngrid: toy\nkind: curves\nexamples: table\n")
+    with pytest.raises(ConfigError, match="examples: only for kind: diagnosis"):
+        load_table("toy", folder)
 
 
 @pytest.mark.parametrize("name", ["lgd_learning_rates", "midx_figure_samples"])

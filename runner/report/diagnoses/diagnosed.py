@@ -51,7 +51,7 @@ def seconds_after(specs: Sequence[TableSpec], profile: str, results_dir: Path) -
     seconds = {}  # tables and figures of one grid may share a diagnosis
     for spec in specs:
         if spec.is_diagnosed:
-            cost = _DIAGNOSIS_SECONDS if spec.kind == "diagnosis" else _EXAMPLES_SECONDS
+            cost = _EXAMPLES_SECONDS if spec.examples else _DIAGNOSIS_SECONDS
             for run in expand(spec.grid, profile, results_dir):
                 if not is_diagnosed(spec, run):
                     seconds[spec.request.name, run.run_id] = cost
@@ -60,7 +60,7 @@ def seconds_after(specs: Sequence[TableSpec], profile: str, results_dir: Path) -
 
 def is_diagnosed(spec: TableSpec, run: PlannedRun) -> bool:
     """Tell whether the run has the diagnosis that the table shows."""
-    return (measured if spec.kind == "diagnosis" else measured_examples)(spec, run) is not None
+    return (measured_examples if spec.examples else measured)(spec, run) is not None
 
 
 def _place(spec: TableSpec, run: PlannedRun, many: bool) -> list[str]:

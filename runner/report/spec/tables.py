@@ -66,27 +66,16 @@ class TableSpec:
     of them a picture, whose default is the watched headline; and ``smooth``, the number of neighbouring evaluations
     whose median a line shows.
     Kind diagnosis has ``diagnose``, the arguments of ``python -m
-    runner.diagnose RUN_FOLDER`` after the folder; so have kinds example_diagnosis, a table of samplers of training
-    examples, and example_course, a figure of them. Results are stored under the table's name, unless ``--name`` is in
-    the arguments, so that a table and a figure can share them. ``helps_to_choose`` names the kind of data for which the
-    report's first page takes the table's runs to help choosing a sampler; with ``helps_to_choose_unless`` it does so
-    only as long as no run of that other table has finished.
+    runner.diagnose RUN_FOLDER`` after the folder. Its runs have classes, unless ``examples`` says that samplers of
+    training examples are shown, in a table or as the course of their estimates. Results are stored under the table's
+    name, unless ``--name`` is in the arguments, so that a table and a figure can share them.
+    ``helps_to_choose`` names the kind of data for which the report's first page takes the table's runs to help choosing
+    a sampler; with ``helps_to_choose_unless`` it does so only as long as no run of that other table has finished.
     """
 
     name: str
     title: str
-    kind: Literal[
-        "numbers",
-        "learning_rates",
-        "distribution",
-        "curves",
-        "effect",
-        "frequency",
-        "frontier",
-        "diagnosis",
-        "example_diagnosis",
-        "example_course",
-    ]
+    kind: Literal["numbers", "learning_rates", "distribution", "curves", "effect", "frequency", "frontier", "diagnosis"]
     grid: Grid
     published: Published | None = None
     columns: tuple[ColumnSpec, ...] = ()
@@ -97,6 +86,7 @@ class TableSpec:
     smooth: int = 1
     notes: tuple[str, ...] = ()
     diagnose: tuple[str, ...] = ()
+    examples: Literal["", "table", "course"] = ""
     helps_to_choose: str = ""
     helps_to_choose_unless: str = ""
 
@@ -127,10 +117,8 @@ class TableSpec:
         if self.kind != "curves":
             require(not self.metrics and self.smooth == 1, "metrics and smooth: only for kind: curves")
         require(self.smooth >= 1 and self.smooth % 2 == 1, "smooth must be an odd number, at least 1")
-        require(
-            bool(self.diagnose) == self.is_diagnosed,
-            "diagnose: kind: diagnosis needs it, no other kind does but example_diagnosis and example_course",
-        )
+        require(bool(self.diagnose) == self.is_diagnosed, "diagnose: kind: diagnosis needs it, no other kind does")
+        require(self.is_diagnosed or not self.examples, "examples: only for kind: diagnosis")
 
     @property
     def is_figure(self) -> bool:
@@ -139,7 +127,7 @@ class TableSpec:
     @property
     def is_diagnosed(self) -> bool:
         """Tell whether the table needs more than runs: samplers are measured on the weights that these leave."""
-        return self.kind in ("diagnosis", "example_diagnosis", "example_course")
+        return self.kind == "diagnosis"
 
     @functools.cached_property
     def request(self) -> Request:
