@@ -16,10 +16,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from runner import rng
 from runner.bench.settings import NUM_IMAGES, Kernels
+from runner.report.numbers.cells import published_numbers
+from runner.report.spec.tables import Published
 from runner.structures.features import ONE, RandomFourier
 
 NUM_PAIRS = 20_000
@@ -149,12 +150,10 @@ def methods() -> list[tuple[str, int]]:
 
 def published() -> dict[tuple[str, str], float]:
     """Return the printed mean squared errors on USPS, by method and D as printed."""
-    from runner.report.spec.tables import PUBLISHED
-
-    frame = pd.read_csv(PUBLISHED / "rf_softmax.csv")
+    frame = published_numbers(Published(csv="rf_softmax.csv", table="table1"))
     names = {"quadratic": "quadratic, best", "rff": "random fourier", "random_maclaurin": "random maclaurin"}
     out = {}
-    for printed, value in frame[frame["table"] == "table1"][["method", "value"]].itertuples(index=False):
+    for printed, value in frame[["method", "value"]].itertuples(index=False):
         method, _, D = str(printed).partition(" D=")
         out[names[method], D] = float(value)
     return out

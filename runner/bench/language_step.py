@@ -43,7 +43,9 @@ from runner.machine.memory import available_bytes
 from runner.network import Network
 from runner.optimizers import AdamConfig
 from runner.options.settings import RunConfig
+from runner.report.numbers.cells import published_numbers
 from runner.report.pages.bench_tables import title_of
+from runner.report.spec.tables import Published
 from runner.samplers.lsh_topk import usual_sizes
 from runner.structures.refresh_schedule import RefreshSchedule
 from runner.tasks import LanguageModelling
@@ -383,12 +385,8 @@ def _measure(
 
 def published_speedups(text: str) -> dict[str, float]:
     """Return each method's printed speed-up of the softmax layer, from LSH Softmax Table 2."""
-    import pandas as pd
-
-    from runner.report.spec.tables import PUBLISHED
-
-    frame = pd.read_csv(PUBLISHED / "lsh_softmax.csv")
-    here = frame[(frame["table"] == "table2") & (frame["dataset"] == text) & (frame["metric"] == "speedup")]
+    frame = published_numbers(Published(csv="lsh_softmax.csv", table="table2"))
+    here = frame[(frame["dataset"] == text) & (frame["metric"] == "speedup")]
     return {str(method): float(value) for method, value in zip(here["method"], here["value"], strict=True)}
 
 

@@ -25,6 +25,8 @@ from runner.heads.classes import estimate
 from runner.machine import memory
 from runner.machine.clock import StageClock
 from runner.options.settings import RunConfig
+from runner.report.numbers.cells import published_numbers
+from runner.report.spec.tables import Published
 from runner.samplers import Sampler
 
 NOTES = (
@@ -150,12 +152,8 @@ def one_size(num_classes: int, asked: Sampling) -> dict[str, Any]:
 
 def _published_ms(num_classes: int) -> dict[str, float]:
     """Return each method's printed milliseconds, from RF-softmax Table 2."""
-    import pandas as pd
-
-    from runner.report.spec.tables import PUBLISHED
-
-    frame = pd.read_csv(PUBLISHED / "rf_softmax.csv")
-    here = frame[(frame["table"] == "table2") & (frame["dataset"] == f"n={num_classes}")]
+    frame = published_numbers(Published(csv="rf_softmax.csv", table="table2"))
+    here = frame[frame["dataset"] == f"n={num_classes}"]
     return {str(method): float(value) for method, value in zip(here["method"], here["value"], strict=True)}
 
 

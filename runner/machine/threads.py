@@ -16,7 +16,7 @@ def set_threads(threads: int, parallel_jobs: int = 1) -> int:
     ``threads``: 0 means all cores of this process, divided by the number of ``parallel_jobs``; but a job that a sweep
     submitted to Slurm has its cores to itself. Raises ConfigError if there are fewer cores.
     """
-    require(threads >= 0, f"hardware.threads (--threads) must be 0 (all cores) or more, got {threads}")
+    require(threads >= 0, f"hardware.threads must be 0 (all cores) or more, got {threads}")
     import numba
     import torch
 

@@ -84,8 +84,8 @@ def test_a_path_that_is_found_to_be_wrong_later_leaves_no_folder(tmp_path: Path,
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_the_threads_of_a_bench() -> None:
-    with pytest.raises(ConfigError, match=r"--threads\) must be 0 \(all cores\) or more, got -1"):
+def test_threads_below_zero() -> None:
+    with pytest.raises(ConfigError, match=r"hardware\.threads must be 0 \(all cores\) or more, got -1"):
         set_threads(-1)
 
 

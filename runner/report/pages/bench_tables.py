@@ -5,7 +5,7 @@ text or other size that was measured.
 """
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,7 @@ class Table:
     columns: tuple[Column, ...]
     names: int = 1
     only_measured: bool = False
-    lines: Callable[[Part], Sequence[str]] = lambda size: ()
+    lines: Callable[[Part], Iterable[str]] = lambda size: ()
 
     def frame(self, size: Part) -> pd.DataFrame:
         """Return the table of a size as text."""
@@ -154,7 +154,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
                 Column("candidates a row", "candidates_per_row", ",.0f"),
                 Column("class rows a step", "class_rows_per_step", ",.0f"),
             ),
-            lines=lambda size: [*_schedule(size)],
+            lines=_schedule,
         ),
         Table(
             columns=(
@@ -208,7 +208,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
                 Column("held MiB", "held_mb", ",.0f"),
                 Column("loss ms, published", "published_ms", "g", optional=True),
             ),
-            lines=lambda size: [*_settings(size)],
+            lines=_settings,
         ),
     ),
     "language_step": (
@@ -224,7 +224,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
                 Column("candidates a row", "candidates_per_row", ",.0f"),
                 Column("steps timed", "steps_timed", ","),
             ),
-            lines=lambda size: [*_how_measured(size)],
+            lines=_how_measured,
         ),
         Table(
             columns=(
@@ -234,7 +234,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
                 Column("steps a refresh", "refresh.steps", ",.0f"),
             ),
             only_measured=True,
-            lines=lambda size: [*_settings(size)],
+            lines=_settings,
         ),
     ),
     "example_steps": (
