@@ -4,7 +4,7 @@ This module imports nothing heavy, as the command line lists the settings.
 """
 
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -28,12 +28,13 @@ class Settings(Options):
     """The base of all kinds.
 
     ``module``: the one of this package that measures. ``size_key``: the setting of which every value is measured for
-    itself, and ``least``: the least of its values.
+    itself, and ``least``: the least of its values. ``names``: those that a setting may have.
     """
 
     module: ClassVar[str]
     size_key: ClassVar[str]
     least: ClassVar[int] = 16
+    names: ClassVar[Mapping[str, Collection[str]]] = {}
 
     threads: int = option(0, "0: all cores of this process", low=0)
 
@@ -42,6 +43,10 @@ class Settings(Options):
         require(bool(self.sizes), f"{self.size_key}: give at least one")
         lowest = min((size for size in self.sizes if isinstance(size, int)), default=self.least)
         require(lowest >= self.least, f"{self.size_key} must be at least {self.least}, got {lowest}")
+        for key, known in self.names.items():
+            given = getattr(self, key)
+            for name in given if isinstance(given, tuple) else (given,):
+                require(name in known, f"{key}: unknown '{name}'{did_you_mean(name, known)}")
 
     @property
     def sizes(self) -> Sequence[Any]:
@@ -89,12 +94,9 @@ class OutputLayer(OfSteps):
     """The training step of every method, side by side."""
 
     module = "output_layer"
+    names: ClassVar = {"methods": ALL_METHODS}
 
     methods: tuple[str, ...] = option(ALL_METHODS, f"some of {', '.join(ALL_METHODS)}")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require_known("methods", self.methods, ALL_METHODS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +104,9 @@ class Rows(OfSteps):
     """One method under every row policy of the optimizer."""
 
     module = "rows"
+    names: ClassVar = {"method": METHODS}
 
     method: str = option("lsh_embedding", f"one of {', '.join(METHODS)}")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require_known("method", [self.method], METHODS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +121,7 @@ class Sampling(OfClasses):
     """How long each sampler takes to draw; with three numbers of classes, or methods by codewords, also a figure."""
 
     module = "sampling"
+    names: ClassVar = {"methods": SAMPLERS}
 
     batch: int = option(256, "rows of a batch", low=1)
     draws: int = option(100, "draws per row", low=1)
@@ -129,16 +129,13 @@ class Sampling(OfClasses):
     methods: tuple[str, ...] = option(DEFAULT_SAMPLERS, f"some of {', '.join(SAMPLERS)}")
     published: bool = option(False, "put the numbers of RF-softmax Table 2 beside")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require_known("methods", self.methods, SAMPLERS)
-
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageStep(OfMethods):
     """Whole training steps of a language model."""
 
     module = "language_step"
+    names: ClassVar = {"methods": LANGUAGE_METHODS}
     size_key = "texts"
 
     texts: tuple[int | str, ...] = option(
@@ -150,10 +147,6 @@ class LanguageStep(OfMethods):
     steps: int = option(20, "most steps in a repetition", low=1)
     schedule_steps: int = option(1000, "training steps in which refreshes are counted where intervals grow", low=1)
     published: bool = option(False, "put the numbers of LSH Softmax Table 2 beside")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require_known("methods", self.methods, LANGUAGE_METHODS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,11 +198,6 @@ KINDS: Mapping[str, type[Settings]] = {
     "read_log": ReadLog,
     "language_step": LanguageStep,
 }
-
-
-def _require_known(key: str, names: Iterable[str], known: Iterable[str]) -> None:
-    for name in names:
-        require(name in known, f"{key}: unknown '{name}'{did_you_mean(name, known)}")
 
 
 def settings_of(kind: str, words: Sequence[str]) -> Settings:
