@@ -91,6 +91,44 @@ def test_compression_windows_line_ends_and_missing_last_one(tmp_path: Path, suff
     assert rows == [([0], [(1, 1.0)]), ([1], [(2, 2.0)])]
 
 
+@pytest.mark.parametrize("last", [b"", b"\r"])
+def test_lines_may_all_end_in_cr(tmp_path: Path, last: bytes) -> None:
+    rows, _ = read(write(tmp_path / "a.txt", b"2 3 2\r0 1:1\r1 2:2" + last), XMC)
+    assert rows == [([0], [(1, 1.0)]), ([1], [(2, 2.0)])]
+
+
+NO_TEXT = {
+    "UTF-16": ("2 3 2\n0 1:1\n".encode("utf-16"), "UTF-16; convert it, for example with `iconv -f utf-16 -t utf-8`"),
+    "UTF-16BE": (b"\xfe\xff" + "2 3 2\n".encode("utf-16-be"), "UTF-16; convert it, for example with `iconv -f utf-16 "),
+    "UTF-16LE without a mark": ("2 3 2\n0 1:1\n".encode("utf-16-le"), "UTF-16 without a mark; .* `iconv -f utf-16le"),
+    "UTF-16BE without a mark": ("2 3 2\n0 1:1\n".encode("utf-16-be"), "UTF-16 without a mark; .* `iconv -f utf-16be"),
+    "converted": ("2 3 2\n0 1:1\n".encode("utf-16").decode("latin1").encode(), "UTF-16 that was converted as if"),
+    "UTF-32": ("2 3 2\n".encode("utf-32"), "UTF-32; convert it, for example with `iconv -f utf-32 -t utf-8`"),
+    "gzip": (gzip.compress(b"2 3 2\n"), "compressed by gzip; give its name the ending .gz"),
+    "bzip2": (bz2.compress(b"2 3 2\n"), "compressed by bzip2; give its name the ending .bz2"),
+    "xz": (lzma.compress(b"2 3 2\n"), "compressed by xz; give its name the ending .xz"),
+    "zip": (b"PK\3\4\x14\0\0\0\x08\0", "a zip archive or a spreadsheet; unpack it, or save it as text"),
+    "zstd": (b"\x28\xb5\x2f\xfd\x04\x58", "compressed by zstd, which is not read; unpack it with `zstd -d`"),
+    "Parquet": (b"PAR1\x15\x04\x15\x20", "a Parquet file; save it as text"),
+    "tar": (b"train.txt".ljust(100, b"\0") + b"0" * 157 + b"ustar\0" + b"00", "a tar archive; unpack it"),
+}
+
+
+@pytest.mark.parametrize("name", NO_TEXT)
+@pytest.mark.parametrize(("suffix", "compress"), [("", bytes), (".gz", gzip.compress), (".XZ", lzma.compress)])
+def test_what_is_no_text_is_called_by_its_name(name: str, suffix: str, compress: type, tmp_path: Path) -> None:
+    data, message = NO_TEXT[name]
+    path = write(tmp_path / f"a.txt{suffix}", compress(data))
+    with pytest.raises(DataError, match=f"line 1: this is {message}") as caught:
+        read(path, XMC)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("data", [b"PAR1,PAR2\n1,2\n", b"BZh,b\n1,2\n", b"a\0b\n", b"Rar!\n", b"P\n"])
+def test_text_that_begins_like_another_file_is_text(data: bytes) -> None:
+    assert readers.no_text(data) is None
+
+
 def test_zero_based_label_ids_and_big_numbers(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"1 2147483647 2147483647\n2147483646 2147483646:123456789012345678901234\n")
     rows, _ = read(path, XMC)
@@ -178,7 +216,6 @@ BAD = [
     ),
     (XMC, b"2 5 5\n0 1:1\n0 \xc3\xa9:1\n", r"line 3: expected `feature:value`, found '\\xc3\\xa9:1'"),
     (XMC, b"2 5 5\n0 1:1\n0 1:1\x00\n", "line 3: the value is not a number"),
-    (XMC, b"1 5 5\r0 1:1\r", "line 1: header"),
     (LIBSVM, b"\n\n", "no rows"),
     (LIBSVM, b"0 1:1\n0 0:1\n", r"line 2: feature index outside 1"),
     (VW, b"1 | 1:1\n0 | 1:1\n", "line 2: label outside 1"),
@@ -211,8 +248,12 @@ def test_truncated_and_damaged_compression(tmp_path: Path, suffix: str, compress
     whole = compress(b"2000 50 50\n" + b"".join(b"%d %d:0.5\n" % (i % 50, i % 49) for i in range(2000)))
     with pytest.raises(DataError, match=r"line \d+: the compressed file is truncated"):
         read(write(tmp_path / f"a.txt{suffix}", whole[: len(whole) // 2]), XMC)
-    with pytest.raises(DataError, match=r"line \d+: (the compressed file is damaged|cannot be read)"):
-        read(write(tmp_path / f"b.txt{suffix}", b"not compressed at all, but named so"), XMC)
+    with pytest.raises(DataError, match=r"line \d+: (the compressed file is (damaged|truncated)|cannot be read)"):
+        read(write(tmp_path / f"b.txt{suffix}", whole[:60] + b"x" + whole[61:]), XMC)
+    with pytest.raises(
+        DataError, match=rf"line 1: the name ends in {suffix}, but the file is not compressed so; if it"
+    ):
+        read(write(tmp_path / f"c.txt{suffix}", b"not compressed at all, but named so"), XMC)
 
 
 BOUNDS_CHECKED = """

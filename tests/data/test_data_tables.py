@@ -135,7 +135,7 @@ FAULTS: dict[str, tuple[str | bytes, str]] = {
     "same name": ("a,b,a\n1,2,3\n", "line 1: columns 1 and 3 are both called 'a'"),
     "not UTF-8": (b"a,b\n1,2\n3,4\xb0\n", "line 3: byte 4 is not UTF-8"),
     "not UTF-8 header": ("größe,b\n1,2\n".encode("latin-1"), "line 1: byte 3 is not UTF-8"),
-    "UTF-16": ("a,b\n1,2\n".encode("utf-16"), "line 1: byte 1 is not UTF-8"),
+    "UTF-16": ("a,b\n1,2\n".encode("utf-16"), "line 1: this is UTF-16; convert it, for example with `iconv -f utf-16"),
     "svmlight label": ("1 1:2\nx 1:2\n", "line 2: label 'x' is not a number"),
     "svmlight nan label": ("1 1:2\nnan 1:2\n", "line 2: label 'nan' is not a finite number"),
     "svmlight pair": ("1 1:2\n1 1:2 3\n", "line 2: entry 3: '3' is not a pair index:value"),

@@ -40,7 +40,7 @@ class OwnRows:
 
 def form_of(path: Path) -> str:
     """Return the form that the ending of a name stands for, before that of a compression; XC text for any other."""
-    suffixes = path.suffixes[:-1] if path.suffix in COMPRESSIONS else path.suffixes
+    suffixes = path.suffixes[:-1] if path.suffix.lower() in COMPRESSIONS else path.suffixes
     return _FORM_OF_ENDING.get(suffixes[-1].lower() if suffixes else "", "xmc")
 
 

@@ -79,7 +79,11 @@ def convert_parts(
         split: write_tokens(parts[split], vocabulary, folder / f"{split}.npy", end_of_line=end_of_line)
         for split in SPLITS
     }
-    return _finish(folder, vocabulary, written, origin)
+    notes = [note for _, _, notes in written.values() for note in notes]
+    for note in notes:
+        print(f"{origin.name}: {note}", file=sys.stderr)
+    tables = {split: (counts, digest) for split, (counts, digest, _) in written.items()}
+    return dataclasses.replace(_finish(folder, vocabulary, tables, origin), notes=notes)
 
 
 def load_own_texts(path: Path, name: str, most_types: int | None) -> TextDataset:
@@ -177,4 +181,4 @@ def _with_notes(card: TextCard, manifest: TextManifest) -> TextManifest:
         "num_classes": manifest.num_classes,
         **{f"{split}_tokens": getattr(manifest, split).tokens for split in SPLITS},
     }
-    return dataclasses.replace(manifest, notes=differences(card, found))
+    return dataclasses.replace(manifest, notes=[*manifest.notes, *differences(card, found)])
