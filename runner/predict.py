@@ -204,6 +204,8 @@ def _read_log(arguments: argparse.Namespace, task: Any) -> tuple[list[str], np.n
 
     columns = LogColumns(user=arguments.user, item=arguments.item, time=arguments.time, set_by="--{} COLUMN")
     read = read_events(arguments.file, columns, separator=None, header=True, quoted=True, min_rating=None)
+    for note in read.notes:
+        print(note, file=sys.stderr)
     events = read.events
     class_of = {name: number for number, name in enumerate(task.data.item_names)}
     known_I = np.array([class_of.get(name, -1) for name in events.items], dtype=np.int32)
