@@ -20,7 +20,7 @@ from runner.data.rows.write import RowsWriter
 from runner.data.shared.cards import differences, origin_of
 from runner.data.shared.files import progress_bar
 from runner.data.shared.manifests import Origin, combine
-from runner.data.shared.store import load_own
+from runner.data.shared.store import READ_ANEW, load_own
 from runner.data.shared.tables import same_columns
 from runner.errors import DataError
 
@@ -85,7 +85,8 @@ def load_own_rows(path: Path, name: str) -> XmcDataset:
     Raises DataError for missing or wrong files, and for files of several forms.
     """
     rows = find_own_rows(path)
-    return load_own("xmc", XmcDataset, name, partial(convert_own, rows, name=name), rows.files, says=path)
+    anew = [READ_ANEW] if rows.form == TABLE else []
+    return load_own("xmc", XmcDataset, name, partial(convert_own, rows, name=name), rows.files, *anew, says=path)
 
 
 def convert_own(rows: OwnRows, folder: Path, *, name: str) -> RowsManifest:

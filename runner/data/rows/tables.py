@@ -6,6 +6,7 @@ column is a feature, in the order of the file; cells of 0 are not stored.
 Legend: r rows of a piece, F features.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from runner.data.rows.texts import Block, FileCounts
-from runner.data.shared.tables import Form, recognise, rows_of_numbers
+from runner.data.shared.tables import Form, check_first_row, recognise, rows_of_numbers
 from runner.errors import DataError
 
 LABELS = "labels"
@@ -79,21 +80,12 @@ def read_row_table(path: Path, sink: Callable[[Block], None], *, labelled: bool)
 
 def _rows(form: Form, column: int | None, *, labelled: bool) -> Iterator[_Row]:
     """Yield the rows below the header; `column`: the column of labels, if there is one. Raises DataError."""
+    check_first_row(form)
+    if form.doubt is not None:
+        print(form.doubt, file=sys.stderr)
     for number, words, values in rows_of_numbers(form, text=column):
-        if number == form.first_line and _number_the_columns(words):
-            raise DataError(
-                f"{form.path}: line {number}: {words[0].strip()} to {words[-1].strip()} in order may be a header or a"
-                " row (pandas writes such a header for columns without names); begin the file with a line of names that"
-                " are no numbers, or remove this header (in pandas, header=False)"
-            )
         labels = _labels(form, column, number, words[column]) if labelled and column is not None else []
         yield _Row(line=number, values=values, labels=labels)
-
-
-def _number_the_columns(words: list[str]) -> bool:
-    """Return whether the cells of a line are 0, 1, 2 and so on, or 1, 2, 3 and so on."""
-    stripped = [word.strip() for word in words]
-    return any(stripped == [str(start + column) for column in range(len(words))] for start in (0, 1))
 
 
 def _labels(form: Form, column: int, number: int, cell: str) -> list[int]:

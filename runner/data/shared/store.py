@@ -28,7 +28,7 @@ from runner.errors import ConfigError, DataError, DataNotPrepared
 from runner.machine.disk import sync, writing
 from runner.options.conversion import convert
 
-_READERS = 2  # counts changes of what the same files of a user become, after which they are prepared again
+READ_ANEW = "read anew"  # a setting of kinds of files that are read otherwise than before, so they are prepared again
 SomeDataset = TypeVar("SomeDataset", bound=Dataset)
 
 
@@ -190,7 +190,7 @@ def load_own(
     """
     stats = {field: file.stat() for field, file in files.items()}
     seen = (f"{files[field]} {at.st_size} {at.st_mtime_ns}" for field, at in stats.items())
-    key = combine(*seen, *settings, f"readers {_READERS}")[:16]
+    key = combine(*seen, *settings)[:16]
     what = says or next(iter(files.values()))
     return load_once_filled(prepared_dir(place, key), kind, name, fill, says=f"preparing {what}")
 

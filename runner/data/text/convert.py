@@ -17,7 +17,7 @@ import numpy as np
 from runner.data.shared.cards import differences, origin_of
 from runner.data.shared.files import find_file, hash_file
 from runner.data.shared.manifests import Origin, combine
-from runner.data.shared.store import load_own, write_column
+from runner.data.shared.store import READ_ANEW, load_own, write_column
 from runner.data.text.card import FirstLines, TextCard, TextLayout
 from runner.data.text.dataset import EOS, UNK, VOCABULARY, TextCounts, TextDataset, TextManifest
 from runner.data.text.words import TextPart, choose_vocabulary, count_words, write_tokens
@@ -107,7 +107,7 @@ def load_own_texts(path: Path, name: str, most_types: int | None) -> TextDataset
             most_types=most_types,
         )
 
-    return load_own("text", TextDataset, name, fill, files, most_types, says=path)
+    return load_own("text", TextDataset, name, fill, files, most_types, READ_ANEW, says=path)
 
 
 def derive(card: TextCard, base: TextDataset, folder: Path) -> TextManifest:
