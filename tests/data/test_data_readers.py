@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import dump_svmlight_file
 
 from runner.data.rows.texts import Block, FileCounts, TextFormat, read_names, read_rows, read_split_lines
 from runner.data.shared import files as readers
@@ -72,6 +73,37 @@ def test_libsvm_layout(tmp_path: Path) -> None:
     assert counts == FileCounts(
         rows_read=4, rows_without_labels=2, rows_without_features=0, num_features=6, num_classes=5
     )
+
+
+COMMENTED = b"# made by a tool\n 4,2 1:1 6:2\n0 2:3 # 7:1\n1 3:1#\n  # 5 1:1\n#\n1 # no feature\n\n2 1:4"
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("block", [1 << 20, 40])
+def test_comments_of_svmlight_text(end: bytes, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "BLOCK_BYTES", block)
+    data = COMMENTED.replace(b"\n 4", b"\n4").replace(b"\n", end)
+    rows, counts = read(write(tmp_path / "a.svm", data), LIBSVM)
+    assert rows == [
+        ([2, 4], [(0, 1.0), (5, 2.0)]), ([0], [(1, 3.0)]), ([1], [(2, 1.0)]), ([1], []), ([2], [(0, 4.0)]),
+    ]  # fmt: skip
+    assert (counts.rows_read, counts.rows_without_labels) == (5, 0)
+    with pytest.raises(DataError, match="line 10: expected `feature:value`, found 'x'"):
+        read(write(tmp_path / "b.svm", data + end + b"2 x # y"), LIBSVM)
+
+
+def test_comments_agree_with_scikit_learn(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    matrix, labels = rng.random((6, 5)) * (rng.random((6, 5)) < 0.5), rng.integers(0, 3, 6)
+    path = tmp_path / "a.svm"
+    dump_svmlight_file(matrix, labels, str(path), zero_based=False, comment="made by\nscikit-learn # twice")
+    rows, _ = read(path, LIBSVM)
+    assert [label for label, _ in rows] == [[label] for label in labels.tolist()]
+    dense = np.zeros_like(matrix)
+    for row, (_, pairs) in enumerate(rows):
+        for feature, value in pairs:
+            dense[row, feature] = value
+    np.testing.assert_allclose(dense, matrix, rtol=1e-6)
 
 
 def test_vw_layout(tmp_path: Path) -> None:
@@ -197,6 +229,15 @@ BAD = [
     (XMC, b"1 5 5\n99999999999999999999 1:1\n", "line 2: label outside"),
     (XMC, b"1 5 5\n0 99999999999999999999:1\n", "line 2: feature index outside"),
     (XMC, b"1 5 5\n0 -1:1\n", "line 2: expected `feature:value`, found '-1:1'"),
+    (XMC, b"9" * 5000 + b" 5 5\n0 1:1\n", "line 1: header"),
+    (XMC, b"1 5 5\n" + b"9" * 5000 + b" 1:1\n", "line 2: label outside"),
+    (XMC, b"1 5 5\n0 1:1 # x\n", "line 2: expected `feature:value`, found '#'; xmc has no comments: leave them out"),
+    (XMC, b"# x\n1 5 5\n0 1:1\n", "line 1: header `rows features labels` missing, found '# x'"),
+    (LIBSVM, b"1 qid:3 1:2\n", "line 1: expected `feature:value`, found 'qid:3'; a qid is not read"),
+    (LIBSVM, b"1, 2 1:2\n", "line 1: expected comma-separated label numbers, found '1,'; labels are separated by"),
+    (LIBSVM, b"1 ,2 1:2\n", "line 1: expected `feature:value`, found ',2'"),
+    (LIBSVM, b"1 1:2\n-1 1:2\n", "line 2: expected comma-separated label numbers, found '-1'; a label is the number"),
+    (LIBSVM, b"1 1:2\n0.5 1:2\n", "line 2: .* found '0.5'; a label is the number of a class; dataset=regression reads"),
     (XMC, b"1 5 5\n0 1:nan\n", "line 2: the value is not finite"),
     (XMC, b"1 5 5\n0 1:-Inf\n", "line 2: the value is not finite"),
     (XMC, b"1 5 5\n0 1:4e38\n", "line 2: the value is not finite"),

@@ -174,6 +174,12 @@ FAULTS: dict[str, tuple[str | bytes, str]] = {
     "svmlight inf": ("1 1:2\n1 1:2 2:inf\n", r"line 2: entry 3 \(index 2\): 'inf' is not a finite number"),
     "svmlight order": ("1 1:2\n1 3:1 2:1\n", "line 2: entry 3: index 2 after 3; indices must ascend"),
     "svmlight twice": ("1 1:2\n1 3:1 3:1\n", "line 2: entry 3: index 3 after 3"),
+    "svmlight long index": ("1 1:2\n1 " + "9" * 5000 + ":1\n", "line 2: entry 2: index 9{40}... is too large"),
+    "svmlight index beyond 32 bits": ("1 1:2\n1 99999999999:1\n", "t.csv: "),
+    "number of 5,000 digits": (
+        "a,b\n1," + "9" * 5000 + "\n",
+        "line 2: column 2 .*'9{40}' is too large for a number of 64",
+    ),
     "svmlight negative": ("1 1:2\n1 -3:1\n", "line 2: entry 2: '-3:1' is not a pair"),
     "svmlight too wide": ("1 1:2\n1 2000000000:1\n", "2 rows with indices up to 2,000,000,000 make a dense table of"),
 }

@@ -13,6 +13,7 @@ from runner.data.shared.tables import DAMAGED, Form, no_number, text_lines
 from runner.errors import DataError
 
 _PAIR = re.compile(r"(\d+):(.*)")
+_MOST_DIGITS = 4000  # Python reads no integer of many more
 MOST_CELLS = 2**31  # 16 GiB; indices may promise far more cells than the file has numbers
 
 
@@ -76,6 +77,8 @@ def _fault(form: Form, reason: Exception | None) -> DataError:
                 return DataError(f"{where} entry {entry}: {word[:40]!r} is not a pair index:value")
             if (problem := no_number(pair[2])) is not None:
                 return DataError(f"{where} entry {entry} (index {pair[1]}): {problem}")
+            if len(pair[1]) > _MOST_DIGITS:
+                return DataError(f"{where} entry {entry}: index {pair[1][:40]}... is too large")
             if int(pair[1]) <= before:
                 return DataError(f"{where} entry {entry}: index {pair[1]} after {before}; indices must ascend in a row")
             before = int(pair[1])
