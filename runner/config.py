@@ -9,6 +9,7 @@ single line that lists the valid names.
 import copy
 import dataclasses
 import functools
+import os
 import re
 import sys
 import traceback
@@ -338,7 +339,19 @@ def check_text(word: str) -> None:
     try:
         word.encode()
     except UnicodeEncodeError:
+        with suppress(UnicodeError):
+            os.fsencode(word).decode("utf-8")
+            raise ConfigError(
+                f"cannot read {word!a}: it is UTF-8, but the locale, {_locale()}, is not; choose one that is, such as"
+                " LC_ALL=C.UTF-8, or set PYTHONUTF8=1"
+            ) from None
         raise ConfigError(f"cannot read {word!a}: it is not UTF-8; give names and paths in UTF-8") from None
+
+
+def _locale() -> str:
+    """Return the variable that decides the encoding of the command line, with its value."""
+    name = next((name for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), None)
+    return f"{name}={os.environ[name]}" if name else "in which no LANG is set"
 
 
 def _plugins(value: Any) -> list[str]:
@@ -427,6 +440,11 @@ def explain(error: BaseException) -> str:
         read, reason = (shown(part)[1:-1] for part in (getattr(error, "override", ""), text.splitlines()[0]))
         quotes = "a VALUE with odd characters in two pairs of quotes, 'KEY=\"VALUE\"'"
         return f"cannot read '{read}': {reason}; write KEY=VALUE or GROUP=NAME, {quotes}"
+    if several := re.match(r"(?:Ambiguous value for argument|Sweep parameters) '(.*?=(.*))'", text):
+        comma = (
+            ", or write one value with a comma in two pairs of quotes, 'KEY=\"VALUE\"'" if "," in several[2] else ""
+        )
+        return f"{shown(several[1])[1:-1]} are several values: add -m to sweep over them{comma}"
     group_error = re.match(r"Could not override '([\w/.@]+)'", text)
     if group_error and group_error[1].split("/")[0] == "table":
         return _TABLE_HINT
