@@ -318,15 +318,17 @@ def with_usual_model(overrides: Iterable[str]) -> list[str]:
 
 def _family(dataset: str) -> str:
     """Return the family of a file of conf/dataset; empty if there is none or its kind is unknown."""
-    import yaml
-
     from runner.data import KINDS
     from runner.data.shared.cards import card_names, load_card
+    from runner.options.yaml_files import parsed
 
     file = CONF / "dataset" / f"{dataset}.yaml"
     if not dataset.isidentifier() or not file.is_file():
         return ""
-    written = yaml.safe_load(file.read_text())
+    try:
+        written = parsed(file.read_text(encoding="utf-8"))
+    except ValueError:  # Hydra tells what is wrong with the file
+        return ""
     written = written if isinstance(written, dict) else {}
     kind, name = str(written.get("kind")), str(written.get("name"))
     if kind == "card":  # a file of your own may give a card another name
@@ -441,9 +443,7 @@ def explain(error: BaseException) -> str:
         quotes = "a VALUE with odd characters in two pairs of quotes, 'KEY=\"VALUE\"'"
         return f"cannot read '{read}': {reason}; write KEY=VALUE or GROUP=NAME, {quotes}"
     if several := re.match(r"(?:Ambiguous value for argument|Sweep parameters) '(.*?=(.*))'", text):
-        comma = (
-            ", or write one value with a comma in two pairs of quotes, 'KEY=\"VALUE\"'" if "," in several[2] else ""
-        )
+        comma = ", or write one value with a comma in two pairs of quotes, 'KEY=\"VALUE\"'" if "," in several[2] else ""
         return f"{shown(several[1])[1:-1]} are several values: add -m to sweep over them{comma}"
     group_error = re.match(r"Could not override '([\w/.@]+)'", text)
     if group_error and group_error[1].split("/")[0] == "table":
