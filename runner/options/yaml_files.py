@@ -51,7 +51,7 @@ def _check_size(text: str, *, aliases: bool) -> None:
             inner.append(0)
             anchors.append(event.anchor)
             if len(inner) > _DEEPEST:
-                raise NotYaml(f"line {event.start_mark.line + 1}: nested more than {_DEEPEST} deep")
+                raise NotYaml(f"{_place(event)}: nested more than {_DEEPEST} deep")
         elif isinstance(event, yaml.CollectionEndEvent):
             count, anchor = 1 + inner.pop(), anchors.pop()
             if anchor is not None:
@@ -61,7 +61,7 @@ def _check_size(text: str, *, aliases: bool) -> None:
             if event.anchor is not None:
                 values[event.anchor] = 1
         elif isinstance(event, yaml.AliasEvent):
-            place = f"line {event.start_mark.line + 1}: the alias *{event.anchor}"
+            place = f"{_place(event)}: the alias *{event.anchor}"
             if not aliases:
                 raise NotYaml(f"{place}: aliases are not allowed here")
             if event.anchor not in values:
@@ -70,6 +70,10 @@ def _check_size(text: str, *, aliases: bool) -> None:
         inner[-1] += count
         if inner[-1] > _MOST_VALUES:
             raise NotYaml(f"more than {_MOST_VALUES:,} values, aliases written out")
+
+
+def _place(event: Any) -> str:
+    return f"line {event.start_mark.line + 1}"
 
 
 def read(file: Path) -> dict[str, Any]:
