@@ -381,9 +381,23 @@ class Failure:
 _failures: list[Failure] = []
 
 
+def is_of_the_user(error: BaseException) -> bool:
+    """Return whether an error is told in one line: what the user can mend, such as too little memory."""
+    return isinstance(error, _OF_THE_USER) or _lacks_memory(error)
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    """Return whether memory is lacking; torch has errors of its own for that."""
+    of_torch = isinstance(error, RuntimeError) and _TORCH_LACKS_MEMORY.search(str(error)) is not None
+    return isinstance(error, MemoryError) or of_torch
+
+
+_TORCH_LACKS_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|Cannot allocate memory")
+
+
 def register_failure(error: Exception) -> Failure:
     """Print the error as one line, and remember that the command failed; an error of the program prints a traceback."""
-    failure = Failure(reason=explain(error), is_mistake=isinstance(error, _OF_THE_USER))
+    failure = Failure(reason=explain(error), is_mistake=is_of_the_user(error))
     if not failure.is_mistake:
         traceback.print_exception(error, file=sys.stderr)
     print(fitted(f"error: {failure.reason}", sys.stderr), file=sys.stderr, flush=True)
@@ -452,7 +466,7 @@ def explain(error: BaseException) -> str:
         keys = [*CHOICES, *(field.name for field in dataclasses.fields(RunConfig) if field.name != "unused")]
         return f"unknown key '{group_error[1]}'{did_you_mean(group_error[1], set(keys))}"
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    if isinstance(error, MemoryError):
+    if _lacks_memory(error):
         return f"the memory does not suffice ({first}); choose a smaller model, batch or number of candidates"
     if isinstance(error, OSError):
         return explained(error) or first

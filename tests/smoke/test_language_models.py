@@ -363,6 +363,10 @@ def test_generated_text_follows_the_training_text(
         out, err = capsys.readouterr()
         return out.split("\n"), err
 
+    for more in (["--texts", "1000000000"], ["--texts", str(10**9), "--by", "gumbel"], ["--words", "9" * 30]):
+        monkeypatch.setattr("sys.argv", ["generate", str(folder), *more])
+        assert generate.main() == 2
+        assert " GiB of memory, of which " in capsys.readouterr().err
     for by in ("exact", "gumbel"):
         lines, err = texts("--prompt", "w5 w38 nobody", "--by", by)
         assert lines[0].startswith("w5 w38 nobody")
