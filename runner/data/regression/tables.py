@@ -15,7 +15,7 @@ import numpy as np
 from runner.data.regression.svmlight import read_svmlight
 from runner.data.shared.files import decompress
 from runner.data.shared.tables import BLANKS, DAMAGED, Form, check_first_row, recognise, rows_of_numbers, same_columns
-from runner.errors import DataError
+from runner.errors import DataError, brief
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ def _read_csv(form: Form) -> np.ndarray:
         if values_RC.shape[1] == form.columns and np.isfinite(values_RC).all():
             return values_RC
     except DAMAGED as error:
-        reason = " ".join(str(error).split())
+        reason = brief(error)
     for _ in rows_of_numbers(form):  # raises the error of the first line with a fault
         pass
     raise DataError(f"{form.path}: cannot be read as a table ({reason})")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, Self, cast
 
-from runner.errors import DataError
+from runner.errors import DataError, brief
 
 ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MOST_BYTES = 64 << 30  # limit of the unpacked size; the largest set of the papers is below 10 GB
@@ -67,7 +67,7 @@ def extract(archive: Path, into: Path, *, most_bytes: int | None = None) -> None
         struct.error,
     ) as error:
         shutil.rmtree(into, ignore_errors=True)
-        raise DataError(f"{archive}: damaged archive or unpacking failed ({error})") from None
+        raise DataError(f"{archive}: damaged archive or unpacking failed ({brief(error)})") from None
     except BaseException:
         shutil.rmtree(into, ignore_errors=True)
         raise
