@@ -14,7 +14,6 @@ import numpy as np
 from runner.heads.base import Head, HeadScores
 from runner.heads.classes import ClassesHead
 from runner.machine.clock import StageClock
-from runner.machine.device import device_of
 from runner.models.base import Encoder
 from runner.output.gradients import Gradient, clipping_factor
 from runner.output.layer import STATE_OF_TRAINING, RowGradient, Rows
@@ -43,8 +42,6 @@ class Network(Generic[AnyHead]):
         encoder = config.model.build(
             num_features=num_features, classes=head.tables[0], optimizer=config.optimizer, seed=config.seed
         )
-        if config.hardware.name == "gpu":
-            encoder.move_to(device_of(config.hardware))
         return cls(encoder, head, clip=config.training.clip, tied=config.model.tied)
 
     @property

@@ -60,6 +60,14 @@ class HardwareConfig(Options):
     section: ClassVar[str] = "hardware"
 
     name: str = CPU
+    engine: Literal["numba", "torch"] = option(
+        "numba",
+        "",
+        choices={
+            "numba": "kernels of our own for CPUs, the fastest there",
+            "torch": "PyTorch, as on a GPU; for trying on a CPU what a GPU will do",
+        },
+    )
     threads: int = option(
         0, "compute threads; 0: all cores of this process, divided among the parallel jobs", low=0, place=True
     )
@@ -70,10 +78,16 @@ class HardwareConfig(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class GpuConfig(HardwareConfig):
-    """Run the encoders of language models, SASRec and GRU4Rec on the GPU; everything else always runs on the CPU.
+    """Run encoder, class matrix and optimizer on the GPU, by PyTorch; data and some samplers stay on the CPU.
 
     Without a GPU the whole run uses the CPU (``runner.machine.device``).
     """
+
+    engine: Literal["numba", "torch"] = "torch"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.engine == "torch", "hardware=gpu computes by hardware.engine=torch; numba is for CPUs")
 
 
 @dataclass(frozen=True, kw_only=True)

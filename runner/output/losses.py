@@ -156,7 +156,7 @@ class LogisticLoss(LossConfig):
 
     def power(self, num_candidates_B: np.ndarray, num_classes: int) -> np.ndarray:
         """Return the power of sigmoid(target logit) in each row, (B,), for these numbers of unmasked candidates."""
-        return np.ones(len(num_candidates_B))
+        return 0.0 * num_candidates_B + 1.0
 
     def apply(self, rows: RowLogits) -> np.ndarray:
         return rows.logistic(self.power)
@@ -199,7 +199,7 @@ class GbceLoss(LogisticLoss):
     )
 
     def power(self, num_candidates_B: np.ndarray, num_classes: int) -> np.ndarray:
-        alpha_B = np.minimum(1, num_candidates_B / max(num_classes - 1, 1))  # repeated draws could make it exceed 1
+        alpha_B = (num_candidates_B / max(num_classes - 1, 1)).clip(max=1)  # repeated draws could make it exceed 1
         return 1 - self.t * (1 - alpha_B)
 
 
