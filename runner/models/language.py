@@ -43,7 +43,6 @@ class LanguageModelConfig(ModelConfig):
     """
 
     reads: ClassVar[str] = "text"
-    runs_on_gpu: ClassVar[bool] = True
 
     name: str
     layers: int = option(2, "number of layers", low=1, high=64)

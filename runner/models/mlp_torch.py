@@ -7,12 +7,12 @@ Legend: B rows of a batch, F features, D hidden size, N entries of a batch.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from runner.contracts import Passed
 from runner.data.rows.batches import RowBatch
 from runner.kernels.groups import group_by_id
 from runner.output.gradients import Gradient
@@ -35,7 +35,7 @@ class TorchMlp:
     def _hidden_of(self, batch: RowBatch) -> Tensor:
         device = self.table.device
         entries = ids_of(batch.indices, device), tensor_of(batch.values, device)
-        sums_BD = bag_sums(self.table.weights, *entries, ids_of(batch.indptr, device))
+        sums_BD = bag_sums(self.table.tensor, *entries, ids_of(batch.indptr, device))
         return sums_BD.add_(self.bias.tensor[0]).clamp_min_(self.least)
 
     def encode(self, batch: RowBatch) -> np.ndarray:
@@ -51,17 +51,18 @@ class TorchMlp:
         self._hidden = self._hidden_of(batch)
         return self._hidden
 
-    def backward(self, grad_hidden_BD: Any, step: int) -> None:
+    def backward(self, grad_hidden_BD: Passed, step: int) -> None:
         """Update the input rows of the batch's features and the bias."""
         for gradient in self.gradients(grad_hidden_BD, step):
             gradient.apply(step)
 
-    def gradients(self, grad_hidden_BD: Any, step: int) -> list[Gradient]:
+    def gradients(self, grad_hidden_BD: Passed, step: int) -> list[Gradient]:
         """Return the gradients of the input rows and of the bias instead of applying them."""
         grad_BD = torch.where(self._hidden > self.least, tensor_of(grad_hidden_BD, self.table.device), 0)
         batch = self._batch
         row_N = np.repeat(np.arange(batch.num_rows, dtype=np.int32), np.diff(batch.indptr))
-        of_rows = self.table.gradients_of_groups(self._groups, grad_BD, row_N, batch.values, (), step)
+        nobody = np.zeros((0, self.table.num_columns), dtype=np.float32)
+        of_rows = self.table.gradients_of_groups(self._groups, grad_BD, row_N, batch.values, nobody, step)
         return [of_rows, self.bias.gradient_of(grad_BD.sum(0, keepdim=True))]
 
     # ------------------------------------------------------------ state

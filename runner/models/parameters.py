@@ -7,7 +7,7 @@ words.
 Legend: P parameters, R rows and C columns of the table of parameters, X tokens of a batch, E size of a word's vector.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -38,15 +38,15 @@ def draws_of(seed: int, purpose: int, step: int = 0) -> AbstractContextManager[A
 
 
 class Parameters:
-    """Keep parameters and their gradients as views into the rows of a table, which is made as ``another`` of ``like``.
+    """Keep parameters and their gradients as views into the rows of a table, which ``make_table`` makes.
 
     The parameters move to where the table lies.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], like: Rows) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter], make_table: Callable[[np.ndarray], Rows]) -> None:
         held = list(parameters)
         rows = -(-sum(parameter.numel() for parameter in held) // _COLUMNS)
-        self.table = like.another(np.zeros((rows, _COLUMNS), dtype=np.float32))
+        self.table = make_table(np.zeros((rows, _COLUMNS), dtype=np.float32))
         self.grad_RC = torch.zeros_like(self.table.tensor)
         weights_P, grad_P = self.table.tensor.view(-1), self.grad_RC.view(-1)
         begin = 0

@@ -55,7 +55,6 @@ class SequenceModelConfig(ModelConfig):
         "training.patience": 10,
     }
     reads: ClassVar[str] = "sequences"
-    runs_on_gpu: ClassVar[bool] = True
 
     name: str
     length: int = option(

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from runner import rng
+from runner.contracts import Passed
 from runner.kernels.groups import group_by_id
 from runner.machine.threads import EncoderThreads
 from runner.models.parameters import Parameters, draws_of, gradient_of_words, load_states, states_of
@@ -55,7 +56,7 @@ class TokenEncoder(ABC, Generic[AnyModule]):
         self.words, self.owns_words = words, owns_words
         with draws_of(seed, rng.MODULE_INIT):
             self.module = make_module()
-        self.parameters = Parameters(self.module.parameters(), words)
+        self.parameters = Parameters(self.module.parameters(), words.another)
         self.tables: Sequence[Rows] = (self.parameters.table, *((words,) if owns_words else ()))
         self.dense: Sequence[np.ndarray] = ()
         self._threads = EncoderThreads()
@@ -94,7 +95,7 @@ class TokenEncoder(ABC, Generic[AnyModule]):
 
     # ------------------------------------------------------------ training
 
-    def forward(self, batch: Any, step: int) -> Any:
+    def forward(self, batch: Any, step: int) -> Passed:
         """Return the hidden states (B, D) float32 of a training step, as the engine passes them on."""
         self._groups = group_by_id(self.tokens(batch).reshape(-1), self.words.shape[0])
         if self.owns_words:
@@ -109,13 +110,13 @@ class TokenEncoder(ABC, Generic[AnyModule]):
             self._hidden = self.run(self._x, batch)
             return self.words.passed_on(self._hidden)
 
-    def backward(self, grad_hidden_BD: Any, step: int) -> None:
+    def backward(self, grad_hidden_BD: Passed, step: int) -> None:
         """Update the parameters and the vectors of the batch's tokens, which must be the encoder's own."""
         assert self.owns_words, "tied rows are updated once per step, by the gradients of both their uses"
         for gradient in self.gradients(grad_hidden_BD, step):
             gradient.apply(step)
 
-    def gradients(self, grad_hidden_BD: Any, step: int) -> list[Gradient]:
+    def gradients(self, grad_hidden_BD: Passed, step: int) -> list[Gradient]:
         """Return the gradients of the parameters and of the batch's tokens."""
         self.parameters.grad_RC.zero_()
         with self._threads.part(is_last=True):

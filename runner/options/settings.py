@@ -321,6 +321,10 @@ class RunConfig(Options):
             "output.kind=adaptive has a loss of its own and samples no classes: add '~sampler' '~loss', or take"
             " method=adaptive_softmax",
         )
+        require(
+            self.hardware.engine == "numba" or self.hardware.name != CPU or self.has_classes,
+            f"hardware.engine=torch holds class matrices, and model={self.model.name} has none",
+        )
         if self.sampler is None or self.loss is None:
             return
         self.sampler.check_loss(self.loss)
@@ -368,6 +372,11 @@ class RunConfig(Options):
         device = () if self.hardware.name == CPU else (self.hardware.name,)
         names = (self.dataset.name, self.model.name, self.sampler_name, *device)
         return "-".join([*map(str, names), digest_of(self.identity)])
+
+    @property
+    def has_classes(self) -> bool:
+        """Tell whether the network has a class matrix with a sampler."""
+        return self.sampler is not None
 
     @property
     def sampler_name(self) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from runner.contracts import Everything, Proposal, Query
+from runner.contracts import Everything, Passed, Proposal, Query
 from runner.output.gradients import Gradient
 from runner.output.losses import LossConfig
 
@@ -149,19 +149,17 @@ class Scores(Protocol):
     def touched_U(self) -> np.ndarray:
         """Return the distinct classes held here that the update touches, (U,) ascending int32."""
 
-    def loss(
-        self, loss: LossConfig, log_count_P: np.ndarray | None = None, weight_B: np.ndarray | None = None
-    ) -> np.ndarray:
+    def loss(self, loss: LossConfig, log_count_P: Passed | None = None, weight_B: Passed | None = None) -> Passed:
         """Return the loss of each row, (B,) float32, and replace the logits by their gradients.
 
         ``log_count_P``: log expected counts of the targets, if the loss corrects them. ``weight_B``: float32 factors of
         the rows' losses in the sum whose gradient is computed; None: 1 / B each. The returned losses are unweighted.
         """
 
-    def update(self) -> np.ndarray:
+    def update(self) -> Passed:
         """Apply the gradients to the touched classes; return the gradient of the hidden states (B, D)."""
 
-    def gradients(self) -> tuple[RowGradient, np.ndarray]:
+    def gradients(self) -> tuple[RowGradient, Passed]:
         """Return the gradient of the touched classes, without applying it, and that of the hidden states (B, D)."""
 
 

@@ -40,7 +40,7 @@ class TorchQuery(Query):
         return cls(hidden, batch.target_indptr, batch.targets, batch.num_examples)
 
     @cached_property
-    def hidden_BD(self) -> np.ndarray:  # type: ignore[override]
+    def hidden_BD(self) -> np.ndarray:
         return array_of(self.hidden)
 
 
@@ -91,15 +91,15 @@ class TorchProposal(Proposal):
         return array_of(values.reshape(-1) if valid is None else values[valid])
 
     @cached_property
-    def ids_N(self) -> np.ndarray:  # type: ignore[override]
+    def ids_N(self) -> np.ndarray:
         return self._listed(self.ids).astype(np.int32)
 
     @cached_property
-    def log_expected_count_N(self) -> np.ndarray:  # type: ignore[override]
+    def log_expected_count_N(self) -> np.ndarray:
         return self._listed(self.log_count).astype(np.float32)
 
     @cached_property
-    def indptr_B1(self) -> np.ndarray | None:  # type: ignore[override]
+    def indptr_B1(self) -> np.ndarray | None:
         if self.is_shared:
             return None
         rows, places = self.ids.shape

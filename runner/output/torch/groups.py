@@ -1,9 +1,9 @@
 """Add up values by row of a matrix, in a fixed order and without asking the device how many rows there are.
 
 Sizes that depend on numbers of a device would make the processor wait for it. So what would be a list of distinct rows
-has one place for every value here, and the places that are left over name the row *nobody*, one past the last.
+has a place for every row that there can be, and the places that are left over name the row *nobody*, one past the last.
 
-Legend: N values, D columns, G places of groups (N of them), S sources, X bags.
+Legend: N values, D columns, G places of groups, S sources, X bags.
 """
 
 from dataclasses import dataclass
@@ -36,15 +36,18 @@ class Groups:
 
 
 def group_rows(rows_N: Tensor, nobody: int) -> Groups:
-    """Group values by row, int64; those whose row is ``nobody`` come last."""
-    count = rows_N.shape[0]
+    """Group values by row, int64; those whose row is ``nobody`` come last.
+
+    There are as many places as there can be distinct rows: one for every value, or for every row there is.
+    """
+    places = min(rows_N.shape[0], nobody + 1)
     sorted_N, order_N = torch.sort(rows_N, stable=True)
     first_N = torch.ones_like(sorted_N, dtype=torch.bool)
     first_N[1:] = sorted_N[1:] != sorted_N[:-1]
     place_N = torch.cumsum(first_N, 0) - 1
-    rows_G = torch.full_like(sorted_N, nobody)
+    rows_G = torch.full((places,), nobody, device=rows_N.device)
     rows_G.scatter_(0, place_N, sorted_N)  # the values of a group write the same row
-    offset_G1 = torch.searchsorted(place_N, torch.arange(count + 1, device=rows_N.device))
+    offset_G1 = torch.searchsorted(place_N, torch.arange(places + 1, device=rows_N.device))
     return Groups(order_N=order_N, rows_G=rows_G, offset_G1=offset_G1)
 
 

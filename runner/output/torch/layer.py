@@ -100,7 +100,9 @@ class TorchLayer:
     def is_sound(self, hidden_BD: np.ndarray) -> bool:
         """Tell whether all logits for these hidden states are below ``LARGEST_OUTPUT``."""
         queries_BD = self.queries(hidden_BD)
-        parts = [(self._logits(queries_BD, *block).abs_() < LARGEST_OUTPUT).all() for block in self.blocks(len(queries_BD))]
+        parts = [
+            (self._logits(queries_BD, *block).abs_() < LARGEST_OUTPUT).all() for block in self.blocks(len(queries_BD))
+        ]
         return bool(torch.stack(parts).all())
 
     def cross_entropy(self, hidden_BD: np.ndarray, target_B: np.ndarray, *, by_magnitude: bool = False) -> np.ndarray:

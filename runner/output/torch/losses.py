@@ -96,7 +96,7 @@ class TorchRowLogits:
         weight_B = torch.where(self._counts_B, self.weight_B, 0)
         candidate_BM.sigmoid_().mul_(weight_B[:, None])
         target_P.copy_(-weight_B[row_P] * share_P * torch.sigmoid(-target_P))
-        return self._across("sum", losses_B)  # type: ignore[no-any-return]
+        return self._across("sum", losses_B)
 
     # ------------------------------------------------------------ discriminative softmax
 

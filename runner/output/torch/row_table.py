@@ -155,7 +155,7 @@ class TorchRowTable:
         """Restore what ``state_dict`` returned."""
         self._all_stand_at = 0
         for name, target in self._held.items():
-            target.copy_(torch.from_numpy(np.ascontiguousarray(np.broadcast_to(state[name], tuple(target.shape)))))
+            target.copy_(torch.tensor(state[name]).reshape(target.shape))
         if self.drift is not None and self._sums is not None and "drift" in state:
             self.drift.restore(state["drift"])
             self._sums.restart()
@@ -363,7 +363,9 @@ class TorchRowTable:
         return descend
 
 
-def _drift(weights: Tensor, first: Tensor, second: Tensor, rows: Tensor | slice, drift: Tensor, damping: Tensor) -> None:
+def _drift(
+    weights: Tensor, first: Tensor, second: Tensor, rows: Tensor | slice, drift: Tensor, damping: Tensor
+) -> None:
     weights[rows] -= drift * first[rows] / second[rows].sqrt().add_(damping)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from runner.contracts import Everything, Products, Proposal, Query
+from runner.contracts import Everything, Passed, Products, Proposal, Query
 from runner.output.across import Across
 from runner.output.losses import LossConfig
 from runner.output.torch.arrays import array_of, tensor_of
@@ -83,13 +83,10 @@ class TorchScores(ABC):
             return torch.full((self.rows,), 1 / max(1, self.rows), device=self.table.device)
         return tensor_of(weight_B, self.table.device)
 
-    def _out(self, values: Tensor) -> np.ndarray:
-        # A network on the device goes on with tensors; the types of ``Scores`` name the arrays of one on the CPU.
-        return values if self.gives_tensors else array_of(values)  # type: ignore[return-value]
+    def _out(self, values: Tensor) -> Passed:
+        return values if self.gives_tensors else array_of(values)
 
-    def loss(
-        self, loss: LossConfig, log_count_P: np.ndarray | None = None, weight_B: np.ndarray | None = None
-    ) -> np.ndarray:
+    def loss(self, loss: LossConfig, log_count_P: Passed | None = None, weight_B: Passed | None = None) -> Passed:
         """Return the loss of each row, (B,) float32, and replace the logits by their gradients (``Scores.loss``)."""
         given_P = None if log_count_P is None else tensor_of(log_count_P, self.table.device)
         return self._out(self._loss(loss, given_P, self._weights(weight_B)))
@@ -97,18 +94,18 @@ class TorchScores(ABC):
     @abstractmethod
     def _loss(self, loss: LossConfig, log_count_P: Tensor | None, weight_B: Tensor) -> Tensor: ...
 
-    def update(self) -> np.ndarray:
+    def update(self) -> Passed:
         """Apply the gradients to the touched classes; return the gradient of the hidden states (B, D)."""
         grad_hidden_BD = self._hidden_gradient()
         self._row_gradient().apply(self.step)
         return self._back_to_hidden(grad_hidden_BD)
 
-    def gradients(self) -> tuple[TorchRowGradient, np.ndarray]:
+    def gradients(self) -> tuple[TorchRowGradient, Passed]:
         """Return the gradient of the touched classes, without applying it, and that of the hidden states (B, D)."""
         return self._row_gradient(), self._back_to_hidden(self._hidden_gradient())
 
-    def _back_to_hidden(self, grad_BD: Tensor) -> np.ndarray:
-        grad_BD = self.layer.across.sum(grad_BD)  # type: ignore[arg-type, assignment]
+    def _back_to_hidden(self, grad_BD: Tensor) -> Passed:
+        grad_BD = self.layer.across.sum(grad_BD)
         return self._out(grad_BD if self.directions is None else self.directions.back(grad_BD))
 
     @abstractmethod
@@ -172,7 +169,7 @@ class _ListedScores(TorchScores):
             num_classes=self.layer.num_classes,
             across=self.layer.across,
         )
-        losses_B: Tensor = loss.apply(rows)  # type: ignore[arg-type, assignment]
+        losses_B: Tensor = loss.apply(rows)
         for grad, sign in zip((self.target_P, candidate_BM), signs, strict=False):
             grad.mul_(sign)
         return losses_B
@@ -297,7 +294,7 @@ class EverythingScores(TorchScores):
             highest_B = torch.maximum(top_B, logits_BC.max(1).values)
             sum_B = sum_B * (top_B - highest_B).exp() + logits_BC.sub_(highest_B[:, None]).exp_().sum(1)
             top_B = highest_B
-        top_B, sum_B = layer.across.log_sum_exp(top_B, sum_B)  # type: ignore[arg-type, assignment]
+        top_B, sum_B = layer.across.log_sum_exp(top_B, sum_B)
         self.log_partition_B = top_B + sum_B.log()
         vectors_PD = table.weights[self.targets.ids_P]
         if layer.scale is not None:
@@ -327,13 +324,13 @@ class EverythingScores(TorchScores):
     def _loss(self, loss: LossConfig, log_count_P: Tensor | None, weight_B: Tensor) -> Tensor:
         """Return the cross-entropy of each row. Every count is 1, so there is nothing to correct."""
         targets, self.weight_B = self.targets, weight_B
-        sums_B = self.layer.across.sum(segment_sums(self.target_P, targets.indptr_B1))  # type: ignore[arg-type]
+        sums_B = self.layer.across.sum(segment_sums(self.target_P, targets.indptr_B1))
         mean_B = sums_B / targets.counts_B.clamp_min(1)
         return torch.where(targets.counts_B > 0, self.log_partition_B - mean_B, 0)
 
     # ------------------------------------------------------------ the second pass
 
-    def update(self) -> np.ndarray:
+    def update(self) -> Passed:
         """Step every class, block by block; return the gradient of the hidden states (B, D)."""
         grad_hidden_BD = torch.zeros_like(self.hidden_BD)
         for lo, hi in self._blocks():
@@ -342,7 +339,7 @@ class EverythingScores(TorchScores):
         self.table.all_stepped(self.step)
         return self._back_to_hidden(grad_hidden_BD)
 
-    def gradients(self) -> tuple[TorchRowGradient, np.ndarray]:
+    def gradients(self) -> tuple[TorchRowGradient, Passed]:
         """Return the gradient of every class, which takes as much memory as the matrix, and the hidden states'."""
         grad_hidden_BD = torch.zeros_like(self.hidden_BD)
         parts = [self._block_gradient(lo, hi, grad_hidden_BD) for lo, hi in self._blocks()]
