@@ -16,7 +16,7 @@ from runner.machine.clock import StageClock
 from runner.output.engines import layer_of, query_of, rows_of
 from runner.output.layer import Layer, RowGradient, Rows, Scores
 from runner.output.losses import LossConfig
-from runner.samplers.base import Sampler, SamplerConfig
+from runner.samplers.base import Sampler, SamplerConfig, build_sampler
 
 if TYPE_CHECKING:
     from runner.options.settings import RunConfig
@@ -101,7 +101,7 @@ class ClassesHead:
         self.layer, self.loss, self.training, self.seed = layer, loss, training, seed
         self.sampler_config = sampler
         begin = time.perf_counter()
-        self.sampler = sampler.build(layer=layer, training=training, seed=seed)
+        self.sampler = build_sampler(sampler, layer=layer, training=training, seed=seed)
         self.build_seconds = time.perf_counter() - begin
 
     @classmethod

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.contracts import Batch, Query
+from runner.optimizers.configs import OptimizerConfig
 from runner.output.layer import Layer, Rows
 from runner.output.numba.layer import NumbaLayer
 from runner.output.numba.row_table import RowTable
@@ -18,13 +19,23 @@ if TYPE_CHECKING:
 
 def rows_of(config: "RunConfig", vectors_ND: np.ndarray) -> Rows:
     """Return a table of class vectors with biases, by the engine and on the device of a run's configuration."""
-    options: dict[str, Any] = {"bias": True, "bias_moves": config.output.bias}
-    if config.hardware.engine == "numba":
-        return RowTable(config.optimizer, vectors_ND, **options)
-    from runner.machine.device import device_of  # it imports torch
+    device = None
+    if config.hardware.engine == "torch":
+        from runner.machine.device import device_of  # it imports torch
+
+        device = device_of(config.hardware)
+    return make_rows(config.hardware.engine, config.optimizer, vectors_ND, bias_moves=config.output.bias, device=device)
+
+
+def make_rows(
+    engine: str, optimizer: OptimizerConfig, vectors_ND: np.ndarray, *, bias_moves: bool = True, device: Any = None
+) -> Rows:
+    """Return a table of class vectors with biases; ``device``: of the torch engine, None for the CPU."""
+    if engine == "numba":
+        return RowTable(optimizer, vectors_ND, bias=True, bias_moves=bias_moves)
     from runner.output.torch.row_table import TorchRowTable
 
-    return TorchRowTable(config.optimizer, vectors_ND, device=device_of(config.hardware), **options)
+    return TorchRowTable(optimizer, vectors_ND, bias=True, bias_moves=bias_moves, device=device)
 
 
 def layer_of(table: Rows, scale: float | None) -> Layer:

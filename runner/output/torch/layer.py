@@ -84,12 +84,13 @@ class TorchLayer:
         width = max(256, min(self.num_classes, elements // max(1, num_rows)))
         return [(lo, min(lo + width, self.num_classes)) for lo in range(0, self.num_classes, width)]
 
-    def _logits(self, queries_BD: Tensor, lo: int, hi: int) -> Tensor:
+    def block(self, queries_BD: Tensor, lo: int, hi: int) -> Tensor:
+        """Return the logits of the classes lo to hi - 1 for vectors of ``queries``, (B, C)."""
         return torch.addmm(self.table.bias[lo:hi], queries_BD, self.vectors(slice(lo, hi)).t())
 
     def block_logits(self, hidden_BD: np.ndarray, lo: int, hi: int, out_BC: np.ndarray) -> None:
         """Write the logits of the classes lo to hi - 1 to ``out_BC``."""
-        torch.from_numpy(out_BC).copy_(self._logits(self.queries(hidden_BD), lo, hi))
+        torch.from_numpy(out_BC).copy_(self.block(self.queries(hidden_BD), lo, hi))
 
     def logits(self, hidden_BD: np.ndarray, class_BK: np.ndarray) -> np.ndarray:
         """Return the logits of some classes of each row, (B, K) float32."""
@@ -101,7 +102,7 @@ class TorchLayer:
         """Tell whether all logits for these hidden states are below ``LARGEST_OUTPUT``."""
         queries_BD = self.queries(hidden_BD)
         parts = [
-            (self._logits(queries_BD, *block).abs_() < LARGEST_OUTPUT).all() for block in self.blocks(len(queries_BD))
+            (self.block(queries_BD, *block).abs_() < LARGEST_OUTPUT).all() for block in self.blocks(len(queries_BD))
         ]
         return bool(torch.stack(parts).all())
 
@@ -116,7 +117,7 @@ class TorchLayer:
         top_B = torch.full((rows,), -torch.inf, dtype=torch.float64, device=self.device)
         sum_B, target_logit_B = torch.zeros_like(top_B), torch.zeros_like(top_B)
         for lo, hi in self.blocks(rows):
-            logits_BC = self._logits(queries_BD, lo, hi)
+            logits_BC = self.block(queries_BD, lo, hi)
             if by_magnitude:
                 logits_BC.abs_()
             here_B = (ids_B >= lo) & (ids_B < hi)
@@ -134,7 +135,7 @@ class TorchLayer:
         queries_BD, keep = self.queries(hidden_BD), min(k, self.num_classes)
         best_BK = torch.empty((len(queries_BD), 0), dtype=torch.int64, device=self.device)
         for lo, hi in self.blocks(len(queries_BD)):
-            logits_BC = self._logits(queries_BD, lo, hi)
+            logits_BC = self.block(queries_BD, lo, hi)
             keys_BC = _keys(logits_BC.abs_() if by_magnitude else logits_BC, lo)
             of_block = keys_BC.topk(min(keep, hi - lo), dim=1).values
             best_BK = torch.cat([best_BK, of_block], dim=1).topk(min(keep, hi), dim=1).values
