@@ -1,4 +1,4 @@
-"""A sampler that draws on a device draws what it draws on a CPU, and a training step never asks the device for a number.
+"""A sampler that draws on a device draws what it draws on a CPU, and no step asks the device for a number.
 
 Legend: B rows, C counters.
 """
@@ -60,7 +60,7 @@ def test_draws_are_those_of_the_cpu(case: Case) -> None:
 
 
 WAITS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::_unique2", "aten::masked_select", "aten::bincount")
-"""Operations that make the processor wait for a device, because they return numbers, or sizes, that the device knows."""
+"""Operations that make the processor wait for a device: they return numbers, or sizes, that the device knows."""
 
 
 class CountWaits(TorchDispatchMode):
