@@ -46,6 +46,11 @@ class Sampler(ABC):
         return False
 
     @property
+    def follows(self) -> bool:
+        """Tell whether ``refresh`` does anything; it is a subclass's then."""
+        return type(self).refresh is not Sampler.refresh
+
+    @property
     def avoids_targets(self) -> bool:
         """Tell whether a row's own targets are never among its candidates, by design."""
         return False
