@@ -133,7 +133,7 @@ class ClassesHead:
 
     def refresh(self, scores: Any, touched: Touched, step: int, clock: StageClock) -> None:
         """Let the sampler follow the classes that the step moved."""
-        if not self.sampler.follows:
+        if not self.sampler.follows(step):
             return
         made: Estimate = scores.estimate
         with clock.stage("refresh"):

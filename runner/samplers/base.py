@@ -45,9 +45,8 @@ class Sampler(ABC):
         """
         return False
 
-    @property
-    def follows(self) -> bool:
-        """Tell whether ``refresh`` does anything; it is a subclass's then."""
+    def follows(self, step: int) -> bool:
+        """Tell whether ``refresh`` may have something to do at the end of ``step``."""
         return type(self).refresh is not Sampler.refresh
 
     @property

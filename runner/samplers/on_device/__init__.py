@@ -10,6 +10,8 @@ from runner.samplers.base import Sampler, SamplerConfig
 from runner.samplers.full import Full, FullConfig
 from runner.samplers.in_batch import InBatchConfig
 from runner.samplers.log_uniform import LogUniformConfig
+from runner.samplers.midx import MidxConfig
+from runner.samplers.on_device.midx import TorchMidx
 from runner.samplers.on_device.scored import TorchScored, TorchTopK
 from runner.samplers.on_device.static import TorchInBatch, TorchStatic
 from runner.samplers.scored import ScoredConfig
@@ -38,6 +40,10 @@ def _scored(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) 
     return TorchScored(config, layer, seed)
 
 
+def _midx(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
+    return TorchMidx(config, layer, config.period(training), seed, config.weights(training))
+
+
 def _full(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
     return Full(config, layer.num_classes)
 
@@ -50,6 +56,7 @@ _BUILDERS: dict[Any, Callable[[Any, TorchLayer, TrainingFacts, int], Sampler | N
     InBatchConfig.build: _in_batch,
     TopKConfig.build: _top_k,
     ScoredConfig.build: _scored,
+    MidxConfig.build: _midx,
 }
 
 
