@@ -15,7 +15,7 @@ from runner.optimizers import AdamConfig
 from runner.output.engines import layer_of, make_rows
 from runner.output.layer import Layer
 from runner.samplers import SAMPLERS, Sampler, SamplerConfig
-from runner.samplers.base import build_sampler
+from runner.samplers.building import build_sampler
 
 NUM_CLASSES, DIM, ROWS = 120, 16, 6
 BOUND = 5.0

@@ -17,7 +17,8 @@ from runner.machine.clock import StageClock
 from runner.output.engines import layer_of, query_of, rows_of
 from runner.output.layer import Layer, RowGradient, Rows, Scores
 from runner.output.losses import LossConfig
-from runner.samplers.base import Sampler, SamplerConfig, build_sampler
+from runner.samplers.base import Sampler, SamplerConfig
+from runner.samplers.building import build_sampler
 
 if TYPE_CHECKING:
     from runner.options.settings import RunConfig

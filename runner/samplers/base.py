@@ -80,16 +80,6 @@ class Sampler(ABC):
         assert not state, f"{type(self).__name__} keeps no tables"
 
 
-def build_sampler(config: "SamplerConfig", *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
-    """Make the sampler for a class matrix: one that draws where it lies, if there is one, else that of the CPU."""
-    if layer.table.engine == "torch":
-        from runner.samplers.on_device import sampler_on_device  # it imports torch
-
-        if (found := sampler_on_device(config, layer, training, seed)) is not None:
-            return found
-    return config.build(layer=layer, training=training, seed=seed)
-
-
 def customary(loss: str, losses: tuple[str, ...]) -> tuple[str, ...]:
     """Return ``losses`` with ``loss`` moved to the front, which makes it a sampler's customary one."""
     return (loss, *(name for name in losses if name != loss))
