@@ -8,10 +8,10 @@ from typing import Any
 from runner.bench.contenders import Contender, RunnerMethod, configuration, out_of_reach, sampler_bytes
 from runner.bench.machine import Company, Limits, shortage
 from runner.bench.measure import Entrant, measure, say
-from runner.bench.methods import FULL_METHODS, LIBRARY_METHODS, METHODS
+from runner.bench.methods import FULL_METHODS, METHODS
 from runner.bench.settings import OutputLayer
 from runner.bench.tensorflow_baseline import TensorFlowFull, is_installed
-from runner.bench.torch_baselines import TORCH, bytes_needed
+from runner.bench.torch_baselines import ON_GPU, TORCH, bytes_needed
 from runner.bench.workload import Workload, matrix_bytes
 from runner.options.settings import HardwareConfig
 
@@ -88,9 +88,9 @@ def one_size(num_classes: int, plan: OutputLayer) -> dict[str, Any]:
         entrants, skipped = [], {}
         promised = 0.0  # bytes to come: libraries allocate moments and gradients only in the first step
         for name in methods:
-            if name in LIBRARY_METHODS:
+            if name in LIBRARIES:
                 needed = bytes_needed(name, num_classes, dim, plan.batch)
-                unable = None if name in TORCH or is_installed() else "skipped: not installed"
+                unable = _unable(name, hardware)
             else:
                 needed = sampler_bytes(configs[name].sampler, num_classes, plan.batch)
                 unable = out_of_reach(configs[name])
@@ -98,9 +98,9 @@ def one_size(num_classes: int, plan: OutputLayer) -> dict[str, Any]:
                 skipped[name] = status
                 continue
             contender: Contender
-            if name in LIBRARY_METHODS:
+            if name in LIBRARIES:
                 promised += needed
-                contender = TORCH[name](workload) if name in TORCH else TensorFlowFull(workload)
+                contender = LIBRARIES[name](workload)
             else:
                 contender = RunnerMethod(name, configs[name], workload.table, workload.label_counts_N)
             entrants.append(Entrant(contender, workload))
@@ -112,6 +112,16 @@ def one_size(num_classes: int, plan: OutputLayer) -> dict[str, Any]:
     results = [measured.get(name, {"method": name, "status": skipped.get(name, "")}) for name in methods]
     add_times_full(results)
     return {**part, **machine, "results": results}
+
+
+LIBRARIES: dict[str, Callable[[Workload], Contender]] = {**TORCH, **ON_GPU, "tensorflow_full": TensorFlowFull}
+
+
+def _unable(name: str, hardware: HardwareConfig) -> str | None:
+    """Return a status if a library's method cannot run here, else None."""
+    if name in ON_GPU:
+        return ON_GPU[name].unable(hardware)
+    return None if name in TORCH or is_installed() else "skipped: not installed"
 
 
 def add_times_full(

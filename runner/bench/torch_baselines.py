@@ -6,7 +6,11 @@ stage "update" is the backward pass and the optimizer.
 Legend: B rows of a batch, D hidden size, M distinct negatives, N classes, P targets (one a row).
 """
 
+import importlib
+import importlib.util
 import math
+from abc import abstractmethod
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -19,6 +23,7 @@ from runner.bench.workload import Workload, matrix_bytes
 from runner.contracts import Query
 from runner.machine.clock import StageClock
 from runner.machine.device import device_of
+from runner.options.settings import CPU, HardwareConfig
 from runner.output.torch.arrays import array_of, ids_of
 
 # Rows of a batch in one block of logits: of 32 to 1,024 rows, 128 and 256 were fastest (20,000 classes, batch 1,024,
@@ -138,4 +143,76 @@ class TorchSampled(_TorchMethod):
         return Listed(per_row=float(num), ids_N=array_of(ids_M).astype(np.int32))
 
 
+class OnGpu(_TorchMethod):
+    """Full softmax on a GPU with bf16 products, and fused Adam; a subclass says by what the loss is computed."""
+
+    everything = True
+    whole_matrix = True
+    rows_policy = "dense"
+    package: ClassVar[str | None] = None
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload)
+        self.bias = nn.Parameter(torch.zeros(self.num_classes, device=self.device))
+        self.optimizer = torch.optim.Adam([self.weight, self.bias], lr=self.lr, fused=True)
+
+    @classmethod
+    def unable(cls, hardware: HardwareConfig) -> str | None:
+        """Return a status if the method cannot run here, else None."""
+        if hardware.name == CPU:
+            return "skipped: needs hardware=gpu"
+        installed = cls.package is None or importlib.util.find_spec(cls.package) is not None
+        return None if installed else "skipped: not installed"
+
+    @abstractmethod
+    def loss(self, hidden_BD: torch.Tensor, target_B: torch.Tensor) -> torch.Tensor:
+        """Return the mean cross-entropy."""
+
+    def step(self, query: Query, step: int, clock: StageClock) -> Drawn:
+        hidden_BD, target_B = self._tensors(query)
+        with clock.stage("score"), torch.autocast("cuda", torch.bfloat16):
+            loss = self.loss(hidden_BD, target_B)
+        with clock.stage("update"):
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+        return Listed(per_row=float(self.num_classes), ids_N=None)
+
+
+class Naive(OnGpu):
+    """All logits at once."""
+
+    name = "torch_naive"
+
+    def loss(self, hidden_BD: torch.Tensor, target_B: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(functional.linear(hidden_BD, self.weight, self.bias).float(), target_B)
+
+
+class CutCrossEntropy(OnGpu):
+    """The fused kernels of the package cut-cross-entropy."""
+
+    name = "cce"
+    package = "cut_cross_entropy"
+
+    def loss(self, hidden_BD: torch.Tensor, target_B: torch.Tensor) -> torch.Tensor:
+        kernels = importlib.import_module("cut_cross_entropy")
+        operands = hidden_BD.bfloat16(), self.weight.bfloat16()
+        found: torch.Tensor = kernels.linear_cross_entropy(*operands, target_B, bias=self.bias.bfloat16())
+        return found
+
+
+class Liger(OnGpu):
+    """The fused kernels of the package liger-kernel."""
+
+    name = "liger"
+    package = "liger_kernel"
+
+    def loss(self, hidden_BD: torch.Tensor, target_B: torch.Tensor) -> torch.Tensor:
+        kernels = importlib.import_module("liger_kernel.transformers")
+        operands = self.weight.bfloat16(), hidden_BD.bfloat16()
+        found: torch.Tensor = kernels.LigerFusedLinearCrossEntropyLoss()(*operands, target_B, self.bias.bfloat16())
+        return found
+
+
+ON_GPU: dict[str, type[OnGpu]] = {method.name: method for method in (Naive, CutCrossEntropy, Liger)}
 TORCH: dict[str, type[TorchFull] | type[TorchSampled]] = {"torch_full": TorchFull, "torch_sampled": TorchSampled}

@@ -40,9 +40,12 @@ def make_rows(
     """Return a table of class vectors with biases; ``device``: of the torch engine, None for the CPU."""
     if engine == "numba":
         return RowTable(optimizer, vectors_ND, bias=True, bias_moves=bias_moves)
+    import torch
+
     from runner.output.torch.row_table import TorchRowTable
 
-    return TorchRowTable(optimizer, vectors_ND, bias=True, bias_moves=bias_moves, device=device)
+    where = torch.device("cpu" if device is None else device)
+    return TorchRowTable(optimizer, vectors_ND, bias=True, bias_moves=bias_moves, device=where)
 
 
 def layer_of(table: Rows, scale: float | None) -> Layer:
