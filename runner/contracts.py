@@ -16,11 +16,14 @@ of all rows (classes in ``label_counts_N``), U distinct rows of a matrix, R all 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 Products = Literal["float32", "bf16"]
+
+Passed = Any
+"""Numbers of a step as the engine of the weights passes them on: an array, or a tensor on the weights' device."""
 
 LARGEST_OUTPUT = 2.0**24
 """From this magnitude on, float32 does not tell outputs apart that differ by 1. Such a network diverged."""

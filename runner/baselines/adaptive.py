@@ -15,6 +15,7 @@ Legend: B rows of a batch, D hidden size, N classes.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from runner.heads.base import Head
 from runner.machine.clock import StageClock
 from runner.models.parameters import Parameters, draws_of, load_states, states_of
 from runner.output.layer import RowGradient, Rows
+from runner.output.numba.row_table import RowTable
 
 if TYPE_CHECKING:
     from runner.options.settings import RunConfig
@@ -57,11 +59,11 @@ class AdaptiveScores:
     @property
     def touched_U(self) -> np.ndarray:
         """Return all rows of the table of parameters."""
-        return self._head.parameters.rows_R
+        return np.arange(self._head.parameters.table.shape[0], dtype=np.int32)
 
     def gradients(self) -> tuple[RowGradient, np.ndarray]:
         """Return the gradient of the parameters, without applying it, and that of the hidden states (B, D)."""
-        self._head.parameters.grad_RC.fill(0)
+        self._head.parameters.grad_RC.zero_()
         self._loss.backward()
         assert self._hidden.grad is not None
         return self._head.parameters.gradient(), self._hidden.grad.numpy()
@@ -105,7 +107,7 @@ class AdaptiveHead(Head):
             if config.model.init is not None:
                 for parameter in self.module.parameters():
                     nn.init.uniform_(parameter, -config.model.init, config.model.init)
-        self.parameters = Parameters(self.module.parameters(), config.optimizer)
+        self.parameters = Parameters(self.module.parameters(), partial(RowTable, config.optimizer, bias=False))
         self._ends = np.array([*cutoffs, num_classes])
         # The classes that a row of each band is compared with: the head's and, in a later band, those of the band too.
         self._candidates = np.diff(self._ends, prepend=0) + cutoffs[0] + len(cutoffs)

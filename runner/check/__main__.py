@@ -3,6 +3,7 @@
 python -m runner.check uniform lsh_label
 python -m runner.check my_sampler 'plugins=[my_module]'
 python -m runner.check --all --draws 1000000
+python -m runner.check uniform --engine torch
 
 Each sampler is checked on the cases of its config class (``contract_cases``). The command prints a line for each check
 and a last line, 'N passed, N failed'. It ends with status 1 if a check failed. 20,000 draws detect counts that are
@@ -29,13 +30,19 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = parser_of("python -m runner.check", __doc__)
     parser.add_argument("words", nargs="*", metavar="SAMPLER | plugins=[MODULE]", help="what to check")
     parser.add_argument("--all", action="store_true", help="check every sampler")
+    parser.add_argument(
+        "--engine", choices=("numba", "torch"), default="numba", help="what holds the class matrix; default: numba"
+    )
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="where torch holds it; default: cpu")
     parser.add_argument("--draws", type=int, default=20_000, help="candidates drawn in each statistic; default: 20000")
     arguments = parser.parse_intermixed_args(words)
     return carry_out(lambda: _check(arguments))
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    passed, failed = check_samplers(names_of(arguments.words, everyone=arguments.all), arguments.draws)
+    passed, failed = check_samplers(
+        names_of(arguments.words, everyone=arguments.all), arguments.draws, arguments.engine
+    )
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 
@@ -53,15 +60,18 @@ def names_of(words: Sequence[str], *, everyone: bool) -> list[str]:
     return list(SAMPLERS) if everyone else list(dict.fromkeys(names))
 
 
-def check_samplers(names: Sequence[str], draws: int) -> tuple[int, int]:
+def check_samplers(names: Sequence[str], draws: int, engine: str = "numba", device: str = "cpu") -> tuple[int, int]:
     """Run every check on every case, and print a line for each; return how many passed and how many failed."""
     require(draws >= 1, "--draws must be at least 1")
+    require(engine == "torch" or device == "cpu", "--device gpu needs --engine torch")
+    if device == "gpu":
+        require(torch_finds_a_gpu(), "--device gpu: torch finds no GPU that it can use")
     from runner.check.cases import cases_of
     from runner.check.checks import CHECKS, STATISTICS
 
     passed = failed = 0
     for name in names:
-        for case in cases_of(name).values():
+        for case in cases_of(name, engine, "cuda" if device == "gpu" else None).values():
             checks: dict[str, Callable[[], None]] = {what: _bind(check, case) for what, check in CHECKS.items()}
             checks |= {what: _bind(check, case, draws) for what, check in STATISTICS.items()}
             for what, check in checks.items():
@@ -73,6 +83,13 @@ def check_samplers(names: Sequence[str], draws: int) -> tuple[int, int]:
                     passed, failed = passed + (not why), failed + bool(why)
                 print(f"{name} {case.name} {what.replace('_', ' ')}: {outcome}", flush=True)
     return passed, failed
+
+
+def torch_finds_a_gpu() -> bool:
+    """Tell whether there is a GPU that torch can use."""
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _bind(check: Callable[..., None], *arguments: object) -> Callable[[], None]:

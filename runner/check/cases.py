@@ -12,9 +12,10 @@ import numpy as np
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
 from runner.errors import ConfigError
 from runner.optimizers import AdamConfig
-from runner.output.numba.layer import NumbaLayer
-from runner.output.numba.row_table import RowTable
+from runner.output.engines import layer_of, make_rows
+from runner.output.layer import Layer
 from runner.samplers import SAMPLERS, Sampler, SamplerConfig
+from runner.samplers.building import build_sampler
 
 NUM_CLASSES, DIM, ROWS = 120, 16, 6
 BOUND = 5.0
@@ -39,26 +40,35 @@ class Case:
 
     name: str
     config: SamplerConfig
+    engine: str = "numba"
+    device: str | None = None
 
-    def build(self, layer: NumbaLayer, *, seed: int = 3, **changes: Any) -> Sampler:
+    def layer(self, num_classes: int = NUM_CLASSES, **options: Any) -> Layer:
+        """Return a fresh class matrix of the case's engine (``random_layer``)."""
+        return random_layer(num_classes, engine=self.engine, device=self.device, **options)
+
+    def build(self, layer: Layer, *, seed: int = 3, **changes: Any) -> Sampler:
         """Make the sampler for a class matrix; ``changes`` replace settings of the config."""
         training = TrainingFacts.one_label_a_row(label_counts(layer.num_classes))
-        return dataclasses.replace(self.config, **changes).build(layer=layer, training=training, seed=seed)
+        config = dataclasses.replace(self.config, **changes)
+        return build_sampler(config, layer=layer, training=training, seed=seed)
 
-    def on_the_usual(self) -> tuple[Sampler, NumbaLayer, Query]:
+    def on_the_usual(self) -> tuple[Sampler, Layer, Query]:
         """Return the sampler built for a fresh class matrix, that matrix, and a batch."""
-        layer = random_layer()
+        layer = self.layer()
         return self.build(layer), layer, random_query()
 
 
-def cases_of(name: str) -> dict[str, Case]:
+def cases_of(name: str, engine: str = "numba", device: str | None = None) -> dict[str, Case]:
     """Return the cases of a registered sampler by name: its config class's, or one of its defaults, cut down to size.
+
+    ``engine``: what holds the class matrix. ``device``: torch's name of where it lies; None: the CPU.
 
     Raise ConfigError if a case does not make a valid config.
     """
     cls = SAMPLERS[name]
     stated = cls.contract_cases or {"defaults": _small_defaults(name, cls)}
-    return {case: Case(case, _config(name, cls, case, settings)) for case, settings in stated.items()}
+    return {case: Case(case, _config(name, cls, case, settings), engine, device) for case, settings in stated.items()}
 
 
 def small_options(name: str) -> list[str]:
@@ -107,14 +117,23 @@ def label_counts(num_classes: int) -> np.ndarray:
 
 
 def random_layer(
-    num_classes: int = NUM_CLASSES, dim: int = DIM, *, seed: int = 0, norm: float = 2.0, rows: str = "catch_up"
-) -> NumbaLayer:
+    num_classes: int = NUM_CLASSES,
+    dim: int = DIM,
+    *,
+    seed: int = 0,
+    norm: float = 2.0,
+    rows: str = "catch_up",
+    scale: float | None = None,
+    engine: str = "numba",
+    device: str | None = None,
+) -> Layer:
     """Make a class matrix of random vectors of about the given norm; biases have standard deviation 0.3 times that."""
     generator = np.random.default_rng(seed)
     weights = generator.standard_normal((num_classes, dim)).astype(np.float32) * np.float32(norm / np.sqrt(dim))
-    table = RowTable(AdamConfig(lr=0.05, rows=rows), weights, bias=True)  # type: ignore[arg-type]
+    optimizer = AdamConfig(lr=0.05, rows=rows)  # type: ignore[arg-type]
+    table = make_rows(engine, optimizer, weights, device=device)
     table.write(None, biases=(norm * 0.3 * generator.standard_normal(num_classes)).astype(np.float32))
-    return NumbaLayer(table)
+    return layer_of(table, scale)
 
 
 def random_query(num_rows: int = ROWS, dim: int = DIM, num_classes: int = NUM_CLASSES, *, seed: int = 1) -> Query:
@@ -130,7 +149,7 @@ def random_query(num_rows: int = ROWS, dim: int = DIM, num_classes: int = NUM_CL
     )
 
 
-def move_rows(layer: NumbaLayer, ids: list[int], step: int, *, seed: int) -> np.ndarray:
+def move_rows(layer: Layer, ids: list[int], step: int, *, seed: int) -> np.ndarray:
     """Take an optimizer step on some class rows, large enough to change their codes; return their distinct ids."""
     from runner.kernels.groups import group_by_id
 
@@ -142,7 +161,7 @@ def move_rows(layer: NumbaLayer, ids: list[int], step: int, *, seed: int) -> np.
     pairs = np.arange(len(ids), dtype=np.int32)
     ones = np.ones(len(ids), dtype=np.float32)
     nobody = np.zeros((0, layer.dim), dtype=np.float32)
-    layer.table.update_groups(groups, grad, pairs, ones, nobody, step)
+    layer.table.gradients_of_groups(groups, grad, pairs, ones, nobody, step).apply(step)
     return groups[1]
 
 

@@ -14,7 +14,6 @@ from runner.check.cases import (
     ROWS,
     Case,
     demand,
-    random_layer,
     random_query,
 )  # fmt: skip
 from runner.check.shape import well_formed
@@ -27,7 +26,7 @@ def very_few_classes(case: Case) -> None:
     """Check one, two and three classes, with more draws than classes and every target among them."""
     for num_classes in (1, 2, 3):
         query = random_query(4, DIM, num_classes)
-        sampler = case.build(random_layer(num_classes, norm=1.0))
+        sampler = case.build(case.layer(num_classes, norm=1.0))
         everyone = np.arange(num_classes, dtype=np.int32)
         for step in range(1, 5):
             well_formed(sampler.sample(query, step), 4, num_classes, may_skip_rows=case.config.draws_for_the_batch)
@@ -42,7 +41,7 @@ def very_few_classes(case: Case) -> None:
 def equal_and_zero_vectors(case: Case) -> None:
     """Check class vectors that are all equal or all zero, and a batch of zero hidden states."""
     for what in ("equal class vectors", "zero class vectors", "zero hidden states"):
-        layer, query = random_layer(), random_query()
+        layer, query = case.layer(), random_query()
         if what == "equal class vectors":
             layer.table.write(None, vectors=layer.rows()[:1])
         elif what == "zero class vectors":
@@ -60,7 +59,7 @@ def vectors_that_are_not_numbers(case: Case) -> None:
 
     A sampler whose config says ``refuses_nan`` must raise the error.
     """
-    layer, query = random_layer(), random_query()
+    layer, query = case.layer(), random_query()
     layer.table.write(np.array([7, 11]), vectors=np.array([[np.nan], [np.inf]], dtype=np.float32))
     try:
         proposal = case.build(layer).sample(query, 1)

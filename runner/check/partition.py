@@ -13,14 +13,12 @@ from runner.check.cases import (
     ROWS,
     Case,
     demand,
-    random_layer,
     random_query,
     rows_of,
     stated_counts,
 )
 from runner.check.counts import frequencies_of
 from runner.contracts import Query
-from runner.output.numba.layer import NumbaLayer
 from runner.samplers import Sampler
 
 
@@ -39,7 +37,7 @@ def counts_hold_in_a_normalised_layer(case: Case, draws: int) -> None:
 
     Frequencies take a quarter of the draws, because lengths that are read wrongly change them much.
     """
-    layer, query = NumbaLayer(random_layer().table, 4.0), random_query()
+    layer, query = case.layer(scale=4.0), random_query()
     sizes_N1 = np.geomspace(0.2, 5, NUM_CLASSES, dtype=np.float32)[:, None]
     layer.table.write(None, vectors=layer.rows() * sizes_N1)
     sampler = case.build(layer)

@@ -6,7 +6,7 @@ Legend: B rows, D hidden size, P targets of the batch.
 import numba
 import numpy as np
 
-from runner.check.cases import Case, demand, random_layer, random_query, rows_of, same
+from runner.check.cases import Case, demand, random_query, rows_of, same
 from runner.contracts import Everything, Proposal, Query
 
 
@@ -50,7 +50,7 @@ def same_bits_with_one_thread_and_two(case: Case) -> None:
 
     def proposals(threads: int) -> list[Proposal | Everything]:
         numba.set_num_threads(threads)
-        sampler = case.build(random_layer())
+        sampler = case.build(case.layer())
         return [sampler.sample(random_query(), step) for step in range(1, 6)]
 
     before = numba.get_num_threads()

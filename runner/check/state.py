@@ -5,12 +5,12 @@ Legend: U distinct classes.
 
 import numpy as np
 
-from runner.check.cases import NOBODY, NUM_CLASSES, Case, demand, move_rows, random_layer, random_query, same
+from runner.check.cases import NOBODY, NUM_CLASSES, Case, demand, move_rows, random_query, same
 
 
 def refresh_without_work_changes_nothing(case: Case) -> None:
     """Check that a refresh which says that no work was due leaves the draws from the same weights unchanged."""
-    layer, query = random_layer(norm=0.05), random_query()
+    layer, query = case.layer(norm=0.05), random_query()
     sampler = case.build(layer)
     for step in range(1, 9):
         touched_U = move_rows(layer, [step, 40 + step, 80 + step % 3], step, seed=step)
@@ -24,7 +24,7 @@ def refresh_without_work_changes_nothing(case: Case) -> None:
 
 def state_round_trip(case: Case) -> None:
     """Check that a new sampler with the saved tables draws, refreshes and counts like the one that saved them."""
-    layer, query = random_layer(norm=0.05), random_query()
+    layer, query = case.layer(norm=0.05), random_query()
     sampler = case.build(layer)
     for step in range(1, 5):
         sampler.refresh(query, step, move_rows(layer, [step, 50 + step], step, seed=step))

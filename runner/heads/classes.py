@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.contracts import Batch, Everything, Proposal, Query, TrainingFacts
+from runner.heads.base import Touched
 from runner.machine.clock import StageClock
+from runner.output.engines import layer_of, query_of, rows_of
 from runner.output.layer import Layer, RowGradient, Rows, Scores
 from runner.output.losses import LossConfig
-from runner.output.numba.layer import NumbaLayer
-from runner.output.numba.row_table import RowTable
 from runner.samplers.base import Sampler, SamplerConfig
+from runner.samplers.building import build_sampler
 
 if TYPE_CHECKING:
     from runner.options.settings import RunConfig
@@ -69,7 +70,7 @@ class ClassScores:
     @property
     def loss(self) -> float:
         """Return the weighted sum of the rows' losses; without weights, their mean."""
-        loss_B = self.estimate.loss_B
+        loss_B = np.asarray(self.estimate.loss_B)
         if self._weight_B is None:
             return float(loss_B.mean(dtype=np.float64))
         return float(np.dot(self._weight_B.astype(np.float64), loss_B.astype(np.float64)))
@@ -102,7 +103,7 @@ class ClassesHead:
         self.layer, self.loss, self.training, self.seed = layer, loss, training, seed
         self.sampler_config = sampler
         begin = time.perf_counter()
-        self.sampler = sampler.build(layer=layer, training=training, seed=seed)
+        self.sampler = build_sampler(sampler, layer=layer, training=training, seed=seed)
         self.build_seconds = time.perf_counter() - begin
 
     @classmethod
@@ -110,13 +111,13 @@ class ClassesHead:
         """Make the untrained head of a run's configuration."""
         num_classes, output = len(training.label_counts_N), config.output
         vectors = config.model.class_vectors(0, num_classes, config.seed)
-        table = RowTable(config.optimizer, vectors, bias=True, bias_moves=output.bias)
+        table = rows_of(config, vectors)
         # Biases start at -log n: softmax ignores a common shift, and losses that treat logits as log probabilities
         # (NCE) then start from the uniform distribution. Magnitudes are symmetric around 0, so there biases start at 0.
         # The biases of a normalised layer stay 0.
         if output.bias and not (config.loss.by_magnitude or config.sampler.by_magnitude or output.normalize):
             table.write(None, biases=-math.log(num_classes))
-        return cls(NumbaLayer(table, output.scale), config.sampler, config.loss, training, config.seed)
+        return cls(layer_of(table, output.scale), config.sampler, config.loss, training, config.seed)
 
     @property
     def tables(self) -> Sequence[Rows]:
@@ -127,15 +128,17 @@ class ClassesHead:
 
     def score(self, hidden_BD: np.ndarray, batch: Batch, step: int, clock: StageClock) -> ClassScores:
         """Score the batch against the sampler's candidates."""
-        query = Query.of(hidden_BD, batch)
+        query = query_of(hidden_BD, batch)
         made = estimate(self.layer, self.sampler, self.loss, query, step, clock, batch.weight_B)
         return ClassScores(made, batch.weight_B)
 
-    def refresh(self, scores: Any, touched_U: np.ndarray, step: int, clock: StageClock) -> None:
+    def refresh(self, scores: Any, touched: Touched, step: int, clock: StageClock) -> None:
         """Let the sampler follow the classes that the step moved."""
+        if not self.sampler.follows(step):
+            return
         made: Estimate = scores.estimate
         with clock.stage("refresh"):
-            self.sampler.refresh(made.query, step, touched_U)
+            self.sampler.refresh(made.query, step, touched())
 
     # ------------------------------------------------------------ predicting
 

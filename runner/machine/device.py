@@ -1,10 +1,12 @@
 """Decide once which device a run uses, and say so if it is not the requested one."""
 
 import dataclasses
+import functools
 import sys
 
 import torch
 
+from runner.machine.clock import StageClock
 from runner.options.settings import HardwareConfig, RunConfig
 
 CPU = torch.device("cpu")
@@ -19,18 +21,25 @@ def settled(config: RunConfig) -> RunConfig:
     if why is None:
         return config
     print(f"hardware=gpu: no GPU is used, because {why}; the run uses the CPU", file=sys.stderr, flush=True)
-    return dataclasses.replace(config, hardware=dataclasses.replace(config.hardware, name="cpu"))
+    asked = config.hardware
+    here = HardwareConfig(threads=asked.threads, parallel_jobs=asked.parallel_jobs)
+    return dataclasses.replace(config, hardware=here)
 
 
 def why_no_gpu(config: RunConfig) -> str | None:
     """Return why the GPU that a configuration asks for cannot be used; None if it can, or if none is asked for."""
     if config.hardware.name != "gpu":
         return None
-    if not config.model.runs_on_gpu:
-        return f"model={config.model.name} has no part that runs on a GPU"
+    if not config.has_classes:
+        return f"model={config.model.name} has no class matrix"
     return None if torch.cuda.is_available() else "torch finds no GPU that it can use"
 
 
+def clock_of(hardware: HardwareConfig) -> StageClock:
+    """Return a clock for the stages of steps on the device of a configuration from ``settled``."""
+    return StageClock(functools.partial(torch.cuda.Event, enable_timing=True) if hardware.name == "gpu" else None)
+
+
 def device_of(hardware: HardwareConfig) -> torch.device:
-    """Return the device of the encoder; the configuration must come from ``settled``."""
+    """Return the device of a network's weights; the configuration must come from ``settled``."""
     return torch.device("cuda") if hardware.name == "gpu" else CPU

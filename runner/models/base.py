@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from runner import rng
+from runner.contracts import Passed
 from runner.errors import require
 from runner.optimizers import OptimizerConfig
 from runner.options.fields import Options
@@ -36,13 +37,13 @@ class Encoder(Protocol):
     def encode(self, batch: Any) -> np.ndarray:
         """Return hidden states (B, D) float32 as at test time; nothing is remembered. Rows must be current."""
 
-    def forward(self, batch: Any, step: int) -> np.ndarray:
+    def forward(self, batch: Any, step: int) -> Passed:
         """Return hidden states (B, D) float32 of a training step (1-based), and remember what the gradients need."""
 
-    def backward(self, grad_hidden_BD: np.ndarray, step: int) -> None:
+    def backward(self, grad_hidden_BD: Passed, step: int) -> None:
         """Update all weights by the gradient (B, D) of the hidden states that ``forward`` returned."""
 
-    def gradients(self, grad_hidden_BD: np.ndarray, step: int) -> list[Gradient]:
+    def gradients(self, grad_hidden_BD: Passed, step: int) -> list[Gradient]:
         """Return the gradients of all weights instead of applying them; they must be applied in the same step."""
 
     def state_dict(self) -> dict[str, np.ndarray]:
@@ -63,13 +64,11 @@ class ModelChoice(Options, ABC):
 
     ``reads``: the family of data that the model reads, as a data set's configuration names it. ``task``: the name of
     the task that trains it, if that is not the family's (see ``runner.parts``).
-    ``runs_on_gpu``: True if the encoder has a part that ``hardware=gpu`` moves to the GPU.
     """
 
     section: ClassVar[str] = "model"
     reads: ClassVar[str]
     task: ClassVar[str | None] = None
-    runs_on_gpu: ClassVar[bool] = False
     tied: bool = False
     """True if the class vectors are the input embedding too."""
 

@@ -27,7 +27,6 @@ from runner.optimizers import OptimizerConfig
 from runner.options.fields import option
 from runner.output.initial import Initial, Normal, Uniform
 from runner.output.layer import Rows
-from runner.output.numba.row_table import RowTable
 
 if TYPE_CHECKING:
     from runner.models.recurrent import Module, TextEncoder
@@ -44,7 +43,6 @@ class LanguageModelConfig(ModelConfig):
     """
 
     reads: ClassVar[str] = "text"
-    runs_on_gpu: ClassVar[bool] = True
 
     name: str
     layers: int = option(2, "number of layers", low=1, high=64)
@@ -71,14 +69,13 @@ class LanguageModelConfig(ModelConfig):
     def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> "TextEncoder":
         from runner.models.recurrent import TextEncoder
 
-        words = classes if self.tied else RowTable(optimizer, self.word_vectors(num_features, seed), bias=False)
+        words = classes if self.tied else classes.another(self.word_vectors(num_features, seed))
         return TextEncoder(
             self.make_module,
             dim=self.dim,
             init=self.init,
             words=words,
             owns_words=not self.tied,
-            optimizer=optimizer,
             seed=seed,
         )
 

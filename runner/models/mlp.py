@@ -20,7 +20,7 @@ from runner import rng
 from runner.data.rows.batches import RowBatch
 from runner.kernels.groups import PRANGE, group_by_id
 from runner.kernels.rows import FAST
-from runner.models.base import ModelConfig
+from runner.models.base import Encoder, ModelConfig
 from runner.optimizers import OptimizerConfig, dense_step
 from runner.options.fields import option
 from runner.output.gradients import Gradient
@@ -59,8 +59,22 @@ class MlpConfig(ModelConfig):
     def dim(self) -> int:
         return self.hidden
 
-    def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> "Mlp":
-        return Mlp(self, num_features, optimizer, seed)
+    def feature_vectors(self, num_features: int, seed: int) -> np.ndarray:
+        """Draw the vectors that the features start from, (F, D) float32.
+
+        If rows are L2-normalised, as in tf-idf sets, hidden states then have unit scale after the ReLU.
+        """
+        generator = rng.generator(seed, rng.FEATURE_INIT)
+        weights = generator.standard_normal((num_features, self.hidden), dtype=np.float32)
+        return weights * np.float32(np.sqrt(2 / self.hidden))
+
+    def build(self, *, num_features: int, classes: Rows, optimizer: OptimizerConfig, seed: int) -> Encoder:
+        features = classes.another(self.feature_vectors(num_features, seed))
+        if isinstance(features, RowTable):
+            return Mlp(features, optimizer, self.least_activation)
+        from runner.models.mlp_torch import TorchMlp
+
+        return TorchMlp(features, self.least_activation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,15 +91,12 @@ class LinearConfig(MlpConfig):
 class Mlp:
     """Encode sparse rows. ``forward`` and ``backward`` run once per step; both are part of the ENCODE stage."""
 
-    def __init__(self, config: MlpConfig, num_features: int, optimizer: OptimizerConfig, seed: int) -> None:
+    def __init__(self, features: RowTable, optimizer: OptimizerConfig, least: float) -> None:
         self.optimizer = optimizer
-        self.dim = config.hidden
-        self.least = np.float32(config.least_activation)
-        # If rows are L2-normalised, as in tf-idf sets, this gives hidden states of unit scale after the ReLU.
-        generator = rng.generator(seed, rng.FEATURE_INIT)
-        weights = generator.standard_normal((num_features, config.hidden), dtype=np.float32)
-        self.table = RowTable(optimizer, weights * np.float32(np.sqrt(2 / config.hidden)), bias=False)
-        self.bias = np.zeros(config.hidden, dtype=np.float32)
+        self.table = features
+        self.dim = features.shape[1]
+        self.least = np.float32(least)
+        self.bias = np.zeros(self.dim, dtype=np.float32)
         self.bias_state = {"first": np.zeros_like(self.bias), "second": np.zeros_like(self.bias)}
         self.tables = (self.table,)
         self.dense = (self.bias,)

@@ -7,7 +7,7 @@ words.
 Legend: P parameters, R rows and C columns of the table of parameters, X tokens of a batch, E size of a word's vector.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -16,9 +16,7 @@ import torch
 from torch import nn
 
 from runner import rng
-from runner.optimizers import OptimizerConfig
 from runner.output.layer import RowGradient, Rows
-from runner.output.numba.row_table import RowTable, RowTableGradient
 
 _COLUMNS = 256  # columns of the table that holds a module's parameters
 Groups = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -40,15 +38,17 @@ def draws_of(seed: int, purpose: int, step: int = 0) -> AbstractContextManager[A
 
 
 class Parameters:
-    """Keep parameters and their gradients as views into the rows of a table."""
+    """Keep parameters and their gradients as views into the rows of a table, which ``make_table`` makes.
 
-    def __init__(self, parameters: Iterable[nn.Parameter], optimizer: OptimizerConfig) -> None:
+    The parameters move to where the table lies.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], make_table: Callable[[np.ndarray], Rows]) -> None:
         held = list(parameters)
         rows = -(-sum(parameter.numel() for parameter in held) // _COLUMNS)
-        self.table = RowTable(optimizer, np.zeros((rows, _COLUMNS), dtype=np.float32), bias=False)
-        self.rows_R = np.arange(rows, dtype=np.int32)
-        self.grad_RC = np.zeros(self.table.shape, dtype=np.float32)
-        weights_P, grad_P = (torch.from_numpy(matrix.reshape(-1)) for matrix in (self.table.rows(), self.grad_RC))
+        self.table = make_table(np.zeros((rows, _COLUMNS), dtype=np.float32))
+        self.grad_RC = torch.zeros_like(self.table.tensor)
+        weights_P, grad_P = self.table.tensor.view(-1), self.grad_RC.view(-1)
         begin = 0
         for parameter in held:
             here = slice(begin, begin + parameter.numel())
@@ -60,20 +60,20 @@ class Parameters:
 
     def gradient(self) -> RowGradient:
         """Return what autograd has added to the gradients since they were cleared."""
-        nothing = np.zeros(0, dtype=np.float32)  # these rows have no biases
-        return RowTableGradient(table=self.table, rows_U=self.rows_R, grad_UD=self.grad_RC, bias_grad_U=nothing)
+        return self.table.gradient_of(self.grad_RC)
 
 
-def gradient_of_words(words: Rows, groups: Groups, grad_XE: np.ndarray, step: int) -> RowGradient:
+def gradient_of_words(words: Rows, groups: Groups, grad_XE: Any, step: int) -> RowGradient:
     """Return the gradient of the word vectors, summed over the tokens of a batch.
 
     ``groups``: the tokens grouped by word (``kernels.groups.group_by_id``). ``grad_XE``: the gradient of each token's
-    vector, float32.
+    vector, float32, an array or a tensor.
     """
-    place_X = np.arange(len(grad_XE), dtype=np.int32)
-    once_X = np.ones(len(grad_XE), dtype=np.float32)
-    nobody = np.zeros((0, grad_XE.shape[1]), dtype=np.float32)
-    no_bias_X = np.zeros(len(grad_XE), dtype=np.float32)
+    tokens, size = grad_XE.shape
+    place_X = np.arange(tokens, dtype=np.int32)
+    once_X = np.ones(tokens, dtype=np.float32)
+    nobody = np.zeros((0, size), dtype=np.float32)
+    no_bias_X = np.zeros(tokens, dtype=np.float32)
     return words.gradients_of_groups(groups, grad_XE, place_X, once_X, nobody, step, no_bias_X)
 
 

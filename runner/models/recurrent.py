@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from runner.models.same_bits import TransformerLayer
 from runner.models.token_encoder import TokenEncoder
-from runner.optimizers import OptimizerConfig
 from runner.output.layer import Rows
 
 if TYPE_CHECKING:
@@ -104,7 +103,6 @@ class TextEncoder(TokenEncoder[Module]):
         init: float | None,
         words: Rows,
         owns_words: bool,
-        optimizer: OptimizerConfig,
         seed: int,
     ) -> None:
         def make() -> Module:
@@ -116,7 +114,7 @@ class TextEncoder(TokenEncoder[Module]):
                             nn.init.uniform_(parameter, -init, init)
             return module
 
-        super().__init__(make, dim=dim, words=words, owns_words=owns_words, optimizer=optimizer, seed=seed)
+        super().__init__(make, dim=dim, words=words, owns_words=owns_words, seed=seed)
         self.carried: State = self.module.start(0)
 
     def tokens(self, batch: "TextBatch") -> np.ndarray:
@@ -124,23 +122,19 @@ class TextEncoder(TokenEncoder[Module]):
 
     def run(self, vectors: Tensor, batch: "TextBatch") -> Tensor:
         """Return the hidden states (B T, D) of a batch; training goes on from the state before and carries its own."""
-        state = self.carried if self.working.training else self.start(len(batch.tokens_BT))
+        state = self.carried if self.module.training else self.start(len(batch.tokens_BT))
         if batch.starts_anew:
             state = self.start(len(batch.tokens_BT))
-        hidden, after = self.working(vectors, state)
-        if self.working.training:
+        hidden, after = self.module(vectors, state)
+        if self.module.training:
             self.carried = tuple(part.detach() for part in after)
         return hidden.reshape(-1, self.dim)
-
-    def move_to(self, device: torch.device) -> None:
-        super().move_to(device)
-        self.carried = self.start(0)
 
     # ------------------------------------------------------------ at test time
 
     def start(self, rows: int) -> State:
         """Return the state before any token."""
-        return self.working.start(rows)
+        return self.module.start(rows)
 
     def go_on(self, batch: "TextBatch", state: State) -> tuple[np.ndarray, State]:
         """Continue from a state of at least B rows; return hidden states (B T, D) float32 and the state after them.
@@ -151,10 +145,9 @@ class TextEncoder(TokenEncoder[Module]):
         if batch.starts_anew:
             state = self.start(rows)
         state = tuple(part[:, :rows].contiguous() for part in state)
-        self.bring_parameters()
-        self.working.eval()
+        self.module.eval()
         with torch.no_grad():
-            hidden, after = self.working(self.vectors(batch), state)
+            hidden, after = self.module(self.vectors(batch), state)
         return hidden.reshape(-1, self.dim).cpu().numpy(), after
 
     # ------------------------------------------------------------ state

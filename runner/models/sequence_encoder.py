@@ -144,7 +144,7 @@ class SequenceEncoder(TokenEncoder[Module]):
 
     def run(self, vectors: Tensor, batch: "SequenceBatch") -> Tensor:
         """Return the hidden states of the rows: of every item, or of every window's last item."""
-        hidden_XD = self.working(vectors, batch)
+        hidden_XD = self.module(vectors, batch)
         if batch.only_last:
             return hidden_XD[torch.from_numpy(batch.start_S + batch.length_S - 1).to(hidden_XD.device)]
         return hidden_XD

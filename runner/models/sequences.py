@@ -30,7 +30,6 @@ from runner.optimizers import OptimizerConfig
 from runner.options.fields import option
 from runner.output.initial import Initial, Normal
 from runner.output.layer import Rows
-from runner.output.numba.row_table import RowTable
 
 if TYPE_CHECKING:
     from runner.models.sequence_encoder import Module, SequenceEncoder
@@ -56,7 +55,6 @@ class SequenceModelConfig(ModelConfig):
         "training.patience": 10,
     }
     reads: ClassVar[str] = "sequences"
-    runs_on_gpu: ClassVar[bool] = True
 
     name: str
     length: int = option(
@@ -83,13 +81,12 @@ class SequenceModelConfig(ModelConfig):
         if not self.tied:
             purpose = rng.FEATURE_INIT
             vectors = self.initial_classes.rows(0, num_features, self.embedding, seed=seed, purpose=purpose)
-            items = RowTable(optimizer, vectors, bias=False)
+            items = classes.another(vectors)
         return SequenceEncoder(
             self.make_module,
             dim=self.dim,
             words=items,
             owns_words=not self.tied,
-            optimizer=optimizer,
             seed=seed,
         )
 

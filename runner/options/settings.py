@@ -60,6 +60,14 @@ class HardwareConfig(Options):
     section: ClassVar[str] = "hardware"
 
     name: str = CPU
+    engine: Literal["numba", "torch"] = option(
+        "numba",
+        "",
+        choices={
+            "numba": "kernels of our own for CPUs, the fastest there",
+            "torch": "PyTorch, as on a GPU; for trying on a CPU what a GPU will do",
+        },
+    )
     threads: int = option(
         0, "compute threads; 0: all cores of this process, divided among the parallel jobs", low=0, place=True
     )
@@ -70,10 +78,16 @@ class HardwareConfig(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class GpuConfig(HardwareConfig):
-    """Run the encoders of language models, SASRec and GRU4Rec on the GPU; everything else always runs on the CPU.
+    """Run encoder, class matrix and optimizer on the GPU, by PyTorch; data and some samplers stay on the CPU.
 
     Without a GPU the whole run uses the CPU (``runner.machine.device``).
     """
+
+    engine: Literal["numba", "torch"] = "torch"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.engine == "torch", "hardware=gpu computes by hardware.engine=torch; numba is for CPUs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,6 +321,10 @@ class RunConfig(Options):
             "output.kind=adaptive has a loss of its own and samples no classes: add '~sampler' '~loss', or take"
             " method=adaptive_softmax",
         )
+        require(
+            self.hardware.engine == "numba" or self.hardware.name != CPU or self.has_classes,
+            f"hardware.engine=torch holds class matrices, and model={self.model.name} has none",
+        )
         if self.sampler is None or self.loss is None:
             return
         self.sampler.check_loss(self.loss)
@@ -354,6 +372,11 @@ class RunConfig(Options):
         device = () if self.hardware.name == CPU else (self.hardware.name,)
         names = (self.dataset.name, self.model.name, self.sampler_name, *device)
         return "-".join([*map(str, names), digest_of(self.identity)])
+
+    @property
+    def has_classes(self) -> bool:
+        """Tell whether the network has a class matrix with a sampler."""
+        return self.sampler is not None
 
     @property
     def sampler_name(self) -> str:

@@ -10,6 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
+from runner.contracts import Passed
+
 
 class Across(Protocol):
     """Combine what each holder of classes knows of a batch's rows. All holders call the same functions in turn."""
@@ -18,16 +20,16 @@ class Across(Protocol):
     def place(self) -> int:
         """Return which of the holders this is, from 0."""
 
-    def sum(self, values: np.ndarray) -> np.ndarray:
+    def sum(self, values: Passed) -> Passed:
         """Return the sum of all holders' arrays, which have one shape and type; so has the result."""
 
-    def log_sum_exp(self, top_B: np.ndarray, sum_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def log_sum_exp(self, top_B: Passed, sum_B: Passed) -> tuple[Passed, Passed]:
         """Return the largest of all maxima, and the sum of all sums of exp(x - maximum), relative to it.
 
         A maximum of -inf with the sum 0 is that of a holder without any x, and adds nothing. Types stay.
         """
 
-    def gather(self, values_B: np.ndarray) -> np.ndarray:
+    def gather(self, values_B: Passed) -> Passed:
         """Return all holders' arrays, of one shape, stacked on a new first axis in the order of their places."""
 
     def merge_top(
@@ -44,13 +46,13 @@ class Alone:
 
     place = 0
 
-    def sum(self, values: np.ndarray) -> np.ndarray:
+    def sum(self, values: Passed) -> Passed:
         return values
 
-    def log_sum_exp(self, top_B: np.ndarray, sum_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def log_sum_exp(self, top_B: Passed, sum_B: Passed) -> tuple[Passed, Passed]:
         return top_B, sum_B
 
-    def gather(self, values_B: np.ndarray) -> np.ndarray:
+    def gather(self, values_B: Passed) -> Passed:
         return values_B[None]
 
     def merge_top(

@@ -9,13 +9,17 @@ rows, K classes of each row of a batch, C classes of a block.
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from runner.contracts import Everything, Proposal, Query
+from runner.contracts import Everything, Passed, Proposal, Query
+from runner.optimizers.configs import OptimizerConfig
 from runner.output.gradients import Gradient
 from runner.output.losses import LossConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor  # composing a configuration must not take the second that torch does
 
 # Names in ``state_dict`` that end in one of these parts are needed for further training only.
 STATE_OF_TRAINING = ("first", "second", "last_step", "bias_first", "bias_second", "drift", "carried")
@@ -40,9 +44,26 @@ class RowGradient(Gradient, Protocol):
 class Rows(Protocol):
     """Hold a matrix (R, D) float32 whose rows take steps one by one, with a bias for each row or without biases."""
 
+    engine: str
+    """Name of the engine: numba or torch."""
+    config: OptimizerConfig
+
     @property
     def shape(self) -> tuple[int, int]:
         """Return the numbers of rows and columns."""
+
+    def another(self, weights_RD: np.ndarray) -> "Rows":
+        """Return a table of other rows, without biases, of the same engine, optimizer and device."""
+
+    @property
+    def tensor(self) -> "Tensor":
+        """Return all rows as they stand, (R, D), as a view where they lie."""
+
+    def passed_on(self, values: "Tensor") -> Any:
+        """Return numbers of a step as this engine passes them from part to part: as an array, or as a tensor."""
+
+    def gradient_of(self, grad_RD: "Tensor") -> RowGradient:
+        """Return the gradient of all rows, which has no part for biases."""
 
     def rows(self, rows_U: np.ndarray | None = None) -> np.ndarray:
         """Return these rows as they stand, (U, D) a copy; None: all rows, (R, D), a view if they lie in CPU memory."""
@@ -130,19 +151,17 @@ class Scores(Protocol):
     def touched_U(self) -> np.ndarray:
         """Return the distinct classes held here that the update touches, (U,) ascending int32."""
 
-    def loss(
-        self, loss: LossConfig, log_count_P: np.ndarray | None = None, weight_B: np.ndarray | None = None
-    ) -> np.ndarray:
+    def loss(self, loss: LossConfig, log_count_P: Passed | None = None, weight_B: Passed | None = None) -> Passed:
         """Return the loss of each row, (B,) float32, and replace the logits by their gradients.
 
         ``log_count_P``: log expected counts of the targets, if the loss corrects them. ``weight_B``: float32 factors of
         the rows' losses in the sum whose gradient is computed; None: 1 / B each. The returned losses are unweighted.
         """
 
-    def update(self) -> np.ndarray:
+    def update(self) -> Passed:
         """Apply the gradients to the touched classes; return the gradient of the hidden states (B, D)."""
 
-    def gradients(self) -> tuple[RowGradient, np.ndarray]:
+    def gradients(self) -> tuple[RowGradient, Passed]:
         """Return the gradient of the touched classes, without applying it, and that of the hidden states (B, D)."""
 
 

@@ -30,8 +30,7 @@ Legend: B rows of a batch, P targets of the batch, N candidates of all rows.
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
+from runner.contracts import Passed
 from runner.options.fields import Options, option
 from runner.output.row_logits import RowLogits
 
@@ -71,7 +70,7 @@ class LossConfig(Options):
         """
         return self.masks_hits and (distinct or not self.corrects_targets)
 
-    def apply(self, rows: RowLogits) -> np.ndarray:
+    def apply(self, rows: RowLogits) -> Passed:
         """Return the loss of each row, (B,) float32, and replace the logits by gradients."""
         return rows.softmax()
 
@@ -143,7 +142,7 @@ class PartitionEstimateLoss(LossConfig):
     corrects_candidates = True
     masks_hits = False
 
-    def apply(self, rows: RowLogits) -> np.ndarray:
+    def apply(self, rows: RowLogits) -> Passed:
         return rows.partition()
 
 
@@ -154,11 +153,11 @@ class PartitionEstimateLoss(LossConfig):
 class LogisticLoss(LossConfig):
     """Compute -mean over targets of ``power`` log sigmoid(logit) - sum over candidates of log(1 - sigmoid(logit))."""
 
-    def power(self, num_candidates_B: np.ndarray, num_classes: int) -> np.ndarray:
+    def power(self, num_candidates_B: Passed, num_classes: int) -> Passed:
         """Return the power of sigmoid(target logit) in each row, (B,), for these numbers of unmasked candidates."""
-        return np.ones(len(num_candidates_B))
+        return 0.0 * num_candidates_B + 1.0
 
-    def apply(self, rows: RowLogits) -> np.ndarray:
+    def apply(self, rows: RowLogits) -> Passed:
         return rows.logistic(self.power)
 
 
@@ -198,8 +197,8 @@ class GbceLoss(LogisticLoss):
         high=1,
     )
 
-    def power(self, num_candidates_B: np.ndarray, num_classes: int) -> np.ndarray:
-        alpha_B = np.minimum(1, num_candidates_B / max(num_classes - 1, 1))  # repeated draws could make it exceed 1
+    def power(self, num_candidates_B: Passed, num_classes: int) -> Passed:
+        alpha_B = (num_candidates_B / max(num_classes - 1, 1)).clip(max=1)  # repeated draws could make it exceed 1
         return 1 - self.t * (1 - alpha_B)
 
 
@@ -220,7 +219,7 @@ class BlackoutLoss(LossConfig):
     def corrects_targets(self) -> bool:
         return True
 
-    def apply(self, rows: RowLogits) -> np.ndarray:
+    def apply(self, rows: RowLogits) -> Passed:
         return rows.blackout()
 
 

@@ -6,11 +6,10 @@ Legend: B rows of a batch, P targets of the batch that are held here, N candidat
 from collections.abc import Callable
 from typing import Protocol
 
-import numpy as np
-
+from runner.contracts import Passed
 from runner.output.across import Across
 
-Power = Callable[[np.ndarray, int], np.ndarray]
+Power = Callable[[Passed, int], Passed]
 """A function that gives the power of sigmoid(target logit) of each row, (B,), from its numbers of unmasked candidates
 and the number of classes."""
 
@@ -30,17 +29,17 @@ class RowLogits(Protocol):
     @property
     def across(self) -> Across: ...
 
-    def softmax(self) -> np.ndarray:
+    def softmax(self) -> Passed:
         """Return -mean over targets of log softmax, over the row's active set {targets} + {candidates}."""
 
-    def partition(self) -> np.ndarray:
+    def partition(self) -> Passed:
         """Return log(sum over candidates of exp(logit)) - (mean over targets of the logit); targets are not in the sum.
 
         A row whose sum is empty has loss 0 and no gradient, like a row without targets.
         """
 
-    def logistic(self, power: Power) -> np.ndarray:
+    def logistic(self, power: Power) -> Passed:
         """Return mean over targets of power * softplus(-logit) + sum over candidates of softplus(logit)."""
 
-    def blackout(self) -> np.ndarray:
+    def blackout(self) -> Passed:
         """Return -mean over targets of log p - sum over candidates of log(1 - p), p a softmax over both."""

@@ -45,6 +45,10 @@ class Sampler(ABC):
         """
         return False
 
+    def follows(self, step: int) -> bool:
+        """Tell whether ``refresh`` may have something to do at the end of ``step``."""
+        return type(self).refresh is not Sampler.refresh
+
     @property
     def avoids_targets(self) -> bool:
         """Tell whether a row's own targets are never among its candidates, by design."""

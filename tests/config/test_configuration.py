@@ -379,7 +379,7 @@ def test_a_missing_required_key_says_how_to_set_it() -> None:
 def test_convert_refuses_unknown_keys_of_nested_sections() -> None:
     with pytest.raises(ConfigError, match=r"unknown key 'evaluation\.row'; did you mean 'rows'\?"):
         compose(["+evaluation.row=3"])
-    with pytest.raises(ConfigError, match="unknown key 'rows'; valid: name, parallel_jobs, threads"):
+    with pytest.raises(ConfigError, match="unknown key 'rows'; valid: engine, name, parallel_jobs, threads"):
         convert(settings.HardwareConfig, {"name": "cpu", "rows": 1}, "")
 
 

@@ -13,6 +13,12 @@ from runner.samplers import SAMPLERS
 
 EVERY = [pytest.param(name, case, id=f"{name}-{case}") for name in SAMPLERS for case in cases_of(name)]
 DRAWN = [param for param in EVERY if not SAMPLERS[param.values[0]].is_the_batch]  # see test_in_batch.py for the rest
+ON_DEVICE = ("uniform", "unigram", "log_uniform", "in_batch", "topk", "exact", "quadratic", "midx_pq", "midx_rq")
+"""Samplers that draw where a torch engine holds the class matrix; ``slow`` checks the others there, too."""
+IN_TENSORS = [
+    pytest.param(*param.values, id=param.id, marks=() if param.values[0] in ON_DEVICE else pytest.mark.slow)
+    for param in EVERY
+]
 FEW, MANY = 20_000, 1_000_000
 
 
@@ -32,6 +38,20 @@ def test_keeps_its_contract(name: str, case: str, check: str) -> None:
 @pytest.mark.parametrize(("name", "case"), DRAWN)
 def test_states_true_counts(name: str, case: str, check: str) -> None:
     STATISTICS[check](cases_of(name)[case], FEW)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize(("name", "case"), IN_TENSORS)
+def test_keeps_its_contract_in_tensors(name: str, case: str, check: str) -> None:
+    CHECKS[check](cases_of(name, "torch")[case])
+
+
+@pytest.mark.parametrize("check", STATISTICS)
+@pytest.mark.parametrize(
+    ("name", "case"), [param for param in IN_TENSORS if not SAMPLERS[param.values[0]].is_the_batch]
+)
+def test_states_true_counts_in_tensors(name: str, case: str, check: str) -> None:
+    STATISTICS[check](cases_of(name, "torch")[case], FEW)
 
 
 @pytest.mark.slow

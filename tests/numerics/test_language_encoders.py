@@ -277,28 +277,27 @@ def test_a_mistake_names_its_key(choice: str, says: str) -> None:
         compose(choice.split())
 
 
-# ---------------------------------------------------------------- another device
+# ---------------------------------------------------------------- another engine
 
 
+@pytest.mark.parametrize("tied", ["true", "false"])
 @pytest.mark.parametrize("model", sorted(SMALL))
-def test_a_copy_on_a_device_trains_with_the_same_bits(model: str) -> None:
-    """The device here is the CPU itself: what is tested is that parameters, gradients and states go there and back."""
-    config = compose([*SMALL[model], *PLAIN, "model.dropout=0.5", "model.tied=false", "optimizer.lr=0.01"])
-    tokens = text_of(200)
+def test_an_encoder_of_tensors_takes_the_same_steps(model: str, tied: str) -> None:
+    """Where the class matrix is held in tensors, so are the encoder's weights, and gradients never become arrays."""
+    choices = [*SMALL[model], *PLAIN, "model.dropout=0.5", f"model.tied={tied}", "optimizer.lr=0.01"]
     losses, states = [], []
-    for moved in (False, True):
-        network, encoder = network_of(config)
-        if moved:
-            encoder.move_to(torch.device("cpu"))
-            assert encoder.working is not encoder.module
-        batches = epoch_batches(tokens, B, T, "contiguous", seed=0, epoch=0)
-        losses.append(
-            [network.train_step(batch, step, StageClock()).loss for step, batch in enumerate(batches, start=1)]
-        )
+    for engine in ("numba", "torch"):
+        network, encoder = network_of(compose([*choices, f"hardware.engine={engine}"]))
+        batches = list(epoch_batches(text_of(200), B, T, "contiguous", seed=0, epoch=0))
+        assert isinstance(encoder.forward(batches[0], 1), torch.Tensor if engine == "torch" else np.ndarray)
+        network, _ = network_of(compose([*choices, f"hardware.engine={engine}"]))
+        losses.append([network.train_step(batch, step, StageClock()).loss for step, batch in enumerate(batches, 1)])
+        network.read_all(len(batches) + 1)
         states.append(network.state_dict())
-    assert losses[0] == losses[1]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
     for name, array in states[0].items():
-        assert np.array_equal(array, states[1][name]), name
+        if name.endswith("weights"):  # Adam makes a step of rounding where a gradient is zero, as that of key biases
+            assert (np.abs(states[1][name] - array) > 1e-4).mean() < 0.02, name
 
 
 def test_without_a_gpu_the_run_says_so_and_goes_on(
@@ -307,7 +306,7 @@ def test_without_a_gpu_the_run_says_so_and_goes_on(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for arguments, why in (
         (["dataset=python_topics", "model=lstm"], "torch finds no GPU that it can use"),
-        (["dataset=wordnet_hypernym"], "model=mlp has no part that runs on a GPU"),
+        (["dataset=wordnet_hypernym"], "torch finds no GPU that it can use"),
     ):
         config = compose([*arguments, "hardware=gpu", "hardware.threads=1"])
         run_here = settled(config)

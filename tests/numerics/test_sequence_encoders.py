@@ -272,20 +272,18 @@ def test_order_of_recurrent_steps() -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_copy_on_a_device_trains_with_the_same_bits(model: str) -> None:
-    """The device here is the CPU itself: what is tested is that parameters and gradients go there and back."""
-    config = config_of(model, "model.dropout=0.5", "model.tied=false", "optimizer.lr=0.01")
+def test_an_encoder_of_tensors_takes_the_same_steps(model: str) -> None:
     losses, states = [], []
-    for moved in (False, True):
-        network, encoder = network_of(config)
-        if moved:
-            encoder.move_to(torch.device("cpu"))
-            assert encoder.working is not encoder.module
+    for engine in ("numba", "torch"):
+        choices = ["model.dropout=0.5", "model.tied=false", "optimizer.lr=0.01", f"hardware.engine={engine}"]
+        network, _ = network_of(config_of(model, *choices))
         losses.append([network.train_step(batch_of(step), step, StageClock()).loss for step in (1, 2, 3)])
+        network.read_all(4)
         states.append(network.state_dict())
-    assert losses[0] == losses[1]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
     for name, array in states[0].items():
-        assert np.array_equal(array, states[1][name]), name
+        if name.endswith("weights"):  # Adam makes a step of rounding where a gradient is zero, as that of key biases
+            assert (np.abs(states[1][name] - array) > 1e-4).mean() < 0.02, name
 
 
 # ---------------------------------------------------------------- first weights

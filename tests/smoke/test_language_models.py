@@ -231,6 +231,7 @@ RESUMED = [
     "sampler=uniform sampler.num_samples=20 sampler.shared=false model.tied=false windows.cut=chunked",
     "sampler=unigram sampler.num_samples=20 optimizer.rows=catch_up training.decay=0.1",
     "sampler=full optimizer=sgd optimizer.lr=5 training.clip=0.25",
+    "sampler=log_uniform sampler.num_samples=20 hardware.engine=torch training.decay=0.1",
 ]
 CALLS = (3, 8)
 

@@ -285,7 +285,7 @@ class PairEncoder:
         bert.set_input_embeddings(nn.Identity())  # word vectors are passed in, so that a step touches only its own
         self.dim = self.words.shape[1]
         self.module = _PooledBert(bert, pooling, dropout)
-        self.parameters = Parameters(self.module.parameters(), optimizer)
+        self.parameters = Parameters(self.module.parameters(), self.words.another)
         self.tables: Sequence[Rows] = (self.parameters.table, self.words)
         self.dense: Sequence[np.ndarray] = ()
 
@@ -327,7 +327,7 @@ class PairEncoder:
 
     def gradients(self, grad_hidden_BD: np.ndarray, step: int) -> list[Gradient]:
         """Return the gradients of the parameters and of the batch's words."""
-        self.parameters.grad_RC.fill(0)
+        self.parameters.grad_RC.zero_()
         self._hidden.backward(torch.from_numpy(grad_hidden_BD))
         assert self._x.grad is not None
         grad_XE = self._x.grad.numpy()

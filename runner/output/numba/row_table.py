@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from runner.kernels import rows as kernels
 from runner.optimizers.configs import AdaGradConfig, AdamConfig, OptimizerConfig, SgdConfig
 from runner.optimizers.drift import Drift
 from runner.output.layer import RowGradient
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _NOTHING = np.zeros(0, dtype=np.float32)
 
@@ -61,6 +64,28 @@ class RowTable:
         """Return the numbers of rows and columns."""
         rows, columns = self.weights.shape
         return rows, columns
+
+    engine = "numba"
+
+    def another(self, weights_RD: np.ndarray) -> "RowTable":
+        """Return a table of other rows, without biases, under the same optimizer."""
+        return RowTable(self.config, weights_RD, bias=False)
+
+    @property
+    def tensor(self) -> "Tensor":
+        """Return all rows as they stand, (R, D), as a view."""
+        import torch
+
+        return torch.from_numpy(self.weights)
+
+    def passed_on(self, values: "Tensor") -> np.ndarray:
+        """Return numbers of a step as arrays, which is how this engine passes them from part to part."""
+        return values.detach().numpy()
+
+    def gradient_of(self, grad_RD: "Tensor") -> "RowTableGradient":
+        """Return the gradient of all rows, which has no part for biases."""
+        rows_R = np.arange(len(self.weights), dtype=np.int32)
+        return RowTableGradient(table=self, rows_U=rows_R, grad_UD=grad_RD.numpy(), bias_grad_U=_NOTHING)
 
     def rows(self, rows_U: np.ndarray | None = None) -> np.ndarray:
         """Return these rows as they stand, (U, D) a copy; None: all rows, (R, D), as a view."""

@@ -1,0 +1,182 @@
+"""Score proposals against the class matrix, rank all classes exactly, and take the exact cross-entropy, in tensors.
+
+Legend: B rows of a batch, D hidden size, N classes, C classes of a block, K classes of each row, U distinct rows.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from runner.contracts import LARGEST_OUTPUT, Everything, Proposal, Query
+from runner.output.across import Across, Alone
+from runner.output.layer import Largest
+from runner.output.torch.arrays import array_of, ids_of, tensor_of
+from runner.output.torch.directions import HiddenDirections, inverse_norms
+from runner.output.torch.row_table import TorchRowTable
+from runner.output.torch.scores import TorchScores, score
+
+_LOW_32 = 2**32 - 1
+
+
+class TorchLayer:
+    """Hold class vectors and biases with their optimizer state, in a ``TorchRowTable`` (``output.layer.Layer``).
+
+    ``scale``: None for logits h . w + bias; a number for logits scale * cos(h, w) + bias, whose biases are not trained.
+    Hidden states may be arrays or tensors. Results of training steps are what hidden states are; others are arrays.
+    """
+
+    def __init__(self, table: TorchRowTable, scale: float | None = None) -> None:
+        self.table, self.scale = table, scale
+        self.num_classes, self.dim = table.shape
+        self.lo, self.hi = 0, self.num_classes
+        self.across: Across = Alone()
+
+    @property
+    def device(self) -> torch.device:
+        """Return where the class matrix lies."""
+        return self.table.device
+
+    # ------------------------------------------------------------ training
+
+    def score(self, query: Query, proposal: Proposal | Everything, step: int) -> TorchScores:
+        """Compute the logits of the batch's targets and candidates; call ``loss`` and then ``update`` on the result."""
+        return score(self, query, proposal, step)
+
+    def read(self, rows_U: np.ndarray | None, step: int) -> None:
+        """Bring rows (None: all) to their values before ``step``."""
+        self.table.read(rows_U, step)
+
+    # ------------------------------------------------------------ vectors
+
+    def rows(self, rows_U: np.ndarray | None = None) -> np.ndarray:
+        """Return rows of the table as they stand, which a normalised layer does not normalise."""
+        return self.table.rows(rows_U)
+
+    def biases(self, rows_U: np.ndarray | None = None) -> np.ndarray:
+        """Return biases as they stand."""
+        return self.table.biases(rows_U)
+
+    def vectors(self, rows: Tensor | slice) -> Tensor:
+        """Return what hidden states are multiplied with: rows, or their directions; a view only of a plain slice."""
+        vectors_UD = self.table.weights[rows]
+        return vectors_UD if self.scale is None else vectors_UD * inverse_norms(vectors_UD)[:, None]
+
+    def class_vectors(self, rows_U: np.ndarray | None = None) -> np.ndarray:
+        """Return the vectors that logits are products with, (U, D) or of all rows."""
+        return array_of(self.vectors(slice(self.num_classes) if rows_U is None else ids_of(rows_U, self.device)))
+
+    def queries(self, hidden_BD: np.ndarray | Tensor) -> Tensor:
+        """Return (B, D) vectors whose products with ``vectors`` are the logits without biases."""
+        hidden = tensor_of(hidden_BD, self.device, torch.float32)
+        return hidden if self.scale is None else HiddenDirections(hidden, self.scale).scaled_BD
+
+    def query_vectors(self, hidden_BD: np.ndarray) -> np.ndarray:
+        """Return (B, D) vectors whose products with ``class_vectors`` are the logits without biases."""
+        return array_of(self.queries(hidden_BD))
+
+    # ------------------------------------------------------------ ranking; rows must be current
+
+    def blocks(self, num_rows: int) -> list[tuple[int, int]]:
+        """Return ranges (first, end) of the classes whose logits for ``num_rows`` rows make one block."""
+        elements = 2**25 if self.device.type == "cuda" else 2**22
+        width = max(256, min(self.num_classes, elements // max(1, num_rows)))
+        return [(lo, min(lo + width, self.num_classes)) for lo in range(0, self.num_classes, width)]
+
+    def block(self, queries_BD: Tensor, lo: int, hi: int) -> Tensor:
+        """Return the logits of the classes lo to hi - 1 for vectors of ``queries``, (B, C)."""
+        return torch.addmm(self.table.bias[lo:hi], queries_BD, self.vectors(slice(lo, hi)).t())
+
+    def block_logits(self, hidden_BD: np.ndarray, lo: int, hi: int, out_BC: np.ndarray) -> None:
+        """Write the logits of the classes lo to hi - 1 to ``out_BC``."""
+        torch.from_numpy(out_BC).copy_(self.block(self.queries(hidden_BD), lo, hi))
+
+    def logits(self, hidden_BD: np.ndarray, class_BK: np.ndarray) -> np.ndarray:
+        """Return the logits of some classes of each row, (B, K) float32."""
+        queries_BD, ids_BK = self.queries(hidden_BD), ids_of(class_BK, self.device)
+        vectors_BKD = self.vectors(ids_BK.reshape(-1)).reshape(*ids_BK.shape, self.dim)
+        return array_of(torch.matmul(vectors_BKD, queries_BD[:, :, None])[:, :, 0] + self.table.bias[ids_BK])
+
+    def is_sound(self, hidden_BD: np.ndarray) -> bool:
+        """Tell whether all logits for these hidden states are below ``LARGEST_OUTPUT``."""
+        queries_BD = self.queries(hidden_BD)
+        parts = [
+            (self.block(queries_BD, *block).abs_() < LARGEST_OUTPUT).all() for block in self.blocks(len(queries_BD))
+        ]
+        return bool(torch.stack(parts).all())
+
+    def cross_entropy(self, hidden_BD: np.ndarray, target_B: np.ndarray, *, by_magnitude: bool = False) -> np.ndarray:
+        """Return -log softmax over all classes of each row's target, (B,) float64 in nats.
+
+        ``by_magnitude``: take absolute logits. Exponentials are float32; sums over classes and all after them are
+        float64. A result is not finite if a logit of its row is not.
+        """
+        queries_BD, ids_B = self.queries(hidden_BD), ids_of(target_B, self.device)
+        rows = len(queries_BD)
+        top_B = torch.full((rows,), -torch.inf, dtype=torch.float64, device=self.device)
+        sum_B, target_logit_B = torch.zeros_like(top_B), torch.zeros_like(top_B)
+        for lo, hi in self.blocks(rows):
+            logits_BC = self.block(queries_BD, lo, hi)
+            if by_magnitude:
+                logits_BC.abs_()
+            here_B = (ids_B >= lo) & (ids_B < hi)
+            own_B = logits_BC.gather(1, (ids_B - lo).clamp(0, hi - lo - 1)[:, None])[:, 0]
+            target_logit_B = torch.where(here_B, own_B.double(), target_logit_B)
+            highest_B = logits_BC.max(1).values
+            block_sum_B = logits_BC.sub_(highest_B[:, None]).exp_().sum(1, dtype=torch.float64)
+            new_top_B = torch.maximum(top_B, highest_B.double())
+            sum_B = sum_B * (top_B - new_top_B).exp() + block_sum_B * (highest_B.double() - new_top_B).exp()
+            top_B = new_top_B
+        return array_of(top_B - target_logit_B + sum_B.log())
+
+    def top(self, hidden_BD: np.ndarray | Tensor, k: int, *, by_magnitude: bool = False) -> tuple[Tensor, Tensor]:
+        """Return the ids (int64) and logits of the k largest logits of each row, best first; ties as in ``largest``."""
+        queries_BD, keep = self.queries(hidden_BD), min(k, self.num_classes)
+        best_BK = torch.empty((len(queries_BD), 0), dtype=torch.int64, device=self.device)
+        for lo, hi in self.blocks(len(queries_BD)):
+            logits_BC = self.block(queries_BD, lo, hi)
+            keys_BC = _keys(logits_BC.abs_() if by_magnitude else logits_BC, lo)
+            of_block = keys_BC.topk(min(keep, hi - lo), dim=1).values
+            best_BK = torch.cat([best_BK, of_block], dim=1).topk(min(keep, hi), dim=1).values
+        return _LOW_32 - (best_BK & _LOW_32), _values(best_BK)
+
+    def largest(self, hidden_BD: np.ndarray, k: int, *, ranked: bool = True, by_magnitude: bool = False) -> Largest:
+        """Return the k largest logits of each row and their classes; of equal logits the lower id wins.
+
+        They are best first, or by ascending id if not ``ranked``. ``by_magnitude``: compare absolute values, and return
+        these.
+        """
+        ids_BK, logits_BK = self.top(hidden_BD, k, by_magnitude=by_magnitude)
+        if not ranked:
+            ids_BK, order_BK = ids_BK.sort(dim=1)
+            logits_BK = logits_BK.gather(1, order_BK)
+        return Largest(array_of(ids_BK).astype(np.int32), array_of(logits_BK))
+
+    # ------------------------------------------------------------ state
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Return the weights and optimizer state of all classes."""
+        return self.table.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self.table.load_state_dict(state)
+
+
+# A key is one integer by which logits and, where these are equal, ids are compared: its upper half ascends with the
+# logit, its lower half descends with the id. Keys are distinct, so that what ``topk`` returns is the same everywhere.
+
+
+def _keys(logits_BC: Tensor, lo: int) -> Tensor:
+    """Return the keys of the classes lo, lo + 1, ... with these logits, (B, C) int64."""
+    bits_BC = (logits_BC + 0.0).view(torch.int32)  # + 0 turns -0 into 0, which is equal to it
+    ordered_BC = bits_BC ^ ((bits_BC >> 31) & 0x7FFFFFFF)
+    ids_C = torch.arange(lo, lo + logits_BC.shape[1], device=logits_BC.device)
+    return (ordered_BC.long() << 32) | (_LOW_32 - ids_C)
+
+
+def _values(keys_BK: Tensor) -> Tensor:
+    """Return the logits of keys, (B, K) float32."""
+    ordered_BK = (keys_BK >> 32).int()
+    return (ordered_BK ^ ((ordered_BK >> 31) & 0x7FFFFFFF)).view(torch.float32)

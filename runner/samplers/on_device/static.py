@@ -1,0 +1,89 @@
+"""Draw from a fixed distribution on a device; the draws are those of ``samplers.static``.
+
+Legend: B rows, N classes, M draws of a row or of the batch.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from runner import rng
+from runner.contracts import Passed, Query
+from runner.output.torch.arrays import ids_of, tensor_of
+from runner.output.torch.batches import TorchProposal
+from runner.samplers.in_batch import InBatch
+from runner.samplers.on_device import words
+from runner.samplers.static import Static, StaticConfig
+
+
+class TorchStatic(Static):
+    """Draw from a fixed distribution q (N,) by an alias table on the device."""
+
+    def __init__(self, config: StaticConfig, q_N: np.ndarray, seed: int, device: torch.device) -> None:
+        super().__init__(config, q_N, seed)
+        self.device = device
+        self._accept_N = tensor_of(self._accept, device)
+        self._alias_N = ids_of(self._alias, device)
+        self._log_count_N = tensor_of(self.log_count_N, device)
+
+    def sample(self, query: Query, step: int | Tensor) -> TorchProposal:
+        rows: int | Tensor = 0
+        if self.config.shared and self.config.unique and isinstance(step, int):
+            # One draw for all rows depends on nothing of the device. The CPU makes it ahead, and so knows its size.
+            ids = ids_of(self.draw(step), self.device)
+            return TorchProposal(ids, self._log_count_N[ids])
+        if not self.config.shared:
+            rows = torch.arange(query.num_rows, device=self.device)[:, None]
+        ids = self._draws(words.stream(self.seed, rng.SAMPLE, step, rows, self.device))
+        valid = None
+        if self.config.shared:
+            ids = ids.sort().values
+        if self.config.unique:
+            valid = _is_first(ids, is_sorted=self.config.shared)
+        return TorchProposal(ids, self._log_count_N[ids], valid, distinct=self.config.unique)
+
+    def _draws(self, key: Tensor) -> Tensor:
+        """Return the classes that the streams draw, (..., M) int64, by an alias table (Walker 1977; Vose 1991)."""
+        draw_M = torch.arange(self.config.num_samples, device=self.device)
+        slot = words.below(words.word(key, 2 * draw_M), len(self._accept_N))
+        is_alias = words.unit(words.word(key, 2 * draw_M + 1)) >= self._accept_N[slot]
+        return torch.where(is_alias, self._alias_N[slot], slot)
+
+    def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> Passed:
+        """Return the log expected count of each target, (P,) float32, as a tensor."""
+        return self._log_count_N[ids_of(query.targets_P, self.device)]
+
+
+def _is_first(ids: Tensor, *, is_sorted: bool) -> Tensor:
+    """Tell of each draw whether it is the first of its class in its row, bool of the same shape."""
+    order = None
+    if not is_sorted:
+        ids, order = ids.sort(dim=-1, stable=True)
+    first = torch.ones_like(ids, dtype=torch.bool)
+    first[..., 1:] = ids[..., 1:] != ids[..., :-1]
+    return first if order is None else torch.empty_like(first).scatter_(-1, order, first)
+
+
+class TorchInBatch(InBatch):
+    """Take the other rows' targets as each row's negatives; counts are kept on the device."""
+
+    def __init__(self, *args: Any, device: torch.device) -> None:
+        super().__init__(*args)
+        self.device = device
+        self._on_device: tuple[np.ndarray, Tensor] | None = None
+
+    def _counts(self, query: Query) -> Tensor:
+        log_count_N = self._log_count_N(query)
+        if self._on_device is None or self._on_device[0] is not log_count_N:
+            self._on_device = log_count_N, tensor_of(log_count_N, self.device)
+        return self._on_device[1]
+
+    def sample(self, query: Query, step: int) -> TorchProposal:
+        ids_M = ids_of(np.unique(query.targets_P), self.device)  # targets come from the batch, which the CPU made
+        return TorchProposal(ids_M, self._counts(query)[ids_M])
+
+    def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> Passed:
+        """Return the log expected count of each target, (P,) float32, as a tensor."""
+        return self._counts(query)[ids_of(query.targets_P, self.device)]

@@ -1,0 +1,121 @@
+"""A sampler that draws on a device draws what it draws on a CPU, and no step asks the device for a number.
+
+Legend: B rows, C counters.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from runner import rng
+from runner.check.cases import Case, cases_of, random_layer, random_query
+from runner.heads.classes import estimate
+from runner.machine.clock import StageClock
+from runner.output.losses import LOSSES
+from runner.output.torch.batches import TorchQuery
+from runner.samplers.on_device import words
+
+ON_DEVICE = (
+    "uniform", "unigram", "log_uniform", "in_batch", "topk", "exact", "quadratic", "midx_pq", "midx_rq",
+)  # fmt: skip
+DRAWS_THERE = [
+    pytest.param(case, id=f"{name}-{case.name}")
+    for name in (
+        "uniform",
+        "unigram",
+        "log_uniform",
+        "in_batch",
+        "topk",
+        "exact",
+        "quadratic",
+        "midx_pq",
+        "midx_rq",
+        "full",
+    )
+    for case in cases_of(name, "torch").values()
+    if not getattr(case.config, "until_distinct", False)
+]
+
+
+@pytest.mark.parametrize("bound", [3, 1000, 2**20 - 1, 2**20, 2**31 - 1])
+def test_words_have_the_bits_of_the_generator(bound: int) -> None:
+    seed, step = 2**31 - 1, 123_456
+    rows, counters = np.array([0, 1, 5, 2**31 - 1]), np.array([0, 1, 2**20, 2**33])
+    key_B = words.stream(seed, rng.SAMPLE, step, torch.from_numpy(rows), torch.device("cpu"))
+    bits_BC = words.word(key_B[:, None], torch.from_numpy(counters))
+    assert torch.equal(words.word(key_B, 2**33), bits_BC[:, 3])
+    below_BC, unit_BC = words.below(bits_BC, bound), words.unit(bits_BC)
+    for b, row in enumerate(rows):
+        key = rng.stream(seed, rng.SAMPLE, step, row)
+        expected = [rng.word(np.uint64(key), counter) for counter in counters]
+        assert bits_BC[b].numpy().view(np.uint64).tolist() == [int(word) for word in expected]
+        assert below_BC[b].tolist() == [rng.below(np.uint64(word), bound) for word in expected]
+        assert unit_BC[b].tolist() == [rng.unit(np.uint64(word)) for word in expected]
+
+
+@pytest.mark.parametrize("case", DRAWS_THERE)
+def test_draws_are_those_of_the_cpu(case: Case) -> None:
+    for step in (1, 2):
+        query = random_query(seed=step)
+        ours, theirs = (
+            Case(case.name, case.config, engine).build(random_layer(engine=engine)).sample(query, step)
+            for engine in ("numba", "torch")
+        )
+        if case.config.name == "full":
+            assert ours == theirs
+            continue
+        for name in ("ids_N", "indptr_B1", "distinct"):
+            np.testing.assert_array_equal(getattr(theirs, name), getattr(ours, name), err_msg=name)
+        counts = (proposal.log_expected_count_N for proposal in (ours, theirs))
+        np.testing.assert_allclose(*counts, rtol=1e-5, atol=1e-5)
+
+
+WAITS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::_unique2", "aten::masked_select", "aten::bincount")
+"""Operations that make the processor wait for a device: they return numbers, or sizes, that the device knows."""
+
+
+class CountWaits(TorchDispatchMode):
+    """Collect the operations of a context that would wait for a device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name
+        places = args[1] if name.startswith("aten::index") and isinstance(args[1], list | tuple) else ()
+        if name in WAITS or any(place is not None and place.dtype == torch.bool for place in places):
+            self.found.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_wait_is_counted() -> None:
+    values = torch.arange(3)
+    with CountWaits() as waits:
+        values[values > 1]
+        int(values.sum())
+        values.nonzero()
+    assert len(waits.found) == 3
+
+
+@pytest.mark.parametrize("case", DRAWS_THERE)
+def test_a_step_waits_for_nothing(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = random_query()
+
+    def no_array(self: torch.Tensor, *arguments: Any, **named: Any) -> Any:
+        raise AssertionError("a tensor became an array in a step")
+
+    for name in case.config.losses:
+        layer = random_layer(engine="torch")
+        sampler = case.build(layer)
+        for step in (1, 2, 3):
+            query = TorchQuery(torch.from_numpy(given.hidden_BD), given.target_indptr_B1, given.targets_P)
+            with CountWaits() as waits, monkeypatch.context() as patch:
+                patch.setattr(torch.Tensor, "numpy", no_array)
+                patch.setattr(torch.Tensor, "cpu", no_array)
+                made = estimate(layer, sampler, LOSSES[name](name=name), query, step, StageClock())
+                made.scores.update()
+            assert waits.found == []
