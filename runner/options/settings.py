@@ -373,6 +373,11 @@ class RunConfig(Options):
         names = (self.dataset.name, self.model.name, self.sampler_name, *device)
         return "-".join([*map(str, names), digest_of(self.identity)])
 
+    def check_processor(self) -> None:
+        """Raise ``ProcessorLacks`` if the run needs instructions that this processor does not have."""
+        if self.sampler is not None and self.hardware.engine == "numba":
+            self.sampler.check_processor()
+
     @property
     def has_classes(self) -> bool:
         """Tell whether the network has a class matrix with a sampler."""

@@ -38,9 +38,8 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
     check_model_reads_dataset(config)
     check_libraries(config)
     config.model.check_installed()
-    if config.sampler is not None:
-        config.sampler.check_processor()
     config = settled(config)
+    config.check_processor()
     _say_where_it_draws(config)
     # This may raise ConfigError, which must be before a folder is made.
     threads = set_threads(config.hardware.threads, config.hardware.parallel_jobs)

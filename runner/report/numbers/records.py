@@ -271,8 +271,7 @@ def why_skipped(run: PlannedRun) -> str | None:
     """Return ``skipped: REASON`` if data, a library or instructions are missing that the run needs, or None."""
     try:
         run.config.model.check_installed()
-        if run.config.sampler is not None:
-            run.config.sampler.check_processor()
+        run.config.check_processor()
     except (NotInstalled, ProcessorLacks) as error:
         return error.status
     if run.config.hardware.name != CPU:
