@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.config import check_model_reads_dataset
+from runner.door.data import open_data
 from runner.errors import ConfigError, DamagedRun, DataError, DataNotPrepared, Diverged, RunnerError, require
 from runner.machine import memory
 from runner.machine.device import settled
@@ -46,7 +47,7 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
     folder = RunFolder(config.run_dir)
     with folder.locked():
         if config.force:
-            config.dataset.build()  # the data may be missing, which must be found before anything is deleted
+            open_data(config.dataset)  # the data may be missing, which must be found before anything is deleted
             folder.clear()
         folder.check(config.run_id)
         _check_same_run(config, folder)
@@ -60,7 +61,7 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
         trackers = Trackers({})
         try:
             memory.reset_peak()
-            data = config.dataset.build()
+            data = open_data(config.dataset)
             _check_same_data(config, folder, data.checksum)
             check_memory(config, data)
             task = task_of(config, data)
@@ -136,7 +137,7 @@ def _check_same_data(config: RunConfig, folder: RunFolder, checksum: str | None 
     if checksum is None and config.dataset.kind == "synthetic_xc":
         return  # its settings determine its content, and generating it again can take long
     try:
-        now = checksum or config.dataset.build().checksum
+        now = checksum or open_data(config.dataset).checksum
     except (ConfigError, DataError):
         return  # a finished run stays finished even if its data were deleted
     if before is not None and before != now:
@@ -151,7 +152,7 @@ def load_trained(config: RunConfig, folder: RunFolder) -> tuple[ClassNetwork, Ta
     """
     if changed := changed_plugin(config, folder.provenance(), folder.run_id):
         print(f"warning: {changed}", file=sys.stderr)
-    data = config.dataset.build()
+    data = open_data(config.dataset)
     _check_same_data(config, folder, data.checksum)
     kept = folder.load_weights()
     if kept is None:
