@@ -5,8 +5,12 @@ import sys
 
 from runner.home import REPOSITORY, written
 
-__all__ = ["REPOSITORY", "__version__"]
+__all__ = ["NUMBERS", "REPOSITORY", "__version__"]
 __version__ = "0.1.0"
+
+# Raise this whenever the same settings give other numbers than before, beyond rounding (tests/golden then change). Runs
+# of different numbers are neither resumed nor pooled. Runs that stored none are of 1.
+NUMBERS = 1
 
 # torch and Numba each keep a pool of OpenMP threads. By default an idle pool spins for milliseconds, so on a busy
 # machine the two pools starve each other. A short spin is a compromise: threads that sleep at once (PASSIVE) slow down

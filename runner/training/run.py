@@ -21,7 +21,7 @@ from runner.training.loop import Training
 from runner.training.needs import check_memory
 from runner.training.progress import Progress
 from runner.training.run_folder import RunFolder, description, provenance
-from runner.training.same_run import changed_plugin, difference
+from runner.training.same_run import DATA_CHANGED, changed_plugin, difference
 from runner.training.schedule import Schedule
 from runner.training.stored_arrays import fitting
 from runner.training.trackers import Trackers, check_libraries, trackers_of
@@ -141,7 +141,7 @@ def _check_same_data(config: RunConfig, folder: RunFolder, checksum: str | None 
     except (ConfigError, DataError):
         return  # a finished run stays finished even if its data were deleted
     if before is not None and before != now:
-        raise RunnerError(f"the data changed since {folder.path} was made; force=true starts it again")
+        raise RunnerError(f"{DATA_CHANGED} {folder.path} was made; force=true starts it again")
 
 
 def load_trained(config: RunConfig, folder: RunFolder) -> tuple[ClassNetwork, Task, int]:

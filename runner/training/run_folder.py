@@ -32,7 +32,7 @@ from typing import IO, Any
 import numpy as np
 import yaml
 
-from runner import __version__
+from runner import NUMBERS, __version__
 from runner.config import to_run_config
 from runner.errors import ConfigError, DamagedRun, DataNotPrepared, RunLocked, RunnerError
 from runner.home import IS_CHECKOUT, REPOSITORY
@@ -453,6 +453,7 @@ def provenance(config: RunConfig, threads: int, data_checksum: str) -> dict[str,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "python": platform.python_version(),
         "versions": {"runner": __version__, **{name: version(name) for name in packages}},
+        "numbers": NUMBERS,
         "plugins": sources_of(config),
         "threads": threads,
         "parallel_jobs": config.hardware.parallel_jobs,

@@ -9,7 +9,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from runner.report.figures.style import STYLE, Look, looks_of, new_figure, plain_log_ticks, plain_ticks
-from runner.report.numbers.group import Group, Numbers
+from runner.report.numbers.group import Group, Numbers, Origins
 from runner.report.numbers.quantities import QUANTITIES
 from runner.report.numbers.records import RunRecord, record_of
 from runner.report.numbers.sweep import differing_keys, families, setting_text, telling_keys
@@ -74,14 +74,20 @@ def settings_of_records(records: Sequence[RunRecord], keys: Sequence[str] = (), 
     The text shows the keys that differ; if ``keys`` are given, only those of them.
     """
     settings: list[Setting] = []
+    origins = Origins(records)
     for (_, method), alike in families([record for record in records if _has_both(record)]).items():
         differing = differing_keys(alike)
         groups: dict[str, list[RunRecord]] = {}
         for record in alike:
-            groups.setdefault(setting_text(record, differing), []).append(record)
+            groups.setdefault(f"{setting_text(record, differing)} {origins.text(record)}", []).append(record)
         shown = [key for key in differing if key in keys] if keys else telling_keys(alike, differing)
         settings += [
-            Setting(method=method, text=setting_text(found[0], shown), records=tuple(found), metric=metric)
+            Setting(
+                method=method,
+                text=f"{setting_text(found[0], shown)} {origins.text(found[0])}".strip(),
+                records=tuple(found),
+                metric=metric,
+            )
             for found in groups.values()
         ]
     return settings
