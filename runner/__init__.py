@@ -23,6 +23,12 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 
+# Numba ends with a traceback, or prints one, where this is no number of threads.
+if not (os.environ.get("NUMBA_NUM_THREADS", "1").isdecimal() and int(os.environ.get("NUMBA_NUM_THREADS", "1"))):
+    _given = os.environ.pop("NUMBA_NUM_THREADS")
+    print(f"NUMBA_NUM_THREADS={_given} is ignored, because it is no number of threads", file=sys.stderr)
+
+
 # NUMBA_CPU_NAME emulates another processor. Numba would add the host's features to those of the named processor, so an
 # AVX2 processor emulated on an AVX-512 machine would be neither. An empty list of features prevents that.
 if os.environ.get("NUMBA_CPU_NAME", "host") != "host":

@@ -404,6 +404,8 @@ def _git(*arguments: str) -> str | None:
             ["git", "-C", str(REPOSITORY), *arguments],
             capture_output=True,
             text=True,
+            encoding="utf-8",
+            errors="replace",
             check=True,
             timeout=20,
         )
@@ -414,7 +416,7 @@ def _git(*arguments: str) -> str | None:
 
 def _cpu_name() -> str:
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     except OSError:

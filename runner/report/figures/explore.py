@@ -24,7 +24,7 @@ from runner.report.figures.curves import COST_SCALES, OBSERVED, Alike, drawn, li
 from runner.report.figures.frontier import frontier, settings_of_records
 from runner.report.figures.heat_map import HeatMap, heat_maps
 from runner.report.figures.panels import Line, Panel, Scale, figure_of
-from runner.report.figures.style import STYLE, Look, file_name, look_of_value, looks_of
+from runner.report.figures.style import Look, file_name, look_of_value, looks_of, styled
 from runner.report.numbers.comparison import GROUPS
 from runner.report.numbers.group import Origins
 from runner.report.numbers.quantities import QUANTITIES, Quantity, headline, observed, quantity
@@ -217,9 +217,8 @@ def _courses(records: Sequence[RunRecord], against: Axis, metric: str, smooth: i
 
 
 def _drawn(rows: Sequence[Sequence[Panel]]) -> "Figure":
-    import matplotlib
 
-    with matplotlib.rc_context(STYLE):
+    with styled():
         return figure_of(rows)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from runner.report.figures.style import STYLE, Look, looks_of, new_figure, plain_log_ticks, plain_ticks
+from runner.report.figures.style import Look, looks_of, new_figure, plain_log_ticks, plain_ticks, styled
 from runner.report.numbers.group import Group, Numbers, Origins
 from runner.report.numbers.quantities import QUANTITIES
 from runner.report.numbers.records import RunRecord, record_of
@@ -128,12 +128,11 @@ def frontier(
     order of seconds. The ringed points on the grey staircase are the Pareto frontier. Settings that lie close together
     are enlarged in a second panel, which has their texts; of many settings, only the best have one.
     """
-    import matplotlib
 
     looks = looks or looks_of(labels)
     crowds = {title: _crowd(settings) for title, settings in panels.items()}
     columns = 2 if any(crowds.values()) else 1
-    with matplotlib.rc_context(STYLE):
+    with styled():
         figure, axes = new_figure(len(panels), columns, width=6.0, height=4.4)
         written: list[tuple[Axes, list[tuple[Setting, str, str]]]] = []
         for (title, settings), row in zip(panels.items(), axes, strict=True):
