@@ -54,7 +54,7 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
         if folder.is_finished():
             _check_same_data(config, folder)
             folder.drop_what_resumes()  # a kill may have come between the result and this
-            said = f"already finished, not repeated (force=true re-runs): {config.run_id}"
+            said = f"already finished, not repeated (force=true re-runs): {config.run_id}{_made_as(config, folder)}"
             print(fitted(said, sys.stderr), file=sys.stderr)
             return folder.path
         summary: dict[str, Any] = {"status": "running", **description(config)}
@@ -101,6 +101,12 @@ def _say_where_it_draws(config: RunConfig) -> None:
     if not draws_on_device(config.sampler):
         said = f"sampler={config.sampler.name} draws on the CPU: each step copies hidden states there"
         print(said, file=sys.stderr)
+
+
+def _made_as(config: RunConfig, folder: RunFolder) -> str:
+    """Return in words which other method with the same settings named the run when it was made; empty if none did."""
+    made_as = (folder.summary() or {}).get("config", {}).get("method")
+    return f", made as method={made_as}, which has the same settings" if made_as not in (None, config.method) else ""
 
 
 def _leave(folder: RunFolder, summary: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Runs of other data, other sources of a plugin or other numbers of the runner are not pooled with those of now."""
 
+import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ from runner.report.plan.plan import plan_total, steps_of
 from runner.report.spec.grids import PlannedRun
 from runner.report.spec.tables import TableSpec
 from runner.sweeps.outcome import report
+from runner.training.run import _made_as
+from runner.training.run_folder import RunFolder
 from runner.training.same_run import DATA_CHANGED
 
 Write = Callable[..., Path]
@@ -156,3 +159,17 @@ def test_a_plan_tells_that_the_numbers_of_the_runner_changed(three: list[Planned
     record = record_of(three[0])
     assert record.status == CHANGED
     assert f"gave other numbers (version {NUMBERS + 1}, now {NUMBERS}); force=true" in record.error
+
+
+def test_of_two_methods_with_the_same_settings_each_has_its_name(three: list[PlannedRun]) -> None:
+    """The folder has the name of the one that made it; a plan, a sweep and the run's command say the other's."""
+    config = dataclasses.replace(three[0].config, method="log_uniform")
+    assert config.run_dir == three[0].config.run_dir
+    assert record_of(dataclasses.replace(three[0], config=config)).method_name == "log_uniform"
+    assert RunRecord(config.run_dir).method_name == "uniform"
+    summary = json.loads((config.run_dir / "summary.json").read_text())
+    summary["config"]["method"] = "log_uniform"
+    (config.run_dir / "summary.json").write_text(json.dumps(summary))
+    folder = RunFolder(config.run_dir)
+    assert _made_as(three[0].config, folder) == ", made as method=log_uniform, which has the same settings"
+    assert _made_as(config, folder) == ""

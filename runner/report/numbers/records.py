@@ -218,7 +218,12 @@ class RunRecord:
 
     @property
     def method_name(self) -> str:
-        """The method that the run was made as or, if none was chosen, the sampler's name (see ``RunConfig``)."""
+        """The method that the run was made as or, if none was chosen, the sampler's name (see ``RunConfig``).
+
+        A planned run is of the planned method, also where another one with the same settings made it.
+        """
+        if self.planned is not None:
+            return self.planned.method_name
         if self.config.get("method"):
             return str(self.config["method"])
         if self.config.get("output", {}).get("kind") == "adaptive":
