@@ -22,6 +22,7 @@ from runner.door.arrays import (
 )
 from runner.door.guard import Guard, is_from_outside
 from runner.output.layer import Layer
+from runner.output.losses import LOSSES
 from runner.samplers import building
 from runner.samplers.base import Sampler, SamplerConfig
 
@@ -45,9 +46,13 @@ def build_sampler(config: SamplerConfig, *, layer: Layer, training: TrainingFact
     guard.check(lambda: check_statistics(guard.made(lambda: sampler.statistics)))
     guard.check(lambda: check_chosen(guard.made(lambda: sampler.chosen)))
     every_class = config.can_draw_every_class
+    takes_all = all(LOSSES[name].needs_every_class for name in config.losses if name in LOSSES)
 
     def proposes(made: Any, query: Query, *_: Any, **__: Any) -> None:
         check_proposal(made, query.num_rows, num_classes)
+        if isinstance(made, Everything) != takes_all:
+            is_of = "one of the listed candidates" if isinstance(made, Everything) else "the full one"
+            raise Wrong(f"the loss is {is_of}, but sample returned {shown(made)}; losses must say which one fits")
 
     def counts(made: Any, query: Query, ids_M: np.ndarray, *_: Any, **__: Any) -> None:
         check_counts(made, "log_expected_count", query.num_rows, len(ids_M))

@@ -32,7 +32,7 @@ GROUPS: dict[str, dict[str, Any]] = {
 
 def defaults_now() -> dict[str, Any]:
     """Return the default of every option that is a part of a run's id, by a key such as ``sampler=lsh_label.K``."""
-    found = dict(_of(RunConfig(dataset=None, model=None, optimizer=None, batch_sampler=None), ""))
+    found = dict(_of(RunConfig, ""))
     for group, classes in GROUPS.items():
         for name, cls in classes.items():
             for part in dataclasses.fields(cls):
@@ -45,8 +45,8 @@ def defaults_now() -> dict[str, Any]:
 
 def _of(section: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     for part in dataclasses.fields(section):
-        value = getattr(section, part.name)
-        if part.metadata.get("place") or part.name in GROUPS:
+        value = default_of(part)
+        if part.metadata.get("place") or part.name in GROUPS or value is dataclasses.MISSING:
             continue
         if dataclasses.is_dataclass(value):
             yield from _of(value, f"{prefix}{part.name}.")

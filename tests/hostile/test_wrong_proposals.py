@@ -19,11 +19,12 @@ from runner.contracts import Everything, ExampleDraw, Examples, Proposal, Query,
 from runner.door.examples import build_example_sampler
 from runner.door.losses import checked_loss
 from runner.door.samplers import build_sampler
+from runner.errors import ConfigError
 from runner.heads.classes import estimate
 from runner.lgd.base import Draws, ExampleSampler, ExampleSamplerConfig
 from runner.machine.clock import StageClock
-from runner.output.losses import LogisticLoss, SampledSoftmaxLoss
-from runner.registry import register_sampler
+from runner.output.losses import FullLoss, LogisticLoss, SampledSoftmaxLoss
+from runner.registry import register_loss, register_sampler
 from runner.samplers import Sampler, SamplerConfig
 from runner.samplers.static import UniformConfig
 from runner.training import loop
@@ -140,6 +141,37 @@ def test_what_is_said_of_a_proposal(says: str) -> None:
     proposal = dataclasses.replace(SHARED, **WRONG_PROPOSALS[says])
     found = refused(lambda: sampler_of({"sample": proposal}).sample(QUERY, step=9), "sampler=mine", 9)
     assert found == f"{says}; python -m runner.check mine 'plugins=[{own_place()}]' says more"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakesAllConfig(HandsOverConfig):
+    losses: ClassVar[tuple[str, ...]] = ("full",)
+
+
+def test_all_classes_go_with_the_full_loss_alone() -> None:
+    """Their scores know no other loss, so that it would be left out without a word."""
+    everything = Everything(NUM_CLASSES)
+    found = refused(lambda: sampler_of({"sample": everything}).sample(QUERY, 1), "sampler=mine", 1)
+    assert found.startswith("the loss is one of the listed candidates, but sample returned a Everything")
+    for made in (SHARED, everything):
+        config = TakesAllConfig(hands_over={"sample": made})
+        sampler = build_sampler(config, layer=LAYER, training=FACTS, seed=0)
+        if made is everything:
+            assert sampler.sample(QUERY, 1) is everything
+        else:
+            assert refused(lambda s=sampler: s.sample(QUERY, 1), "sampler=mine", 1).startswith(
+                "the loss is the full one"
+            )
+    with pytest.raises(ConfigError, match=r"loss=mine: LikeFull\.apply would never be called"):
+        register_loss("mine", LikeFull)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LikeFull(FullLoss):
+    like: ClassVar[str | None] = "full"
+
+    def apply(self, rows: Any) -> Any:
+        return rows.softmax()
 
 
 def own_place() -> str:
