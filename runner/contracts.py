@@ -25,6 +25,12 @@ Products = Literal["float32", "bf16"]
 Passed = Any
 """Numbers of a step as the engine of the weights passes them on: an array, or a tensor on the weights' device."""
 
+
+def as_array(values: Passed) -> np.ndarray:
+    """Return numbers of a step as an array; from another device this waits for them."""
+    return np.asarray(values if isinstance(values, np.ndarray) else values.detach().cpu().numpy())
+
+
 LARGEST_OUTPUT = 2.0**24
 """From this magnitude on, float32 does not tell outputs apart that differ by 1. Such a network diverged."""
 

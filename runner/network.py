@@ -8,7 +8,7 @@ Legend: B rows of a batch, D hidden size.
 import functools
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -79,8 +79,8 @@ class Network(Generic[AnyHead]):
         with clock.stage("update"):
             others: list[Gradient] = []
             for gradient in gradients:
-                if isinstance(gradient, RowGradient) and gradient.table is of_head.table:
-                    of_head = of_head.plus(gradient)
+                if getattr(gradient, "table", None) is of_head.table:
+                    of_head = of_head.plus(cast(RowGradient, gradient))
                 else:
                     others.append(gradient)
             factor = 1.0 if self._clip is None else clipping_factor([of_head, *others], self._clip)

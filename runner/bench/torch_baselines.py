@@ -46,6 +46,8 @@ def bytes_needed(name: str, num_classes: int, dim: int, batch: int) -> float:
     parameters = matrix_bytes(num_classes, dim)
     if name == "torch_sampled":
         return parameters
+    if name == "torch_naive":  # logits in bf16 and float32, their log softmax and its gradient
+        return parameters * 4 / 3 + 14.0 * batch * num_classes
     logits = 2 * batch if name == "tensorflow_full" else block_rows(num_classes)
     return parameters * 4 / 3 + 4.0 * logits * num_classes
 

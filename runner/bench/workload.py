@@ -40,10 +40,8 @@ class Workload:
         self.table = rows_on(self.hardware, optimizer, weights)
         # The table is as it would be after an epoch: every class has been updated, so none is exempt from catching up.
         # Filling the moments also maps all their pages before any timing.
-        state = self.table.state_dict()
-        usual = {"first": np.float32(1e-6), "second": np.float32(1e-9), "last_step": np.int32(1)}
-        moved = {name: np.broadcast_to(value, state[name].shape) for name, value in usual.items()}
-        self.table.load_state_dict({**state, **moved})
+        for name, value in {"first": 1e-6, "second": 1e-9, "last_step": 1}.items():
+            getattr(self.table, name)[:] = value
         self.step = 2
         self.label_counts_N = np.maximum(1, num_classes // np.arange(1, num_classes + 1, dtype=np.int64))
         self._cumulative_N = np.cumsum(self.label_counts_N) / self.label_counts_N.sum()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.contracts import Batch, Everything, Proposal, Query, TrainingFacts
+from runner.contracts import Batch, Everything, Proposal, Query, TrainingFacts, as_array
 from runner.door.losses import checked_loss
 from runner.door.models import class_vectors
 from runner.door.samplers import build_sampler, facts_of
@@ -72,7 +72,7 @@ class ClassScores:
     @property
     def loss(self) -> float:
         """Return the weighted sum of the rows' losses; without weights, their mean."""
-        loss_B = np.asarray(self.estimate.loss_B)
+        loss_B = as_array(self.estimate.loss_B)
         if self._weight_B is None:
             return float(loss_B.mean(dtype=np.float64))
         return float(np.dot(self._weight_B.astype(np.float64), loss_B.astype(np.float64)))

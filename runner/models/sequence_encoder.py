@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence
 
 from runner.models.same_bits import LayerNorm, causal_attention
@@ -27,7 +28,8 @@ class Dropout(nn.Module):
     """Set a fraction of all numbers to 0 in training and multiply the others by 1 / (1 - fraction).
 
     This is torch's dropout with other draws: torch takes longer for them on a CPU than for all products of such small
-    layers. They are NumPy's, by a generator that torch's seeds, with the fraction rounded to 1 / 65,536.
+    layers. They are NumPy's, by a generator that torch's seeds, with the fraction rounded to 1 / 65,536. On a GPU they
+    are torch's.
     """
 
     def __init__(self, fraction: float) -> None:
@@ -37,6 +39,8 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.dropped == 0:
             return x
+        if x.is_cuda:  # a mask made here would be copied there, several times a layer
+            return dropout(x, self.dropped / 65536)
         generator = np.random.Generator(np.random.SFC64(int(torch.randint(2**62, ()))))
         kept = generator.integers(0, 65536, tuple(x.shape), dtype=np.uint16) >= self.dropped
         return x * torch.from_numpy(kept).to(x.device, x.dtype).mul_(65536 / (65536 - self.dropped))

@@ -4,21 +4,27 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
+from runner.contracts import Passed
+
 
 class Gradient(Protocol):
     """Hold a gradient that is computed but not applied yet."""
 
-    def squared_norm(self) -> float:
-        """Return the sum of the gradient's squares."""
+    def squared_norm(self) -> Passed:
+        """Return the sum of the gradient's squares: a number, or a tensor without dimensions on the weights' device."""
 
-    def apply(self, step: int, factor: float = 1.0) -> None:
-        """Take the step by ``factor`` times the gradient."""
+    def apply(self, step: int, factor: Passed = 1.0) -> None:
+        """Take the step by ``factor`` times the gradient; it is of the type of ``squared_norm``, or a number."""
 
 
-def clipping_factor(gradients: Sequence[Gradient], largest_norm: float) -> float:
+def clipping_factor(gradients: Sequence[Gradient], largest_norm: float) -> Passed:
     """Return the factor for all gradients under which their joint norm is at most ``largest_norm``.
 
     It is the factor of ``torch.nn.utils.clip_grad_norm_``, and nan if a gradient is not finite.
     """
-    norm = math.sqrt(sum(gradient.squared_norm() for gradient in gradients))
+    squared = sum(gradient.squared_norm() for gradient in gradients)
+    if not isinstance(squared, float | int):  # on a device: a norm that is not finite gives nan, as infinity / infinity
+        root = squared.sqrt()
+        return (largest_norm / (root + 1e-6)).clamp(max=1.0) + 0.0 * root
+    norm = math.sqrt(squared)
     return min(1.0, largest_norm / (norm + 1e-6)) if math.isfinite(norm) else math.nan

@@ -30,7 +30,7 @@ from runner.machine.disk import writing
 from runner.measures.by_rank import proposal_of
 from runner.measures.divergence import divergence_of
 from runner.network import Network
-from runner.options.settings import EvaluationConfig, RunConfig
+from runner.options.settings import CPU, EvaluationConfig, RunConfig
 from runner.tasks import Task
 from runner.tasks.base import PROGRESS_BAR, CompiledSteps
 from runner.training.progress import Progress
@@ -118,7 +118,7 @@ class Training:
         self.lr = config.optimizer.lr  # of the steps that are being taken
         self.steps_at_once = 256
         # A GPU begins a step while the one before is not finished, so losses are read one step late there.
-        self._steps_ahead = 1 if config.hardware.engine == "torch" else 0
+        self._steps_ahead = 0 if config.hardware.name == CPU else 1
         self._unread: deque[tuple[int, Any, StageClock]] = deque()
         self.peak_mb = 0.0  # largest memory before the last diagnostics, whose own memory must not count
 
@@ -254,8 +254,11 @@ class Training:
     def _show(self, bar: "tqdm[Any]") -> None:
         """Put loss and headline beside the bar every few steps."""
         progress = self.progress
-        if self.compiled is None and progress.step % 20 and progress.step != self.last_step:
+        is_last = progress.step == self.last_step
+        if self.compiled is None and progress.step % 20 and not is_last:
             return
+        if is_last:
+            self._catch_up()
         shown = f"loss {progress.mean_loss:.3f}"
         if not math.isnan(progress.headline):  # it is nan before the first evaluation
             headline = self.task.headline()
@@ -345,6 +348,7 @@ class Training:
     def _diagnose(self) -> None:
         """Measure the sampler in its present state; neither training time nor peak memory includes this."""
         step = self.progress.step
+        self._catch_up()
         self.network.read_all(step + 1)
         if not self.network.is_sound(self.diagnosed):
             return  # the next loss, or the end of the run, reports that training diverged

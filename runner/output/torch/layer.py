@@ -123,7 +123,7 @@ class TorchLayer:
             here_B = (ids_B >= lo) & (ids_B < hi)
             own_B = logits_BC.gather(1, (ids_B - lo).clamp(0, hi - lo - 1)[:, None])[:, 0]
             target_logit_B = torch.where(here_B, own_B.double(), target_logit_B)
-            highest_B = logits_BC.max(1).values
+            highest_B = logits_BC.amax(1)
             block_sum_B = logits_BC.sub_(highest_B[:, None]).exp_().sum(1, dtype=torch.float64)
             new_top_B = torch.maximum(top_B, highest_B.double())
             sum_B = sum_B * (top_B - new_top_B).exp() + block_sum_B * (highest_B.double() - new_top_B).exp()

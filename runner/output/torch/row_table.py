@@ -20,7 +20,7 @@ from runner.optimizers.configs import AdaGradConfig, AdamConfig, OptimizerConfig
 from runner.optimizers.drift import Drift
 from runner.output.layer import RowGradient
 from runner.output.torch.arrays import array_of, ids_of, tensor_of
-from runner.output.torch.groups import bag_sums, segment_sums
+from runner.output.torch.groups import bag_sums, group_rows, segment_sums
 
 BLOCK = 2**14
 """Rows that are read or updated at a time where all are: their vectors and moments stay in a GPU's cache."""
@@ -155,7 +155,10 @@ class TorchRowTable:
         """Restore what ``state_dict`` returned."""
         self._all_stand_at = 0
         for name, target in self._held.items():
-            target.copy_(torch.tensor(state[name]).reshape(target.shape))
+            array = state[name]
+            if array.size != target.numel() or array.shape[0] != target.shape[0]:
+                raise ValueError(f"{name} has shape {array.shape}, not {tuple(target.shape)}")
+            target.copy_(torch.tensor(array).reshape(target.shape))
         if self.drift is not None and self._sums is not None and "drift" in state:
             self.drift.restore(state["drift"])
             self._sums.restart()
@@ -319,11 +322,13 @@ class TorchRowTable:
         grad_GD: Tensor,
         bias_grad_G: Tensor | None,
         step: int,
-        factor: float = 1.0,
+        factor: float | Tensor = 1.0,
     ) -> None:
         """Take a step with distinct rows by gradients times ``factor``. Rows must have been read at this step."""
         bias_grad_G = self._of_biases(bias_grad_G)
-        if factor != 1.0:
+        if isinstance(factor, Tensor):
+            factor = factor.float()
+        if isinstance(factor, Tensor) or factor != 1.0:
             grad_GD = grad_GD * factor
             bias_grad_G = None if bias_grad_G is None else bias_grad_G * factor
         parts = [(self.weights, self.first, self.second, grad_GD)]
@@ -439,12 +444,12 @@ class TorchRowGradient:
         rows_G = array_of(self.rows)
         return rows_G[rows_G != self.table.nobody].astype(np.int32)
 
-    def squared_norm(self) -> float:
-        """Return the sum of the gradient's squares; this waits for the device."""
+    def squared_norm(self) -> Tensor:
+        """Return the sum of the gradient's squares, a tensor without dimensions."""
         total = self.grad_GD.double().square().sum()
         if self.bias_grad_G is not None:
             total = total + self.bias_grad_G.double().square().sum()
-        return float(total)
+        return total
 
     def plus(self, other: RowGradient) -> "TorchRowGradient":
         """Return the sum, over the rows of both. A gradient of all rows of the table is changed in place."""
@@ -462,20 +467,17 @@ class TorchRowGradient:
             return whole
         assert self.rows is not None
         assert other.rows is not None
-        rows_U, place = torch.unique(torch.cat([self.rows, other.rows]), return_inverse=True)
-        here, there = place[: len(self.rows)], place[len(self.rows) :]
-        grad_UD = self.grad_GD.new_zeros((len(rows_U), table.num_columns))
-        grad_UD[here] = self.grad_GD
-        grad_UD[there] += other.grad_GD
-        bias_grad_U = None
+        groups = group_rows(torch.cat([self.rows, other.rows]), table.nobody)
+        grad_ND = torch.cat([self.grad_GD, other.grad_GD])
+        place_N = torch.arange(len(grad_ND), device=table.device)
+        grad_GD = groups.weighted_sums(grad_ND, place_N, torch.ones_like(grad_ND[:, 0]))
+        bias_grad_G = None
         if self.bias_grad_G is not None:
-            bias_grad_U = self.bias_grad_G.new_zeros(len(rows_U))
-            bias_grad_U[here] = self.bias_grad_G
-            if other.bias_grad_G is not None:
-                bias_grad_U[there] += other.bias_grad_G
-        return TorchRowGradient(table=table, rows=rows_U, grad_GD=grad_UD, bias_grad_G=bias_grad_U)
+            of_other = torch.zeros_like(other.grad_GD[:, 0]) if other.bias_grad_G is None else other.bias_grad_G
+            bias_grad_G = groups.sums(torch.cat([self.bias_grad_G, of_other]))
+        return TorchRowGradient(table=table, rows=groups.rows_G, grad_GD=grad_GD, bias_grad_G=bias_grad_G)
 
-    def apply(self, step: int, factor: float = 1.0) -> None:
+    def apply(self, step: int, factor: float | Tensor = 1.0) -> None:
         """Take the step by ``factor`` times the gradient."""
         table = self.table
         rows = slice(table.num_rows) if self.rows is None else self.rows

@@ -291,7 +291,7 @@ class EverythingScores(TorchScores):
         sum_B = torch.zeros_like(top_B)
         for lo, hi in self._blocks():
             logits_BC = self._logits(lo, hi)
-            highest_B = torch.maximum(top_B, logits_BC.max(1).values)
+            highest_B = torch.maximum(top_B, logits_BC.amax(1))
             sum_B = sum_B * (top_B - highest_B).exp() + logits_BC.sub_(highest_B[:, None]).exp_().sum(1)
             top_B = highest_B
         top_B, sum_B = layer.across.log_sum_exp(top_B, sum_B)
@@ -299,7 +299,7 @@ class EverythingScores(TorchScores):
         vectors_PD = table.weights[self.targets.ids_P]
         if layer.scale is not None:
             vectors_PD.mul_(inverse_norms(vectors_PD)[:, None])
-        self.target_P = (vectors_PD * self.hidden_BD[self.targets.row_P]).sum(1)
+        self.target_P = self.product.of_pairs(vectors_PD, self.targets.row_P)
         self.target_P.add_(table.bias[self.targets.ids_P])
         self.weight_B = self._weights(None)
 
@@ -342,8 +342,10 @@ class EverythingScores(TorchScores):
     def gradients(self) -> tuple[TorchRowGradient, Passed]:
         """Return the gradient of every class, which takes as much memory as the matrix, and the hidden states'."""
         grad_hidden_BD = torch.zeros_like(self.hidden_BD)
-        parts = [self._block_gradient(lo, hi, grad_hidden_BD) for lo, hi in self._blocks()]
-        grad_RD, bias_grad_R = (torch.cat(kind) for kind in zip(*parts, strict=True))
+        grad_RD = torch.empty_like(self.table.tensor)
+        bias_grad_R = torch.empty_like(grad_RD[:, 0])
+        for lo, hi in self._blocks():
+            grad_RD[lo:hi], bias_grad_R[lo:hi] = self._block_gradient(lo, hi, grad_hidden_BD)
         return self.table.gradient(None, grad_RD, bias_grad_R), self._back_to_hidden(grad_hidden_BD)
 
     def _block_gradient(self, lo: int, hi: int, grad_hidden_BD: Tensor) -> tuple[Tensor, Tensor]:
@@ -399,6 +401,10 @@ class Product:
         if self._is_bf16:
             return self._mm(self._hidden_BD, self._operand(vectors_CD).t()).add_(bias_C)
         return torch.addmm(bias_C, self._hidden_BD, vectors_CD.t())
+
+    def of_pairs(self, vectors_PD: Tensor, row_P: Tensor) -> Tensor:
+        """Return the products of vectors with the hidden states of their rows, (P,) float32, of the same operands."""
+        return (self._operand(vectors_PD).float() * self._hidden_BD[row_P].float()).sum(1)
 
     def back(self, grad_BC: Tensor, vectors_CD: Tensor, grad_hidden_BD: Tensor) -> Tensor:
         """Return the gradient of a block's vectors, (C, D), and add the block's part to the hidden states'."""

@@ -74,7 +74,7 @@ class TorchScored(Scored):
         alpha = self.config.kernel_alpha
         if alpha > 0:
             return logits_BC.square().mul_(alpha).add_(1).cumsum(1, dtype=torch.float64), logits_BC.new_zeros(1)
-        top_B = logits_BC.max(1).values
+        top_B = logits_BC.amax(1)
         shift_B = torch.where(top_B == -torch.inf, 0, top_B)
         return (logits_BC - shift_B[:, None]).exp_().cumsum(1, dtype=torch.float64), shift_B
 
