@@ -46,6 +46,7 @@ def test_keeps_its_contract_in_tensors(name: str, case: str, check: str) -> None
     CHECKS[check](cases_of(name, "torch")[case])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", STATISTICS)
 @pytest.mark.parametrize(
     ("name", "case"), [param for param in IN_TENSORS if not SAMPLERS[param.values[0]].is_the_batch]

@@ -34,10 +34,15 @@ def test_loss_curve(name: str, own_data_dir: Path, tmp_path: Path) -> None:
     assert measured[same:] == pytest.approx(expected[same:], rel=2e-2)
 
 
-WITH_CLASSES = [name for name, words in CASES.items() if "output.kind=adaptive" not in words]
+_IN_TENSORS = {"full", "log_uniform", "topk", "quadratic", "midx_rq", "lsh_label", "normalised layer", "lstm full"}
+WITH_CLASSES = [
+    pytest.param(name, marks=() if name in _IN_TENSORS or name.startswith("loss ") else pytest.mark.slow)
+    for name, words in sorted(CASES.items())
+    if "output.kind=adaptive" not in words
+]
 
 
-@pytest.mark.parametrize("name", sorted(WITH_CLASSES))
+@pytest.mark.parametrize("name", WITH_CLASSES)
 def test_loss_curve_in_tensors(name: str, own_data_dir: Path, tmp_path: Path) -> None:
     """The torch engine's steps are the recorded ones, up to the rounding of other sums.
 

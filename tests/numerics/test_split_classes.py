@@ -184,6 +184,7 @@ def test_full_softmax(bounds: tuple[int, ...], scale: float | None, weighted: bo
     compare(bounds, scale, lambda query: everything, FullLoss(name="full"), weighted)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_BF16, reason="bf16 products need instructions that this processor lacks")
 def test_full_softmax_in_bf16() -> None:
     everything = Everything(num_classes=N, products="bf16")

@@ -237,7 +237,7 @@ CALLS = (3, 8)
 
 
 @pytest.mark.parametrize(("call", "choice"), [
-    pytest.param(call, choice, marks=[] if CALLS[index % 2] == call else pytest.mark.slow)
+    pytest.param(call, choice, marks=[] if index in (1, 5) and CALLS[index % 2] == call else pytest.mark.slow)
     for index, choice in enumerate(RESUMED)
     for call in CALLS
 ])  # fmt: skip

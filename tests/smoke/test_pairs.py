@@ -72,6 +72,7 @@ def test_a_few_steps(sampler: str, configure: Configure) -> None:
     assert summary["stage_seconds"]["build"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", [
     "batch_sampler=epoch model.pooling=mean",
     "batch_sampler=epoch training.clip=1",

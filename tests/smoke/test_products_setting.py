@@ -86,6 +86,7 @@ def test_a_run_that_needs_bf16_is_refused_before_it_leaves_anything(tmp_path: Pa
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_on_the_command_line_it_is_one_line(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
     command = [sys.executable, "-m", "runner", *TINY, "sampler.products=bf16", f"results_dir={tmp_path}"]
