@@ -49,7 +49,11 @@ class TorchStatic(Static):
 
     def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> Passed:
         """Return the log expected count of each target, (P,) float32, as a tensor."""
-        return self._log_count_N[ids_of(query.targets_P, self.device)]
+        return self.log_count_of(ids_of(query.targets_P, self.device))
+
+    def log_count_of(self, ids: Tensor) -> Tensor:
+        """Return the log expected counts of classes, float32, in the shape of ``ids``."""
+        return self._log_count_N[ids]
 
 
 def _is_first(ids: Tensor, *, is_sorted: bool) -> Tensor:

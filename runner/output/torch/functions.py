@@ -1,0 +1,245 @@
+"""Let autograd differentiate losses of a class matrix; products, losses and logit gradients are those of scores.
+
+A loss is linear in the factors of its rows, so the forward pass computes the gradients of all logits with factors 1,
+and the backward pass multiplies hidden states by the factors that it is given. Nothing of the size of all candidates'
+vectors, or of all logits, is kept.
+
+Legend: B rows of a batch, D hidden size, P targets of the batch, M shared candidates, or places for each row's own,
+R rows of the matrix, C classes of a block.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from runner.contracts import Products
+from runner.output.across import Alone
+from runner.output.losses import LossConfig
+from runner.output.torch.batches import Targets
+from runner.output.torch.groups import bag_sums, segment_sums
+from runner.output.torch.listed import listed_losses
+from runner.output.torch.scores import _PAIR_ELEMENTS as PAIR_ELEMENTS
+from runner.output.torch.scores import Product
+
+
+class PlacedTargets(Targets):
+    """Hold targets as places in a list of rows (or as rows of the whole matrix), ascending in each row of the batch.
+
+    ``counts_B``: the numbers of targets, float32; a row with none has loss 0 and no gradient, even if it lists some.
+    """
+
+    def __init__(self, ids_P: Tensor, row_P: Tensor, indptr_B1: Tensor, counts_B: Tensor) -> None:
+        self.num_rows = len(counts_B)
+        self.ids_P, self.row_P, self.indptr_B1, self.counts_B = ids_P, row_P, indptr_B1, counts_B
+
+    @property
+    def share_P(self) -> Tensor:
+        """Return what each target counts for in its row; 0 in a row that counts for nothing."""
+        counts_P = self.counts_B[self.row_P]
+        return torch.where(counts_P > 0, 1 / counts_P.clamp_min(1), 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """Say what a loss needs besides hidden states and rows: targets, candidates (``TorchProposal``) and settings."""
+
+    targets: PlacedTargets
+    ids: Tensor
+    log_count: Tensor
+    valid: Tensor | None
+    distinct: bool
+    log_count_P: Tensor | None
+    loss: LossConfig
+    num_classes: int
+    products: Products = "float32"
+
+    def losses(self, target_P: Tensor, candidate_BM: Tensor) -> Tensor:
+        """Return the loss of each row, and replace both kinds of logits by their gradients with factor 1."""
+        return listed_losses(
+            self.loss,
+            target_P,
+            candidate_BM,
+            targets=self.targets,
+            ids=self.ids,
+            log_count=self.log_count,
+            valid=self.valid,
+            distinct=self.distinct,
+            log_count_P=self.log_count_P,
+            weight_B=torch.ones_like(self.targets.counts_B),
+            num_classes=self.num_classes,
+            across=Alone(),
+        )
+
+
+def _of_targets(hidden_BD: Tensor, rows_RD: Tensor, bias_R: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
+    """Return the targets' vectors, (P, D), and their logits, (P,)."""
+    vectors_PD = rows_RD.index_select(0, targets.ids_P)
+    logits_P = (vectors_PD * hidden_BD.index_select(0, targets.row_P)).sum(1)
+    return vectors_PD, logits_P + bias_R.index_select(0, targets.ids_P)
+
+
+class SharedLosses(Function):
+    """Score the whole batch's candidates by dense products."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden_BD: Tensor, rows_RD: Tensor, bias_R: Tensor, listed: Listed) -> Tensor:
+        targets, ids_M = listed.targets, listed.ids
+        vectors_PD, target_P = _of_targets(hidden_BD, rows_RD, bias_R, targets)
+        vectors_MD = rows_RD.index_select(0, ids_M)
+        product = Product(hidden_BD, listed.products)
+        candidate_BM = product.logits(vectors_MD, bias_R.index_select(0, ids_M))
+        losses_B = listed.losses(target_P, candidate_BM)
+        ctx.save_for_backward(
+            hidden_BD, vectors_PD, vectors_MD, target_P, candidate_BM, targets.ids_P, targets.row_P, ids_M
+        )
+        ctx.num_rows, ctx.products = len(rows_RD), listed.products
+        return losses_B
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, factor_B: Tensor) -> Any:
+        hidden_BD, vectors_PD, vectors_MD, target_P, candidate_BM, ids_P, row_P, ids_M = ctx.saved_tensors
+        with torch.autocast(hidden_BD.device.type, enabled=False):
+            weighted_BD = hidden_BD * factor_B[:, None]
+            product = Product(weighted_BD, ctx.products)
+            grad_hidden_BD = torch.zeros_like(hidden_BD).index_add_(0, row_P, vectors_PD * target_P[:, None])
+            product.add_hidden_gradient(grad_hidden_BD, candidate_BM, vectors_MD)
+            grad_RD = hidden_BD.new_zeros((ctx.num_rows, hidden_BD.shape[1]))
+            grad_RD.index_add_(0, ids_M, product.row_gradient(candidate_BM))
+            grad_RD.index_add_(0, ids_P, weighted_BD.index_select(0, row_P).mul_(target_P[:, None]))
+            grad_bias_R = hidden_BD.new_zeros(ctx.num_rows)
+            grad_bias_R.index_add_(0, ids_M, factor_B @ candidate_BM)
+            grad_bias_R.index_add_(0, ids_P, target_P * factor_B[row_P])
+            return grad_hidden_BD.mul_(factor_B[:, None]), grad_RD, grad_bias_R, None
+
+
+class PairLosses(Function):
+    """Score each row's own candidates as (row, class) pairs."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden_BD: Tensor, rows_RD: Tensor, bias_R: Tensor, listed: Listed) -> Tensor:
+        targets, ids_BM = listed.targets, listed.ids
+        rows, places = ids_BM.shape
+        vectors_PD, target_P = _of_targets(hidden_BD, rows_RD, bias_R, targets)
+        at_once = max(1, PAIR_ELEMENTS // max(1, places * hidden_BD.shape[1]))
+        parts = [
+            torch.matmul(rows_RD[ids_BM[lo : lo + at_once]], hidden_BD[lo : lo + at_once, :, None])[:, :, 0]
+            for lo in range(0, rows, at_once)
+        ]
+        candidate_BM = torch.cat(parts).add_(bias_R[ids_BM])
+        losses_B = listed.losses(target_P, candidate_BM)
+        ctx.save_for_backward(
+            hidden_BD, rows_RD, vectors_PD, target_P, candidate_BM, targets.ids_P, targets.row_P, ids_BM
+        )
+        return losses_B
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, factor_B: Tensor) -> Any:
+        hidden_BD, rows_RD, vectors_PD, target_P, candidate_BM, ids_P, row_P, ids_BM = ctx.saved_tensors
+        rows, places = ids_BM.shape
+        with torch.autocast(hidden_BD.device.type, enabled=False):
+            offset_B1 = torch.arange(rows + 1, device=ids_BM.device) * places
+            grad_hidden_BD = bag_sums(rows_RD, ids_BM.reshape(-1), candidate_BM.reshape(-1), offset_B1)
+            grad_hidden_BD.index_add_(0, row_P, vectors_PD * target_P[:, None])
+            row_BM = torch.arange(rows, device=ids_BM.device)[:, None].expand(rows, places)
+            source_N = torch.cat([row_P, row_BM.reshape(-1)])
+            ids_N, order_N = torch.sort(torch.cat([ids_P, ids_BM.reshape(-1)]), stable=True)
+            source_N = source_N[order_N]
+            weight_N = torch.cat([target_P, candidate_BM.reshape(-1)])[order_N]
+            offset_R1 = torch.searchsorted(ids_N, torch.arange(len(rows_RD) + 1, device=ids_N.device))
+            grad_RD = bag_sums(hidden_BD * factor_B[:, None], source_N, weight_N, offset_R1)
+            grad_bias_R = segment_sums(weight_N * factor_B[source_N], offset_R1)
+            return grad_hidden_BD.mul_(factor_B[:, None]), grad_RD, grad_bias_R, None
+
+
+class FullLosses(Function):
+    """Score every class, block by block in both passes; the gradient of the rows is dense."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_BD: Tensor,
+        rows_RD: Tensor,
+        bias_R: Tensor,
+        targets: PlacedTargets,
+        by_magnitude: bool = False,
+        products: Products = "float32",
+    ) -> Tensor:
+        product = Product(hidden_BD, products)
+        top_B = hidden_BD.new_full((len(hidden_BD),), -torch.inf)
+        sum_B = torch.zeros_like(top_B)
+        for lo, hi in _blocks(hidden_BD, rows_RD):
+            logits_BC = product.logits(rows_RD[lo:hi], bias_R[lo:hi])
+            if by_magnitude:
+                logits_BC.abs_()
+            highest_B = torch.maximum(top_B, logits_BC.amax(1))
+            sum_B = sum_B * (top_B - highest_B).exp() + logits_BC.sub_(highest_B[:, None]).exp_().sum(1)
+            top_B = highest_B
+        partition_B = top_B + sum_B.log()
+        _, target_P = _of_targets(hidden_BD, rows_RD, bias_R, targets)
+        if by_magnitude:
+            target_P = target_P.abs()
+        mean_B = torch.zeros_like(top_B).index_add_(0, targets.row_P, target_P * targets.share_P)
+        ctx.save_for_backward(
+            hidden_BD, rows_RD, bias_R, partition_B, targets.ids_P, targets.row_P, targets.share_P, targets.counts_B
+        )
+        ctx.by_magnitude, ctx.products = by_magnitude, products
+        return torch.where(targets.counts_B > 0, partition_B - mean_B, 0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, factor_B: Tensor) -> Any:
+        hidden_BD, rows_RD, bias_R, partition_B, ids_P, row_P, share_P, counts_B = ctx.saved_tensors
+        with torch.autocast(hidden_BD.device.type, enabled=False):
+            factor_B = torch.where(counts_B > 0, factor_B, 0)
+            product = Product(hidden_BD, ctx.products)
+            weighted = Product(hidden_BD * factor_B[:, None], ctx.products)
+            grad_hidden_BD = torch.zeros_like(hidden_BD)
+            grad_RD, grad_bias_R = torch.empty_like(rows_RD), torch.empty_like(bias_R)
+            for lo, hi in _blocks(hidden_BD, rows_RD):
+                grad_BC = product.logits(rows_RD[lo:hi], bias_R[lo:hi])
+                sign_BC = grad_BC.sign() if ctx.by_magnitude else None
+                if sign_BC is not None:
+                    grad_BC.abs_()
+                grad_BC.sub_(partition_B[:, None]).exp_()
+                # Targets outside the block subtract nothing somewhere in it.
+                taken_P = torch.where((ids_P >= lo) & (ids_P < hi), -share_P, 0)
+                place_P = (ids_P - lo).clamp(0, hi - lo - 1)
+                grad_BC.index_put_((row_P, place_P), taken_P, accumulate=True)
+                if sign_BC is not None:
+                    grad_BC.mul_(sign_BC)
+                product.add_hidden_gradient(grad_hidden_BD, grad_BC, rows_RD[lo:hi])
+                grad_RD[lo:hi] = weighted.row_gradient(grad_BC)
+                grad_bias_R[lo:hi] = factor_B @ grad_BC
+            return grad_hidden_BD.mul_(factor_B[:, None]), grad_RD, grad_bias_R, None, None, None
+
+
+def _blocks(hidden_BD: Tensor, rows_RD: Tensor) -> list[tuple[int, int]]:
+    # A GPU is busy with 2^24 logits at a time; a CPU's cache holds 2^22.
+    elements = 2**24 if hidden_BD.is_cuda else 2**22
+    width = max(256, elements // max(1, len(hidden_BD)))
+    return [(lo, min(lo + width, len(rows_RD))) for lo in range(0, len(rows_RD), width)]
+
+
+class SparseRows(Function):
+    """Take distinct rows of a parameter, ascending; its gradient is a coalesced sparse tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, weight_RD: Tensor, rows_U: Tensor) -> Tensor:
+        ctx.save_for_backward(rows_U)
+        ctx.shape = weight_RD.shape
+        return weight_RD.index_select(0, rows_U)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_UD: Tensor) -> Any:
+        (rows_U,) = ctx.saved_tensors
+        made = torch.sparse_coo_tensor(
+            rows_U[None], grad_UD.contiguous(), ctx.shape, is_coalesced=True, check_invariants=False
+        )
+        return made, None
