@@ -95,6 +95,10 @@ bench: $(STAMP) ## measure the training steps of all methods, side by side (CLAS
 	$(PY) scripts/bench.py output_layer $(if $(CLASSES),classes=$(CLASSES))
 	$(PY) scripts/bench.py example_steps
 
+.PHONY: bench-gpu
+bench-gpu: $(STAMP) ## check and measure the torch engine on a GPU, in ten minutes
+	$(PY) scripts/bench_gpu.py
+
 DOCS := $(VENV)/.docs
 $(DOCS): $(STAMP)
 	$(call INSTALL,docs)

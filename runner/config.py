@@ -9,6 +9,7 @@ single line that lists the valid names.
 import copy
 import dataclasses
 import functools
+import os
 import re
 import sys
 import traceback
@@ -317,15 +318,17 @@ def with_usual_model(overrides: Iterable[str]) -> list[str]:
 
 def _family(dataset: str) -> str:
     """Return the family of a file of conf/dataset; empty if there is none or its kind is unknown."""
-    import yaml
-
     from runner.data import KINDS
     from runner.data.shared.cards import card_names, load_card
+    from runner.options.yaml_files import parsed
 
     file = CONF / "dataset" / f"{dataset}.yaml"
     if not dataset.isidentifier() or not file.is_file():
         return ""
-    written = yaml.safe_load(file.read_text())
+    try:
+        written = parsed(file.read_text(encoding="utf-8"))
+    except ValueError:  # Hydra tells what is wrong with the file
+        return ""
     written = written if isinstance(written, dict) else {}
     kind, name = str(written.get("kind")), str(written.get("name"))
     if kind == "card":  # a file of your own may give a card another name
@@ -338,7 +341,19 @@ def check_text(word: str) -> None:
     try:
         word.encode()
     except UnicodeEncodeError:
+        with suppress(UnicodeError):
+            os.fsencode(word).decode("utf-8")
+            raise ConfigError(
+                f"cannot read {word!a}: it is UTF-8, but the locale, {_locale()}, is not; choose one that is, such as"
+                " LC_ALL=C.UTF-8, or set PYTHONUTF8=1"
+            ) from None
         raise ConfigError(f"cannot read {word!a}: it is not UTF-8; give names and paths in UTF-8") from None
+
+
+def _locale() -> str:
+    """Return the variable that decides the encoding of the command line, with its value."""
+    name = next((name for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), None)
+    return f"{name}={os.environ[name]}" if name else "in which no LANG is set"
 
 
 def _plugins(value: Any) -> list[str]:
@@ -366,9 +381,23 @@ class Failure:
 _failures: list[Failure] = []
 
 
+def is_of_the_user(error: BaseException) -> bool:
+    """Return whether an error is told in one line: what the user can mend, such as too little memory."""
+    return isinstance(error, _OF_THE_USER) or _lacks_memory(error)
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    """Return whether memory is lacking; torch has errors of its own for that."""
+    of_torch = isinstance(error, RuntimeError) and _TORCH_LACKS_MEMORY.search(str(error)) is not None
+    return isinstance(error, MemoryError) or of_torch
+
+
+_TORCH_LACKS_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|Cannot allocate memory")
+
+
 def register_failure(error: Exception) -> Failure:
     """Print the error as one line, and remember that the command failed; an error of the program prints a traceback."""
-    failure = Failure(reason=explain(error), is_mistake=isinstance(error, _OF_THE_USER))
+    failure = Failure(reason=explain(error), is_mistake=is_of_the_user(error))
     if not failure.is_mistake:
         traceback.print_exception(error, file=sys.stderr)
     print(fitted(f"error: {failure.reason}", sys.stderr), file=sys.stderr, flush=True)
@@ -427,6 +456,9 @@ def explain(error: BaseException) -> str:
         read, reason = (shown(part)[1:-1] for part in (getattr(error, "override", ""), text.splitlines()[0]))
         quotes = "a VALUE with odd characters in two pairs of quotes, 'KEY=\"VALUE\"'"
         return f"cannot read '{read}': {reason}; write KEY=VALUE or GROUP=NAME, {quotes}"
+    if several := re.match(r"(?:Ambiguous value for argument|Sweep parameters) '(.*?=(.*))'", text):
+        comma = ", or write one value with a comma in two pairs of quotes, 'KEY=\"VALUE\"'" if "," in several[2] else ""
+        return f"{shown(several[1])[1:-1]} are several values: add -m to sweep over them{comma}"
     group_error = re.match(r"Could not override '([\w/.@]+)'", text)
     if group_error and group_error[1].split("/")[0] == "table":
         return _TABLE_HINT
@@ -434,7 +466,7 @@ def explain(error: BaseException) -> str:
         keys = [*CHOICES, *(field.name for field in dataclasses.fields(RunConfig) if field.name != "unused")]
         return f"unknown key '{group_error[1]}'{did_you_mean(group_error[1], set(keys))}"
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    if isinstance(error, MemoryError):
+    if _lacks_memory(error):
         return f"the memory does not suffice ({first}); choose a smaller model, batch or number of candidates"
     if isinstance(error, OSError):
         return explained(error) or first

@@ -51,6 +51,15 @@ class RunLocked(RunnerError):
     """Another process is working in the same run folder."""
 
 
+def brief(error: BaseException) -> str:
+    """Return what an error of a library says, in one line that is not too long; some show pieces of files."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= _READ else f"{text[: _READ - 3]}..."
+
+
+_READ = 200  # characters
+
+
 def require(condition: bool, message: str) -> None:
     """Raise ConfigError(message) unless the condition holds; configuration dataclasses check ranges with it."""
     if not condition:

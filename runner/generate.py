@@ -27,6 +27,7 @@ import numpy as np
 
 from runner.commands.frame import add_run, carry_out, parser_of
 from runner.errors import RunnerError, require
+from runner.machine.memory import available_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,6 +96,7 @@ def generate(arguments: argparse.Namespace) -> list[str]:
         status = (folder.summary() or {}).get("status")
         print(f"the run is '{status}': these are its weights after step {step:,}", file=sys.stderr)
     words = _words_of(arguments.prompt, task.data)
+    _check_memory(arguments, len(words), network.head.layer.dim, task.data.num_classes)
     if unknown := sorted({word for word in words if word not in task.data.ids}):
         print(f"not in the vocabulary, read as {UNK}: {', '.join(unknown)}", file=sys.stderr)
     prompt = task.data.to_continue(words)
@@ -112,6 +114,18 @@ def generate(arguments: argparse.Namespace) -> list[str]:
     )
     vocabulary = task.data.vocabulary
     return [_written([*words, *(vocabulary[token] for token in row)]) for row in drawn]
+
+
+def _check_memory(arguments: argparse.Namespace, prompt: int, dim: int, num_classes: int) -> None:
+    """Raise RunnerError if the texts need more memory than there is: tokens, hidden states and logits of one step."""
+    length = prompt + arguments.words
+    needed = arguments.texts * 4 * (3 * length + 8 * dim + (num_classes if arguments.by == "exact" else 0))
+    free = available_bytes()
+    if needed > free:
+        raise RunnerError(
+            f"--texts {arguments.texts} of {length:,} words each need {needed / 2**30:,.1f} GiB of memory, of which"
+            f" {free / 2**30:.1f} GiB are free; draw fewer texts or words at a time, with another --seed each time"
+        )
 
 
 def _words_of(prompt: str, data: "TextDataset") -> list[str]:

@@ -5,13 +5,14 @@ batch -> ENCODE -> SAMPLE -> SCORE -> LOSS -> UPDATE -> REFRESH
 Legend: B rows of a batch, D hidden size.
 """
 
+import functools
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from runner.heads.base import Head, HeadScores
+from runner.heads.base import Head, HeadScores, Touched
 from runner.heads.classes import ClassesHead
 from runner.machine.clock import StageClock
 from runner.models.base import Encoder
@@ -57,20 +58,20 @@ class Network(Generic[AnyHead]):
             hidden_BD = self.encoder.forward(batch, step)
         scores = self.head.score(hidden_BD, batch, step, clock)
         if self._steps_together:
-            touched_U = self._update_together(scores, step, clock)
+            touched = self._update_together(scores, step, clock)
         else:
             with clock.stage("update"):
                 grad_hidden_BD = scores.update()
             with clock.stage("encode"):
                 self.encoder.backward(grad_hidden_BD, step)
-            touched_U = scores.touched_U
-        self.head.refresh(scores, touched_U, step, clock)
+            touched = functools.partial(getattr, scores, "touched_U")
+        self.head.refresh(scores, touched, step, clock)
         return scores
 
-    def _update_together(self, scores: HeadScores, step: int, clock: StageClock) -> np.ndarray:
+    def _update_together(self, scores: HeadScores, step: int, clock: StageClock) -> Touched:
         """Compute every gradient before any weight takes its step, so that gradients can be summed and clipped.
 
-        Returns the rows of the head's table that moved, those of tied input words among them.
+        Returns what tells the rows of the head's table that moved, those of tied input words among them.
         """
         with clock.stage("update"):
             of_head, grad_hidden_BD = scores.gradients()
@@ -86,7 +87,7 @@ class Network(Generic[AnyHead]):
             factor = 1.0 if self._clip is None else clipping_factor([of_head, *others], self._clip)
             for gradient in (of_head, *others):
                 gradient.apply(step, factor)
-        return of_head.rows_U
+        return functools.partial(getattr, of_head, "rows_U")
 
     def set_lr(self, lr: float) -> None:
         """Set the learning rate of the steps to come. All rows must be current."""

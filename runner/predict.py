@@ -8,9 +8,10 @@ A run on rows (extreme classification) takes a file of rows. The ending of its n
 --layout says which form it has: XC text (xmc, the default), svmlight text whose indices begin at 1 (libsvm), `label |
 feature:value` (vw), a sparse matrix of SciPy's save_npz with a column for each feature (npz), or a dense table with a
 column for each feature, with or without a header (csv). Features must be numbered, and columns ordered, as in the
-training rows; names of columns are not compared. Labels are not used and may be missing. In the three forms of text
-they must be numbers of classes where they stand (leave out others, such as -1 or 1.5); a column of a table that is
-called labels may hold anything. svmlight text whose indices begin at 0 is noticed only if index 0 occurs.
+training rows; if both tables have a header, columns are found by their names instead. Labels are not used and may be
+missing. In the three forms of text they must be numbers of classes where they stand (leave out others, such as -1 or
+1.5); a column of a table that is called labels may hold anything. svmlight text whose indices begin at 0 is noticed
+only if index 0 occurs.
 
 A run on sequences (recommendation) takes a log, CSV or TSV with a header, and ranks the items that each of its users
 may take next; items that the user took before are left out if the run was measured so (ranking.exclude_seen). Items
@@ -138,7 +139,7 @@ def _of_rows(network: Any, task: Any, arguments: argparse.Namespace) -> Iterator
     from runner.data.rows.batches import RowBatch
 
     data, form = task.data, arguments.layout or form_of(arguments.file)
-    blocks = read_new_rows(arguments.file, form, task.num_features)
+    blocks = read_new_rows(arguments.file, form, task.num_features, data.feature_names())
     names = data.label_names()
     yield ("row", "rank", "class", *(("name",) if names else ()), "score")
     k = min(arguments.k, data.num_classes)
@@ -204,6 +205,8 @@ def _read_log(arguments: argparse.Namespace, task: Any) -> tuple[list[str], np.n
 
     columns = LogColumns(user=arguments.user, item=arguments.item, time=arguments.time, set_by="--{} COLUMN")
     read = read_events(arguments.file, columns, separator=None, header=True, quoted=True, min_rating=None)
+    for note in read.notes:
+        print(note, file=sys.stderr)
     events = read.events
     class_of = {name: number for number, name in enumerate(task.data.item_names)}
     known_I = np.array([class_of.get(name, -1) for name in events.items], dtype=np.int32)

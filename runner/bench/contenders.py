@@ -6,7 +6,7 @@ Legend: N drawn candidates of all rows (classes in ``label_counts_N``), P target
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,11 +14,12 @@ from runner.bench.methods import METHODS
 from runner.config import compose
 from runner.contracts import Query, TrainingFacts
 from runner.errors import ConfigError, ProcessorLacks
-from runner.heads.classes import estimate
+from runner.heads.classes import Estimate, estimate
 from runner.machine.clock import StageClock
 from runner.options.settings import RunConfig
-from runner.output.numba.layer import NumbaLayer
-from runner.output.numba.row_table import RowTable
+from runner.output.engines import layer_of
+from runner.output.layer import Rows
+from runner.samplers.building import build_sampler
 from runner.samplers.full import FullConfig, stored_bytes
 from runner.samplers.hashed import HashedConfig
 from runner.samplers.lsh import Lsh
@@ -35,11 +36,6 @@ def configuration(method: str, overrides: Sequence[str]) -> RunConfig:
     return compose([*_STANDING_STILL, *METHODS[method], *overrides])
 
 
-def make_layer(table: RowTable, config: RunConfig) -> NumbaLayer:
-    """Build the output layer as the runner would from ``config``, but over a table that the methods share."""
-    return NumbaLayer(table, config.output.scale)
-
-
 def out_of_reach(config: RunConfig) -> str | None:
     """Return a status such as ``skipped: needs AVX512_BF16`` when this processor cannot run the method, else None."""
     try:
@@ -49,12 +45,39 @@ def out_of_reach(config: RunConfig) -> str | None:
     return None
 
 
+class Drawn(Protocol):
+    """Say what a step scored besides the targets; asking may wait for a device."""
+
+    @property
+    def per_row(self) -> float:
+        """Return the candidates per row."""
+
+    @property
+    def ids_N(self) -> np.ndarray | None:
+        """Return the candidates' ids (N,); None: every class."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Drawn:
-    """Say what a step scored besides the targets: candidates per row, and their ids (N,) (None: every class)."""
+class Listed:
+    """Name what a step scored besides the targets (``Drawn``)."""
 
     per_row: float
     ids_N: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """Look up what a step scored besides the targets in its proposal (``Drawn``)."""
+
+    estimate: Estimate
+
+    @property
+    def per_row(self) -> float:
+        return self.estimate.proposal.candidates_per_row(self.estimate.query.num_rows)
+
+    @property
+    def ids_N(self) -> np.ndarray | None:
+        return getattr(self.estimate.proposal, "ids_N", None)
 
 
 class Contender(ABC):
@@ -95,7 +118,7 @@ class RunnerMethod(Contender):
     Raises ConfigError when ``config.optimizer`` differs from the table's settings.
     """
 
-    def __init__(self, name: str, config: RunConfig, table: RowTable, label_counts_N: np.ndarray) -> None:
+    def __init__(self, name: str, config: RunConfig, table: Rows, label_counts_N: np.ndarray) -> None:
         self.name = name
         self.config = config
         self.everything = config.sampler.name == "full"
@@ -103,19 +126,18 @@ class RunnerMethod(Contender):
         self.rows_policy = config.optimizer.rows
         if config.optimizer != table.config:
             raise ConfigError(f"{name} needs its own optimizer settings, but methods of one run share the class matrix")
-        self.layer = make_layer(table, config)
+        self.layer = layer_of(table, config.output.scale)
         training = TrainingFacts.one_label_a_row(label_counts_N)
-        self.sampler = config.sampler.build(layer=self.layer, training=training, seed=0)
+        self.sampler = build_sampler(config.sampler, layer=self.layer, training=training, seed=0)
 
     def step(self, query: Query, step: int, clock: StageClock) -> Drawn:
         made = estimate(self.layer, self.sampler, self.config.loss, query, step, clock)
-        proposal = made.proposal
         with clock.stage("update"):
             made.scores.update()
         if isinstance(self.sampler, Lsh):
             with clock.stage("refresh"):
                 self.sampler.note_touched(made.scores.touched_U, step)
-        return Drawn(per_row=proposal.candidates_per_row(query.num_rows), ids_N=getattr(proposal, "ids_N", None))
+        return Proposed(made)
 
     @property
     def refreshes(self) -> RefreshSchedule | None:
@@ -123,10 +145,12 @@ class RunnerMethod(Contender):
 
     def touch(self, query: Query, step: int) -> None:
         """Tell the sampler that a step trained on ``query``, so that the next refresh includes the step's classes."""
+        assert isinstance(self.sampler, Lsh)
         proposal = self.sampler.sample(query, step)
         self.sampler.note_touched(np.union1d(query.targets_P, proposal.ids_N), step)
 
     def refresh(self, step: int) -> None:
+        assert isinstance(self.sampler, Lsh)
         self.sampler.rebuild(step)
 
     @property

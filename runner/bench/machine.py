@@ -14,7 +14,8 @@ import numpy as np
 from numba import njit, prange
 
 from runner.machine import memory
-from runner.machine.memory import available_bytes
+from runner.machine.memory import available_bytes, gpu_bytes
+from runner.options.settings import CPU, HardwareConfig
 
 _CACHE_SIZE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 _CLEAR_PEAK = Path("/proc/self/clear_refs")
@@ -92,8 +93,20 @@ def _seconds(call, *arguments):
     return time.perf_counter() - begin
 
 
-def growth_bytes(work: Callable[[], Any]) -> float | None:
-    """Run ``work`` and return the peak growth of the resident set in bytes; None where the peak cannot be reset."""
+def growth_bytes(work: Callable[[], Any], hardware: HardwareConfig) -> float | None:
+    """Run ``work`` and return the peak growth of the memory of its device in bytes.
+
+    On a CPU that is the resident set's; None where its peak cannot be reset.
+    """
+    if hardware.name != CPU:
+        import torch
+
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        held = torch.cuda.memory_allocated()
+        work()
+        torch.cuda.synchronize()
+        return float(torch.cuda.max_memory_allocated() - held)
     with contextlib.suppress(OSError, AttributeError):
         # Freed memory that the allocator keeps would hide what ``work`` takes, so it goes back to the system first.
         ctypes.CDLL(None).malloc_trim(0)
@@ -103,13 +116,14 @@ def growth_bytes(work: Callable[[], Any]) -> float | None:
     return (memory.peak_mb() - before) * 2**20 if _CLEAR_PEAK.exists() else None
 
 
-def shortage(needed_bytes: float, promised_bytes: float = 0.0) -> str | None:
+def shortage(needed_bytes: float, promised_bytes: float = 0.0, hardware: HardwareConfig | None = None) -> str | None:
     """Return a status such as ``skipped: needs 8.1 GB, 3.0 GB free`` when memory is short, else None.
 
     Free memory must hold ``needed_bytes``, a twentieth more and half a gigabyte. ``promised_bytes`` are still free, but
     others will take them.
     """
-    free = available_bytes() - promised_bytes
+    on_gpu = hardware is not None and hardware.name != CPU
+    free = (gpu_bytes() if on_gpu else available_bytes()) - promised_bytes
     if needed_bytes * 1.05 + 5e8 <= free:
         return None
     return f"skipped: needs {needed_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB free"
@@ -124,13 +138,51 @@ class Limits:
     flops_per_second: float
 
     @classmethod
-    def measure(cls) -> "Limits":
-        """Measure all three rates, one after the other."""
+    def measure(cls, hardware: HardwareConfig) -> "Limits":
+        """Measure all three rates of a device, one after the other."""
+        if hardware.name != CPU:
+            stream, rows, products = gpu_rates()
+            return cls(bytes_per_second=stream, row_bytes_per_second=rows, flops_per_second=products)
         return cls(
             bytes_per_second=stream_bandwidth(),
             row_bytes_per_second=row_bandwidth(),
             flops_per_second=product_rate(),
         )
+
+
+def gpu_rates() -> tuple[float, float, float]:
+    """Measure a GPU's bytes per second in a stream and in scattered rows, and its float32 operations per second.
+
+    The same work as on a CPU: a triad, a random half of the rows of three matrices, and a square product.
+    """
+    import torch
+
+    device, elements, columns, square = torch.device("cuda"), 2**28, 128, 8192
+
+    def seconds(work: Callable[[], Any]) -> float:
+        found = []
+        for _ in range(_BEST_OF + 1):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            work()
+            end.record()
+            end.synchronize()
+            found.append(begin.elapsed_time(end) / 1000)
+        return min(found[1:])
+
+    a, b, c = (torch.full((elements,), value, dtype=torch.float32, device=device) for value in (0, 1, 2))
+    stream = 12 * elements / seconds(lambda: torch.add(b, c, alpha=3, out=a))
+    matrices = [part.view(-1, columns) for part in (a, b, c)]
+    rows = torch.randperm(len(matrices[0]), device=device)[: len(matrices[0]) // 2].sort().values
+
+    def visit() -> None:
+        for matrix in matrices:
+            matrix[rows] = matrix[rows].mul_(0.5)
+
+    # Each row is read, written to a copy, read from it and written back: six times in all, with the multiplication.
+    scattered = 6 * 3 * 4 * columns * len(rows) / seconds(visit)
+    left, right = (part[: square**2].view(square, square) for part in (a, b))
+    return stream, scattered, 2 * square**3 / seconds(lambda: torch.mm(left, right))
 
 
 class Company:

@@ -14,6 +14,7 @@ from runner.bench.machine import Limits, growth_bytes
 from runner.bench.settings import OfSteps
 from runner.bench.workload import Workload, matrix_bytes
 from runner.machine.clock import StageClock
+from runner.machine.device import clock_of
 from runner.report.pages.bench_tables import LAYER_STAGES as STAGES
 
 BAR: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.1 if sys.stderr.isatty() else 10}
@@ -43,10 +44,13 @@ class Entrant:
         if self.contender.refreshes:
             self.contender.refresh(self.workload.step)
         self.workload.step += 1
+        hardware = self.workload.hardware
         self.contender.step(first, self.workload.step, StageClock())
         self.workload.step += 1
         begin = time.perf_counter()
-        self.step_growth_bytes = growth_bytes(lambda: self.contender.step(second, self.workload.step, StageClock()))
+        self.step_growth_bytes = growth_bytes(
+            lambda: self.contender.step(second, self.workload.step, StageClock()), hardware
+        )
         return time.perf_counter() - begin
 
     def repetition(self, plan: OfSteps, number: int) -> None:
@@ -56,12 +60,12 @@ class Entrant:
         if contender.refreshes:
             contender.refresh(workload.step)  # the refresh timed below then follows this repetition's steps only
         workload.skip_step()
-        clock = StageClock()
+        clock, drawn = clock_of(workload.hardware), []
         for query in queries:
             workload.step += 1
-            drawn = contender.step(query, workload.step, clock)
-            self.candidates.append(drawn.per_row)
-        self.distinct_rows.append(workload.distinct_rows(queries[-1], drawn.ids_N))
+            drawn.append(contender.step(query, workload.step, clock))
+        self.candidates += [of_step.per_row for of_step in drawn]
+        self.distinct_rows.append(workload.distinct_rows(queries[-1], drawn[-1].ids_N))
         self.stages.append({stage: clock.seconds[stage] for stage in STAGES})
         if schedule := contender.refreshes:
             # Draw for the rest of the schedule's first interval without training, so that the refresh has a full

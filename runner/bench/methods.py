@@ -28,9 +28,11 @@ METHODS: dict[str, list[str]] = {
     "lsh_embedding_shared": ["method=lsh_embedding_shared", _FEW],
 }
 LIBRARY_METHODS = ("torch_full", "torch_sampled", "tensorflow_full")  # what users of these libraries could have instead
+# Full softmax of PyTorch on a GPU: with all logits at once, and by two packages of fused kernels.
+GPU_METHODS = ("torch_naive", "cce", "liger")
 ALL_METHODS = (*METHODS, *LIBRARY_METHODS)
 # All methods are compared with the fastest of these.
-FULL_METHODS = ("full", "full_stored", "full_bf16", "full_bf16_stored", "torch_full", "tensorflow_full")
+FULL_METHODS = ("full", "full_stored", "full_bf16", "full_bf16_stored", "torch_full", "tensorflow_full", *GPU_METHODS)
 
 # Name -> Hydra overrides, for the time that drawing takes. {draws}: draws of each row.
 _EACH = ["sampler.num_samples={draws}"]

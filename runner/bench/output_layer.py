@@ -8,11 +8,12 @@ from typing import Any
 from runner.bench.contenders import Contender, RunnerMethod, configuration, out_of_reach, sampler_bytes
 from runner.bench.machine import Company, Limits, shortage
 from runner.bench.measure import Entrant, measure, say
-from runner.bench.methods import FULL_METHODS, LIBRARY_METHODS, METHODS
+from runner.bench.methods import FULL_METHODS, METHODS
 from runner.bench.settings import OutputLayer
 from runner.bench.tensorflow_baseline import TensorFlowFull, is_installed
-from runner.bench.torch_baselines import TORCH, bytes_needed
+from runner.bench.torch_baselines import ON_GPU, TORCH, bytes_needed
 from runner.bench.workload import Workload, matrix_bytes
+from runner.options.settings import HardwareConfig
 
 NOTES = (
     "Seconds are per 1,000 training rows and cover the output layer's step (sample, score, loss, update): the encoder "
@@ -40,16 +41,18 @@ NOTES = (
 )
 
 
-def limits_before_and_after(work: Callable[[], Any]) -> tuple[Any, Limits, dict[str, Any]]:
+def limits_before_and_after(
+    work: Callable[[], Any], hardware: HardwareConfig | None = None
+) -> tuple[Any, Limits, dict[str, Any]]:
     """Run ``work`` between two measurements of the machine.
 
     Returns the result of ``work``, the better of the two as limits, and a record of both for the report.
     """
     load, company = os.getloadavg()[0], Company()
-    first = Limits.measure()
+    first = Limits.measure(hardware or HardwareConfig())
     result = work()
     gc.collect()
-    second = Limits.measure()
+    second = Limits.measure(hardware or HardwareConfig())
     best = Limits(
         bytes_per_second=max(first.bytes_per_second, second.bytes_per_second),
         row_bytes_per_second=max(first.row_bytes_per_second, second.row_bytes_per_second),
@@ -75,39 +78,50 @@ def one_size(num_classes: int, plan: OutputLayer) -> dict[str, Any]:
     any_config = next(iter(configs.values())) if configs else configuration("full", plan.overrides)
     dim = any_config.model.hidden
     part: dict[str, Any] = {"classes": num_classes, "dim": dim, "matrix_mb": matrix_bytes(num_classes, dim) / 2**20}
-    if status := shortage(matrix_bytes(num_classes, dim)):
+    hardware = any_config.hardware
+    if status := shortage(matrix_bytes(num_classes, dim), hardware=hardware):
         return {**part, "results": [{"method": name, "status": status} for name in methods]}
 
     def run() -> tuple[list[Entrant], dict[str, str]]:
         say(f"{num_classes:,} classes: building")
-        workload = Workload(any_config.optimizer, num_classes=num_classes, dim=dim)
+        workload = Workload(any_config.optimizer, num_classes=num_classes, dim=dim, hardware=hardware)
         entrants, skipped = [], {}
         promised = 0.0  # bytes to come: libraries allocate moments and gradients only in the first step
         for name in methods:
-            if name in LIBRARY_METHODS:
+            if name in LIBRARIES:
                 needed = bytes_needed(name, num_classes, dim, plan.batch)
-                unable = None if name in TORCH or is_installed() else "skipped: not installed"
+                unable = _unable(name, hardware)
             else:
                 needed = sampler_bytes(configs[name].sampler, num_classes, plan.batch)
                 unable = out_of_reach(configs[name])
-            if status := unable or shortage(needed, promised):
+            if status := unable or shortage(needed, promised, hardware):
                 skipped[name] = status
                 continue
             contender: Contender
-            if name in LIBRARY_METHODS:
+            if name in LIBRARIES:
                 promised += needed
-                contender = TORCH[name](workload) if name in TORCH else TensorFlowFull(workload)
+                contender = LIBRARIES[name](workload)
             else:
                 contender = RunnerMethod(name, configs[name], workload.table, workload.label_counts_N)
             entrants.append(Entrant(contender, workload))
         measure(entrants, plan, f"{num_classes:,} classes")
         return entrants, skipped
 
-    (entrants, skipped), limits, machine = limits_before_and_after(run)
+    (entrants, skipped), limits, machine = limits_before_and_after(run, hardware)
     measured = {entrant.contender.name: entrant.summary(plan, limits) for entrant in entrants}
     results = [measured.get(name, {"method": name, "status": skipped.get(name, "")}) for name in methods]
     add_times_full(results)
     return {**part, **machine, "results": results}
+
+
+LIBRARIES: dict[str, Callable[[Workload], Contender]] = {**TORCH, **ON_GPU, "tensorflow_full": TensorFlowFull}
+
+
+def _unable(name: str, hardware: HardwareConfig) -> str | None:
+    """Return a status if a library's method cannot run here, else None."""
+    if name in ON_GPU:
+        return ON_GPU[name].unable(hardware)
+    return None if name in TORCH or is_installed() else "skipped: not installed"
 
 
 def add_times_full(

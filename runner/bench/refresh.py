@@ -16,6 +16,8 @@ from runner.bench.measure import say
 from runner.bench.output_layer import limits_before_and_after
 from runner.bench.settings import Refresh
 from runner.bench.workload import Workload, matrix_bytes
+from runner.output.numba.row_table import RowTable
+from runner.samplers.lsh import Lsh
 
 FAMILIES = {"simhash": ["sampler.K=9", "sampler.L=50"], "dwta": ["sampler.K=4", "sampler.L=50"]}
 SHARES = (0.01, 0.1, 0.5)
@@ -61,6 +63,9 @@ def _rows(
     say(f"{num_classes:,} classes: {name}, {', '.join(f'{share:.0%}' for share in shares)} touched")
     workload = Workload(config.optimizer, num_classes=num_classes, dim=config.model.hidden)
     method = RunnerMethod("lsh_embedding", config, workload.table, workload.label_counts_N)
+    table, sampler = workload.table, method.sampler
+    assert isinstance(table, RowTable)
+    assert isinstance(sampler, Lsh)
     generator = np.random.default_rng(1)
     seconds: dict[float, list[float]] = {share: [] for share in shares}
     rehashed: dict[float, float] = {}
@@ -69,8 +74,8 @@ def _rows(
         for share in shares:
             touched_U = generator.choice(num_classes, round(share * num_classes), replace=False)
             workload.step += 1
-            workload.table.last_step[touched_U] = workload.step
-            method.sampler.note_touched(touched_U, workload.step)
+            table.last_step[touched_U] = workload.step
+            sampler.note_touched(touched_U, workload.step)
             before = method.sampler.statistics["rehashed_rows"]
             begin = time.perf_counter()
             method.refresh(workload.step)

@@ -12,7 +12,7 @@ from typing import Any
 from tqdm import tqdm
 
 from runner.bench.arithmetic import Spread
-from runner.bench.contenders import make_layer, sampler_bytes
+from runner.bench.contenders import sampler_bytes
 from runner.bench.machine import shortage
 from runner.bench.measure import BAR, say
 from runner.bench.methods import BY_CODEWORDS, SAMPLERS
@@ -25,6 +25,7 @@ from runner.heads.classes import estimate
 from runner.machine import memory
 from runner.machine.clock import StageClock
 from runner.options.settings import RunConfig
+from runner.output.engines import layer_of
 from runner.report.numbers.cells import published_numbers
 from runner.report.spec.tables import Published
 from runner.samplers import Sampler
@@ -69,7 +70,7 @@ class _Entrant:
 
     def __init__(self, config: RunConfig, workload: Workload) -> None:
         self.config = config
-        self.layer = make_layer(workload.table, config)
+        self.layer = layer_of(workload.table, config.output.scale)
         self.training = TrainingFacts.one_label_a_row(workload.label_counts_N)
         before, begin = memory.resident_mb(), time.perf_counter()
         self.sampler: Sampler = config.sampler.build(layer=self.layer, training=self.training, seed=0)

@@ -12,6 +12,7 @@ from runner.bench.methods import (
     ALL_METHODS,
     DEFAULT_LANGUAGE_METHODS,
     DEFAULT_SAMPLERS,
+    GPU_METHODS,
     LANGUAGE_METHODS,
     METHODS,
     SAMPLERS,
@@ -94,9 +95,11 @@ class OutputLayer(OfSteps):
     """The training step of every method, side by side."""
 
     module = "output_layer"
-    names: ClassVar = {"methods": ALL_METHODS}
+    names: ClassVar = {"methods": (*ALL_METHODS, *GPU_METHODS)}
 
-    methods: tuple[str, ...] = option(ALL_METHODS, f"some of {', '.join(ALL_METHODS)}")
+    methods: tuple[str, ...] = option(
+        ALL_METHODS, f"some of {', '.join(ALL_METHODS)}; on a GPU also {', '.join(GPU_METHODS)}"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from runner.bench.contenders import Contender, Drawn
+from runner.bench.contenders import Contender, Drawn, Listed
 from runner.bench.workload import Workload
 from runner.contracts import Query
 from runner.machine.clock import StageClock
@@ -79,4 +79,4 @@ class TensorFlowFull(Contender):
             powers = (constant(np.float32(beta**step)) for beta in (_BETA_1, _BETA_2))
             loss, grad_hidden_BD = self._step(constant(query.hidden_BD), constant(query.targets_P), *powers)
             loss.numpy(), grad_hidden_BD.numpy()  # waits until the graph has run to its end
-        return Drawn(per_row=float(self.num_classes), ids_N=None)
+        return Listed(per_row=float(self.num_classes), ids_N=None)

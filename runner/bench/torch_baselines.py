@@ -6,18 +6,25 @@ stage "update" is the backward pass and the optimizer.
 Legend: B rows of a batch, D hidden size, M distinct negatives, N classes, P targets (one a row).
 """
 
+import importlib
+import importlib.util
 import math
+from abc import abstractmethod
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
-from runner.bench.contenders import Contender, Drawn
+from runner.bench.contenders import Contender, Drawn, Listed
 from runner.bench.methods import NUM_SAMPLES
 from runner.bench.workload import Workload, matrix_bytes
 from runner.contracts import Query
 from runner.machine.clock import StageClock
+from runner.machine.device import device_of
+from runner.options.settings import CPU, HardwareConfig
+from runner.output.torch.arrays import array_of, ids_of
 
 # Rows of a batch in one block of logits: of 32 to 1,024 rows, 128 and 256 were fastest (20,000 classes, batch 1,024,
 # two threads). Torch's own choice, blocks of a few rows, is far slower.
@@ -48,13 +55,13 @@ class _TorchMethod(Contender):
 
     def __init__(self, workload: Workload) -> None:
         self.num_classes = workload.num_classes
-        self.weight = nn.Parameter(torch.from_numpy(workload.table.rows().copy()))
+        self.device = device_of(workload.hardware)
+        self.weight = nn.Parameter(torch.from_numpy(workload.table.rows().copy()).to(self.device))
         self.lr = workload.table.config.lr
 
-    @staticmethod
-    def _tensors(query: Query) -> tuple[torch.Tensor, torch.Tensor]:
-        hidden_BD = torch.from_numpy(query.hidden_BD).requires_grad_()
-        return hidden_BD, torch.from_numpy(query.targets_P).long()
+    def _tensors(self, query: Query) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden_BD = torch.from_numpy(query.hidden_BD).to(self.device).requires_grad_()
+        return hidden_BD, ids_of(query.targets_P, self.device)
 
 
 class TorchFull(_TorchMethod):
@@ -67,7 +74,7 @@ class TorchFull(_TorchMethod):
 
     def __init__(self, workload: Workload) -> None:
         super().__init__(workload)
-        self.bias = nn.Parameter(torch.zeros(self.num_classes))
+        self.bias = nn.Parameter(torch.zeros(self.num_classes, device=self.device))
         self.optimizer = torch.optim.Adam([self.weight, self.bias], lr=self.lr, fused=True)
         self.options = nn.LinearCrossEntropyOptions(
             batch_chunk_size=block_rows(self.num_classes), chunking_method=None, acc_policy="compact"
@@ -83,7 +90,7 @@ class TorchFull(_TorchMethod):
             loss.backward()
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
-        return Drawn(per_row=float(self.num_classes), ids_N=None)
+        return Listed(per_row=float(self.num_classes), ids_N=None)
 
 
 class TorchSampled(_TorchMethod):
@@ -93,9 +100,9 @@ class TorchSampled(_TorchMethod):
 
     def __init__(self, workload: Workload) -> None:
         super().__init__(workload)
-        self.bias = nn.Parameter(torch.zeros(self.num_classes, 1))
+        self.bias = nn.Parameter(torch.zeros(self.num_classes, 1, device=self.device))
         self.optimizer = torch.optim.SparseAdam([self.weight, self.bias], lr=self.lr)
-        self.generator = torch.Generator().manual_seed(0)
+        self.generator = torch.Generator(self.device).manual_seed(0)
 
     def _draw(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Draw distinct ids, (M,) ascending, and return them with their log expected counts, (M,).
@@ -103,7 +110,7 @@ class TorchSampled(_TorchMethod):
         The log-uniform distribution assumes that classes are ordered by frequency.
         """
         log_range = math.log(self.num_classes + 1)
-        uniform = torch.rand(NUM_SAMPLES, generator=self.generator, dtype=torch.float64)
+        uniform = torch.rand(NUM_SAMPLES, generator=self.generator, dtype=torch.float64, device=self.device)
         drawn = (torch.exp(uniform * log_range) - 1).long().clamp_(max=self.num_classes - 1)
         ids_M = torch.unique(drawn)
         rank = ids_M.double()
@@ -133,7 +140,79 @@ class TorchSampled(_TorchMethod):
             loss.backward()
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
-        return Drawn(per_row=float(num), ids_N=ids_M.numpy().astype(np.int32))
+        return Listed(per_row=float(num), ids_N=array_of(ids_M).astype(np.int32))
 
 
+class OnGpu(_TorchMethod):
+    """Full softmax on a GPU with bf16 products, and fused Adam; a subclass says by what the loss is computed."""
+
+    everything = True
+    whole_matrix = True
+    rows_policy = "dense"
+    package: ClassVar[str | None] = None
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload)
+        self.bias = nn.Parameter(torch.zeros(self.num_classes, device=self.device))
+        self.optimizer = torch.optim.Adam([self.weight, self.bias], lr=self.lr, fused=True)
+
+    @classmethod
+    def unable(cls, hardware: HardwareConfig) -> str | None:
+        """Return a status if the method cannot run here, else None."""
+        if hardware.name == CPU:
+            return "skipped: needs hardware=gpu"
+        installed = cls.package is None or importlib.util.find_spec(cls.package) is not None
+        return None if installed else "skipped: not installed"
+
+    @abstractmethod
+    def loss(self, hidden_BD: torch.Tensor, target_B: torch.Tensor) -> torch.Tensor:
+        """Return the mean cross-entropy."""
+
+    def step(self, query: Query, step: int, clock: StageClock) -> Drawn:
+        hidden_BD, target_B = self._tensors(query)
+        with clock.stage("score"), torch.autocast("cuda", torch.bfloat16):
+            loss = self.loss(hidden_BD, target_B)
+        with clock.stage("update"):
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+        return Listed(per_row=float(self.num_classes), ids_N=None)
+
+
+class Naive(OnGpu):
+    """All logits at once."""
+
+    name = "torch_naive"
+
+    def loss(self, hidden_BD: torch.Tensor, target_B: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(functional.linear(hidden_BD, self.weight, self.bias).float(), target_B)
+
+
+class CutCrossEntropy(OnGpu):
+    """The fused kernels of the package cut-cross-entropy."""
+
+    name = "cce"
+    package = "cut_cross_entropy"
+
+    def loss(self, hidden_BD: torch.Tensor, target_B: torch.Tensor) -> torch.Tensor:
+        kernels = importlib.import_module("cut_cross_entropy")
+        operands = hidden_BD.bfloat16(), self.weight.bfloat16()
+        found: torch.Tensor = kernels.linear_cross_entropy(*operands, target_B, bias=self.bias.bfloat16())
+        return found
+
+
+class Liger(OnGpu):
+    """The fused kernels of the package liger-kernel."""
+
+    name = "liger"
+    package = "liger_kernel"
+
+    def loss(self, hidden_BD: torch.Tensor, target_B: torch.Tensor) -> torch.Tensor:
+        kernels = importlib.import_module("liger_kernel.transformers")
+        operands = self.weight.bfloat16(), hidden_BD.bfloat16()
+        found: torch.Tensor = kernels.LigerFusedLinearCrossEntropyLoss()(*operands, target_B, self.bias.bfloat16())
+        return found
+
+
+ON_GPU: dict[str, type[OnGpu]] = {method.name: method for method in (Naive, CutCrossEntropy, Liger)}
 TORCH: dict[str, type[TorchFull] | type[TorchSampled]] = {"torch_full": TorchFull, "torch_sampled": TorchSampled}

@@ -7,7 +7,8 @@ import numpy as np
 
 from runner.contracts import Query
 from runner.optimizers import AdamConfig
-from runner.output.numba.row_table import RowTable
+from runner.options.settings import HardwareConfig
+from runner.output.engines import on_device, rows_on
 
 _SPREAD = np.float32(0.1)
 
@@ -20,19 +21,29 @@ def matrix_bytes(num_classes: int, dim: int) -> float:
 class Workload:
     """Hold one row table, one step counter for all methods that train on it, and Zipf-distributed targets.
 
-    ``dim``: hidden size D. ``seed``: of the weights.
+    ``dim``: hidden size D. ``seed``: of the weights. ``hardware``: where the matrix and the hidden states lie.
     """
 
-    def __init__(self, optimizer: AdamConfig, *, num_classes: int, dim: int, seed: int = 0) -> None:
+    def __init__(
+        self,
+        optimizer: AdamConfig,
+        *,
+        num_classes: int,
+        dim: int,
+        seed: int = 0,
+        hardware: HardwareConfig | None = None,
+    ) -> None:
         self.num_classes, self.dim = num_classes, dim
+        self.hardware = HardwareConfig() if hardware is None else hardware
         weights = np.random.default_rng(seed).standard_normal((num_classes, dim), dtype=np.float32)
         weights *= _SPREAD
-        self.table = RowTable(optimizer, weights, bias=True)
+        self.table = rows_on(self.hardware, optimizer, weights)
         # The table is as it would be after an epoch: every class has been updated, so none is exempt from catching up.
         # Filling the moments also maps all their pages before any timing.
-        self.table.first.fill(1e-6)
-        self.table.second.fill(1e-9)
-        self.table.last_step.fill(1)
+        state = self.table.state_dict()
+        usual = {"first": np.float32(1e-6), "second": np.float32(1e-9), "last_step": np.int32(1)}
+        moved = {name: np.broadcast_to(value, state[name].shape) for name, value in usual.items()}
+        self.table.load_state_dict({**state, **moved})
         self.step = 2
         self.label_counts_N = np.maximum(1, num_classes // np.arange(1, num_classes + 1, dtype=np.int64))
         self._cumulative_N = np.cumsum(self.label_counts_N) / self.label_counts_N.sum()
@@ -52,7 +63,8 @@ class Workload:
             noise = generator.standard_normal((batch, self.dim), dtype=np.float32) * _SPREAD
             hidden = np.maximum(self.table.rows(targets) + noise, 0)
             indptr = np.arange(batch + 1, dtype=np.int64)
-            made.append(Query(hidden_BD=hidden, target_indptr_B1=indptr, targets_P=targets))
+            query = Query(hidden_BD=hidden, target_indptr_B1=indptr, targets_P=targets)
+            made.append(query if self.hardware.engine == "numba" else on_device(query, self.hardware))
         return made
 
     def skip_step(self) -> None:

@@ -33,6 +33,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--engine", choices=("numba", "torch"), default="numba", help="what holds the class matrix; default: numba"
     )
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="where torch holds it; default: cpu")
     parser.add_argument("--draws", type=int, default=20_000, help="candidates drawn in each statistic; default: 20000")
     arguments = parser.parse_intermixed_args(words)
     return carry_out(lambda: _check(arguments))
@@ -59,15 +60,18 @@ def names_of(words: Sequence[str], *, everyone: bool) -> list[str]:
     return list(SAMPLERS) if everyone else list(dict.fromkeys(names))
 
 
-def check_samplers(names: Sequence[str], draws: int, engine: str = "numba") -> tuple[int, int]:
+def check_samplers(names: Sequence[str], draws: int, engine: str = "numba", device: str = "cpu") -> tuple[int, int]:
     """Run every check on every case, and print a line for each; return how many passed and how many failed."""
     require(draws >= 1, "--draws must be at least 1")
+    require(engine == "torch" or device == "cpu", "--device gpu needs --engine torch")
+    if device == "gpu":
+        require(torch_finds_a_gpu(), "--device gpu: torch finds no GPU that it can use")
     from runner.check.cases import cases_of
     from runner.check.checks import CHECKS, STATISTICS
 
     passed = failed = 0
     for name in names:
-        for case in cases_of(name, engine).values():
+        for case in cases_of(name, engine, "cuda" if device == "gpu" else None).values():
             checks: dict[str, Callable[[], None]] = {what: _bind(check, case) for what, check in CHECKS.items()}
             checks |= {what: _bind(check, case, draws) for what, check in STATISTICS.items()}
             for what, check in checks.items():
@@ -79,6 +83,13 @@ def check_samplers(names: Sequence[str], draws: int, engine: str = "numba") -> t
                     passed, failed = passed + (not why), failed + bool(why)
                 print(f"{name} {case.name} {what.replace('_', ' ')}: {outcome}", flush=True)
     return passed, failed
+
+
+def torch_finds_a_gpu() -> bool:
+    """Tell whether there is a GPU that torch can use."""
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _bind(check: Callable[..., None], *arguments: object) -> Callable[[], None]:

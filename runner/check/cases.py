@@ -15,7 +15,7 @@ from runner.optimizers import AdamConfig
 from runner.output.engines import layer_of, make_rows
 from runner.output.layer import Layer
 from runner.samplers import SAMPLERS, Sampler, SamplerConfig
-from runner.samplers.base import build_sampler
+from runner.samplers.building import build_sampler
 
 NUM_CLASSES, DIM, ROWS = 120, 16, 6
 BOUND = 5.0
@@ -41,10 +41,11 @@ class Case:
     name: str
     config: SamplerConfig
     engine: str = "numba"
+    device: str | None = None
 
     def layer(self, num_classes: int = NUM_CLASSES, **options: Any) -> Layer:
         """Return a fresh class matrix of the case's engine (``random_layer``)."""
-        return random_layer(num_classes, engine=self.engine, **options)
+        return random_layer(num_classes, engine=self.engine, device=self.device, **options)
 
     def build(self, layer: Layer, *, seed: int = 3, **changes: Any) -> Sampler:
         """Make the sampler for a class matrix; ``changes`` replace settings of the config."""
@@ -58,16 +59,16 @@ class Case:
         return self.build(layer), layer, random_query()
 
 
-def cases_of(name: str, engine: str = "numba") -> dict[str, Case]:
+def cases_of(name: str, engine: str = "numba", device: str | None = None) -> dict[str, Case]:
     """Return the cases of a registered sampler by name: its config class's, or one of its defaults, cut down to size.
 
-    ``engine``: what holds the class matrix.
+    ``engine``: what holds the class matrix. ``device``: torch's name of where it lies; None: the CPU.
 
     Raise ConfigError if a case does not make a valid config.
     """
     cls = SAMPLERS[name]
     stated = cls.contract_cases or {"defaults": _small_defaults(name, cls)}
-    return {case: Case(case, _config(name, cls, case, settings), engine) for case, settings in stated.items()}
+    return {case: Case(case, _config(name, cls, case, settings), engine, device) for case, settings in stated.items()}
 
 
 def small_options(name: str) -> list[str]:
@@ -124,12 +125,13 @@ def random_layer(
     rows: str = "catch_up",
     scale: float | None = None,
     engine: str = "numba",
+    device: str | None = None,
 ) -> Layer:
     """Make a class matrix of random vectors of about the given norm; biases have standard deviation 0.3 times that."""
     generator = np.random.default_rng(seed)
     weights = generator.standard_normal((num_classes, dim)).astype(np.float32) * np.float32(norm / np.sqrt(dim))
     optimizer = AdamConfig(lr=0.05, rows=rows)  # type: ignore[arg-type]
-    table = make_rows(engine, optimizer, weights)
+    table = make_rows(engine, optimizer, weights, device=device)
     table.write(None, biases=(norm * 0.3 * generator.standard_normal(num_classes)).astype(np.float32))
     return layer_of(table, scale)
 

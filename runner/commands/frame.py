@@ -10,8 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from runner.config import explain
-from runner.errors import RunnerError
+from runner.config import explain, is_of_the_user
 from runner.machine.terminal import fitted
 
 INTERRUPTED = 130
@@ -41,7 +40,9 @@ def carry_out(work: Callable[[], int | None]) -> int:
     except BrokenPipeError:  # the reader of the output, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (RunnerError, OSError, MemoryError) as error:
+    except Exception as error:
+        if not is_of_the_user(error):
+            raise
         print(fitted(f"error: {explain(error)}", sys.stderr), file=sys.stderr)
         return 2
     return 0 if status is None else status

@@ -25,7 +25,7 @@ from runner.data.shared.manifests import Dataset
 from runner.data.text.dataset import TextDataset
 from runner.data.text.python_topics import PythonTopicsConfig
 from runner.errors import ConfigError, require
-from runner.options.conversion import as_path
+from runner.options.conversion import one_spelling
 from runner.options.fields import Variant, option
 
 CARD_KEYS: dict[str, dict[str, Any]] = {
@@ -117,6 +117,7 @@ class XmcFilesConfig(DatasetConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_plain(self.name)
+        _spell_paths(self)
 
     def build(self) -> XmcDataset:
         """Prepare the files and open them. Files of the same path, size and time are prepared once.
@@ -152,6 +153,7 @@ class TextFilesConfig(DatasetConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_plain(self.name)
+        _spell_paths(self)
 
     def build(self) -> TextDataset:
         """Prepare the files and open them. Files of the same path, size, time and `most_types` are prepared once.
@@ -185,6 +187,7 @@ class TableFileConfig(SplitConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_plain(self.name)
+        _spell_paths(self)
         for key in ("test_share", "split_seed"):
             require(
                 self.test_path is None or getattr(self, key) == getattr(TableFileConfig, key),
@@ -229,6 +232,7 @@ class PairsFileConfig(DatasetConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_plain(self.name)
+        _spell_paths(self)
         names = (self.first, self.second, self.label)
         require(
             len(set(names)) == 3 and all(names),
@@ -292,6 +296,7 @@ class InteractionsConfig(DatasetConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_plain(self.name)
+        _spell_paths(self)
         problem = self.filters.problem()
         require(problem is None, f"dataset.{problem}")
         names = [name for name in (self.user, self.item, self.time, self.rating) if name is not None]
@@ -326,6 +331,16 @@ class InteractionsConfig(DatasetConfig):
         return dataset.with_split(self.split)
 
 
+def _spell_paths(config: DatasetConfig) -> None:
+    """Write the paths of a data set in their one spelling, so that every other one is the same run and data.
+
+    Raises ConfigError.
+    """
+    for key in ("path", "test_path"):
+        if given := getattr(config, key, None):
+            object.__setattr__(config, key, str(one_spelling(given, f"dataset.{key}")))
+
+
 def _own_tables(path: str | None, test_path: str | None, what: str) -> dict[str, Path]:
     """Return the files of `dataset.path` and, if given, `dataset.test_path`; ConfigError if one is no file."""
     train = _file("path", path, what)
@@ -336,17 +351,17 @@ def _file(key: str, path: str | None, what: str) -> Path:
     """Return the file of `dataset.<key>`, or raise ConfigError."""
     if not path:
         raise ConfigError(f"dataset.{key}: give a file of {what}, e.g. dataset.{key}=my_table.csv")
-    file = as_path(path, f"dataset.{key}")
+    file = Path(path)
     if not file.is_file():
         raise ConfigError(f"dataset.{key}: {path} is not a file; give a file of {what}")
-    return file.resolve()
+    return file
 
 
 def _folder(path: str | None, files: str) -> Path:
     """Return the folder of `dataset.path`, or raise ConfigError naming the files that it must hold."""
     if not path:
         raise ConfigError(f"dataset.path: give the folder that holds {files}")
-    folder = as_path(path, "dataset.path")
+    folder = Path(path)
     if not folder.is_dir():
         raise ConfigError(f"dataset.path: {path} is not a folder; give the folder that holds {files}")
     return folder

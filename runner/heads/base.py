@@ -3,13 +3,16 @@
 Legend: B rows of a batch, D hidden size, U distinct rows of a table.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from runner.machine.clock import StageClock
 from runner.output.layer import RowGradient, Rows
+
+Touched = Callable[[], np.ndarray]
+"""A function that tells which rows moved, ascending int32; where they are known to a GPU, calling it waits for it."""
 
 
 class Head(Protocol):
@@ -28,10 +31,10 @@ class Head(Protocol):
     def score(self, hidden_BD: np.ndarray, batch: Any, step: int, clock: StageClock) -> "HeadScores":
         """Propose, correct, score and take the loss of a training step (1-based)."""
 
-    def refresh(self, scores: "HeadScores", touched_U: np.ndarray, step: int, clock: StageClock) -> None:
+    def refresh(self, scores: "HeadScores", touched: Touched, step: int, clock: StageClock) -> None:
         """Bring tables up to the weights at the end of ``step``, which applied the gradients of ``scores``.
 
-        ``touched_U``: the rows of its table that moved, ascending int32, the encoder's gradient among the reasons.
+        ``touched``: tells the rows of its table that moved, the encoder's gradient among the reasons.
         """
         return
 

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.contracts import Batch, Everything, Proposal, Query, TrainingFacts
+from runner.heads.base import Touched
 from runner.machine.clock import StageClock
 from runner.output.engines import layer_of, query_of, rows_of
 from runner.output.layer import Layer, RowGradient, Rows, Scores
 from runner.output.losses import LossConfig
-from runner.samplers.base import Sampler, SamplerConfig, build_sampler
+from runner.samplers.base import Sampler, SamplerConfig
+from runner.samplers.building import build_sampler
 
 if TYPE_CHECKING:
     from runner.options.settings import RunConfig
@@ -130,11 +132,13 @@ class ClassesHead:
         made = estimate(self.layer, self.sampler, self.loss, query, step, clock, batch.weight_B)
         return ClassScores(made, batch.weight_B)
 
-    def refresh(self, scores: Any, touched_U: np.ndarray, step: int, clock: StageClock) -> None:
+    def refresh(self, scores: Any, touched: Touched, step: int, clock: StageClock) -> None:
         """Let the sampler follow the classes that the step moved."""
+        if not self.sampler.follows(step):
+            return
         made: Estimate = scores.estimate
         with clock.stage("refresh"):
-            self.sampler.refresh(made.query, step, touched_U)
+            self.sampler.refresh(made.query, step, touched())
 
     # ------------------------------------------------------------ predicting
 

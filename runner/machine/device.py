@@ -1,10 +1,12 @@
 """Decide once which device a run uses, and say so if it is not the requested one."""
 
 import dataclasses
+import functools
 import sys
 
 import torch
 
+from runner.machine.clock import StageClock
 from runner.options.settings import HardwareConfig, RunConfig
 
 CPU = torch.device("cpu")
@@ -31,6 +33,11 @@ def why_no_gpu(config: RunConfig) -> str | None:
     if not config.has_classes:
         return f"model={config.model.name} has no class matrix"
     return None if torch.cuda.is_available() else "torch finds no GPU that it can use"
+
+
+def clock_of(hardware: HardwareConfig) -> StageClock:
+    """Return a clock for the stages of steps on the device of a configuration from ``settled``."""
+    return StageClock(functools.partial(torch.cuda.Event, enable_timing=True) if hardware.name == "gpu" else None)
 
 
 def device_of(hardware: HardwareConfig) -> torch.device:

@@ -9,13 +9,15 @@ can do, and a system may keep tiles from some processes.
 
 import fcntl
 import hashlib
+import io
 import os
 import re
-from collections.abc import Iterable
-from contextlib import suppress
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from numba.core import caching
 
@@ -107,11 +109,16 @@ class BySources(caching.UserProvidedCacheLocator):
         return other
 
 
-class _OneAtATime(caching.IndexDataCacheFile):
-    """A kernel's index, which two processes do not change at the same time.
+_MARK = b"crc-32: "
+_TRAILER = len(_MARK) + 4  # bytes at the end of a cached file, which Numba does not look at
 
-    Otherwise both may choose the same file name for kernels of different signatures, and a later process would run the
-    kernel of one with the arguments of the other.
+
+class _KernelFiles(caching.IndexDataCacheFile):
+    """The files of a kernel, which two processes do not change at the same time, and which are whole when read.
+
+    Two processes that change an index may both choose the same file name for kernels of different signatures, and a
+    later process would run the kernel of one with the arguments of the other. A file that is damaged is deleted, so
+    that its kernels are compiled again; with changed machine code a process would end, or compute something else.
     """
 
     def save(self, key: Any, data: Any) -> None:
@@ -123,5 +130,42 @@ class _OneAtATime(caching.IndexDataCacheFile):
         finally:
             os.close(folder)  # which also unlocks
 
+    def _load_index(self) -> Any:
+        return self._whole(self._index_path, super()._load_index, {})
 
-caching.IndexDataCacheFile = _OneAtATime
+    def _load_data(self, name: str) -> Any:
+        return self._whole(self._data_path(name), lambda: super(_KernelFiles, self)._load_data(name), None)
+
+    def _whole(self, path: str, load: Callable[[], Any], otherwise: Any) -> Any:
+        """Return what ``load`` reads from a file; ``otherwise`` if it is damaged."""
+        try:
+            with suppress(FileNotFoundError):
+                _check_trailer(Path(path).read_bytes())
+            return load()
+        except OSError:
+            raise
+        except Exception:  # what a damaged pickle raises may be anything
+            with suppress(OSError):
+                os.unlink(path)
+            # Who compiles a kernel runs other code than who loads it, so the next run compiles in another process.
+            for marker in Path(os.environ.get("NUMBA_CACHE_DIR") or path).glob("compiled-*"):
+                marker.unlink(missing_ok=True)
+            return otherwise
+
+    @contextmanager
+    def _open_for_write(self, filepath: str) -> Iterator[IO[bytes]]:
+        with super()._open_for_write(filepath) as file:
+            content = io.BytesIO()
+            yield content
+            written = content.getvalue()
+            file.write(written + _MARK + zlib.crc32(written).to_bytes(4, "little"))
+
+
+def _check_trailer(content: bytes) -> None:
+    """Raise ValueError if a cached file does not have its checksum; files of earlier versions have none."""
+    written, trailer = content[:-_TRAILER], content[-_TRAILER:]
+    if trailer.startswith(_MARK) and zlib.crc32(written).to_bytes(4, "little") != trailer[len(_MARK) :]:
+        raise ValueError("the file does not have its checksum")
+
+
+caching.IndexDataCacheFile = _KernelFiles

@@ -87,3 +87,10 @@ def peak_mb() -> float:
         return peak
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return largest / 2**20 if sys.platform == "darwin" else largest / 1024
+
+
+def gpu_bytes() -> int:
+    """Return the memory of the GPU that is free."""
+    import torch
+
+    return int(torch.cuda.mem_get_info()[0])

@@ -55,6 +55,17 @@ def as_path(text: str | Path, key: str) -> Path:
     return path
 
 
+def one_spelling(text: str | Path, key: str) -> Path:
+    """Return the path that a setting names in its one spelling: absolute, without links, ``..`` and a last slash.
+
+    A path that is part of a run's id is written so. Raises ConfigError, with the key.
+    """
+    try:
+        return as_path(text, key).resolve()
+    except (OSError, RuntimeError) as error:  # a link that leads to itself
+        raise ConfigError(f"{key}: {text} cannot be followed ({error}); give another path") from None
+
+
 def _fits(value: Any, annotation: Any) -> tuple[bool, Any]:
     """Return whether a YAML value has the annotated type, and the value converted to that type."""
     origin = typing.get_origin(annotation)

@@ -103,7 +103,7 @@ class EvaluationConfig(Options):
 
     section: ClassVar[str] = "evaluation"
 
-    every_epochs: float = option(0.25, "fraction of an epoch between two evaluations", above=0, high=1)
+    every_epochs: float = option(0.25, "fraction of an epoch between two evaluations", low=1e-6, high=1)
     seconds_factor: float | None = option(
         None,
         "measure also each time the seconds of training have grown by this factor",

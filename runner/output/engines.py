@@ -14,17 +14,24 @@ from runner.output.numba.layer import NumbaLayer
 from runner.output.numba.row_table import RowTable
 
 if TYPE_CHECKING:
-    from runner.options.settings import RunConfig
+    from runner.options.settings import HardwareConfig, RunConfig
 
 
 def rows_of(config: "RunConfig", vectors_ND: np.ndarray) -> Rows:
     """Return a table of class vectors with biases, by the engine and on the device of a run's configuration."""
+    return rows_on(config.hardware, config.optimizer, vectors_ND, bias_moves=config.output.bias)
+
+
+def rows_on(
+    hardware: "HardwareConfig", optimizer: OptimizerConfig, vectors_ND: np.ndarray, *, bias_moves: bool = True
+) -> Rows:
+    """Return a table of class vectors with biases, by an engine and on a device."""
     device = None
-    if config.hardware.engine == "torch":
+    if hardware.engine == "torch":
         from runner.machine.device import device_of  # it imports torch
 
-        device = device_of(config.hardware)
-    return make_rows(config.hardware.engine, config.optimizer, vectors_ND, bias_moves=config.output.bias, device=device)
+        device = device_of(hardware)
+    return make_rows(hardware.engine, optimizer, vectors_ND, bias_moves=bias_moves, device=device)
 
 
 def make_rows(
@@ -33,9 +40,12 @@ def make_rows(
     """Return a table of class vectors with biases; ``device``: of the torch engine, None for the CPU."""
     if engine == "numba":
         return RowTable(optimizer, vectors_ND, bias=True, bias_moves=bias_moves)
+    import torch
+
     from runner.output.torch.row_table import TorchRowTable
 
-    return TorchRowTable(optimizer, vectors_ND, bias=True, bias_moves=bias_moves, device=device)
+    where = torch.device("cpu" if device is None else device)
+    return TorchRowTable(optimizer, vectors_ND, bias=True, bias_moves=bias_moves, device=where)
 
 
 def layer_of(table: Rows, scale: float | None) -> Layer:
@@ -56,3 +66,13 @@ def query_of(hidden_BD: Any, batch: Batch) -> Query:
     from runner.output.torch.batches import TorchQuery
 
     return TorchQuery.of_batch(hidden_BD, batch)
+
+
+def on_device(query: Query, hardware: "HardwareConfig") -> Query:
+    """Return a query whose hidden states are a tensor on a device, as an encoder there passes them on."""
+    from runner.machine.device import device_of  # it imports torch
+    from runner.output.torch.arrays import tensor_of
+    from runner.output.torch.batches import TorchQuery
+
+    hidden = tensor_of(query.hidden_BD, device_of(hardware))
+    return TorchQuery(hidden, query.target_indptr_B1, query.targets_P, query.num_examples)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from runner.contracts import Everything, Passed, Proposal, Query
+from runner.optimizers.configs import OptimizerConfig
 from runner.output.gradients import Gradient
 from runner.output.losses import LossConfig
 
@@ -45,6 +46,7 @@ class Rows(Protocol):
 
     engine: str
     """Name of the engine: numba or torch."""
+    config: OptimizerConfig
 
     @property
     def shape(self) -> tuple[int, int]:

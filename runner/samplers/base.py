@@ -45,6 +45,10 @@ class Sampler(ABC):
         """
         return False
 
+    def follows(self, step: int) -> bool:
+        """Tell whether ``refresh`` may have something to do at the end of ``step``."""
+        return type(self).refresh is not Sampler.refresh
+
     @property
     def avoids_targets(self) -> bool:
         """Tell whether a row's own targets are never among its candidates, by design."""
@@ -74,16 +78,6 @@ class Sampler(ABC):
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore what ``state_dict`` returned."""
         assert not state, f"{type(self).__name__} keeps no tables"
-
-
-def build_sampler(config: "SamplerConfig", *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
-    """Make the sampler for a class matrix: one that draws where it lies, if there is one, else that of the CPU."""
-    if layer.table.engine == "torch":
-        from runner.samplers.on_device import sampler_on_device  # it imports torch
-
-        if (found := sampler_on_device(config, layer, training, seed)) is not None:
-            return found
-    return config.build(layer=layer, training=training, seed=seed)
 
 
 def customary(loss: str, losses: tuple[str, ...]) -> tuple[str, ...]:

@@ -7,10 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from runner.errors import DamagedRun
 from runner.machine.disk import sync, writing
+from runner.options.yaml_files import NotYaml, parsed
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -79,9 +78,9 @@ def read_yaml(path: Path) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        raise DamagedRun(path, "it is not YAML") from None
+        value = parsed(text, aliases=False)  # no run writes any
+    except NotYaml:
+        raise DamagedRun(path, "it is not YAML as runs write it") from None
     if not isinstance(value, dict):
         raise DamagedRun(path, "it is empty" if value is None else "it is not a YAML mapping")
     if not text.endswith("\n"):

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from tqdm import tqdm
 from runner.errors import DamagedRun, Diverged
 from runner.machine import memory
 from runner.machine.clock import BUILD, StageClock
+from runner.machine.device import clock_of
 from runner.machine.disk import writing
 from runner.measures.by_rank import proposal_of
 from runner.measures.divergence import divergence_of
@@ -113,6 +115,9 @@ class Training:
         self.progress = Progress(best_lr=config.optimizer.lr)
         self.lr = config.optimizer.lr  # of the steps that are being taken
         self.steps_at_once = 256
+        # A GPU begins a step while the one before is not finished, so losses are read one step late there.
+        self._steps_ahead = 1 if config.hardware.engine == "torch" else 0
+        self._unread: deque[tuple[int, Any, StageClock]] = deque()
         self.peak_mb = 0.0  # largest memory before the last diagnostics, whose own memory must not count
 
     # ------------------------------------------------------------ going
@@ -202,7 +207,7 @@ class Training:
         network's, so that they tell what a sampler of classes costs.
         """
         progress, task = self.progress, self.task
-        clock = StageClock()
+        clock = clock_of(self.config.hardware)
         begin = time.perf_counter()
         progress.step += 1
         draw = self.examples.draw(progress.step, self.view)
@@ -212,16 +217,31 @@ class Training:
         if norms_B is not None:
             self.examples.observe(draw.rows_B, norms_B)
         self.examples.refresh(progress.step, self.view)
+        self._unread.append((progress.step, scores, clock))
+        self._read_steps(all_but=self._steps_ahead)
         progress.train_seconds += time.perf_counter() - begin
-        for stage, seconds in clock.seconds.items():
-            progress.stage_seconds[stage] += seconds
-        if not math.isfinite(scores.loss):
-            raise Diverged(f"the loss became {scores.loss} at step {progress.step}; try a smaller optimizer.lr")
-        progress.loss_sum += scores.loss
-        progress.loss_steps += 1
-        progress.candidates += scores.candidates_per_row
         progress.rows += batch.num_rows
         return int(batch.num_rows)
+
+    def _read_steps(self, *, all_but: int) -> None:
+        """Read losses and times of the steps taken, but for the newest ones; this waits for their device."""
+        progress = self.progress
+        while len(self._unread) > all_but:
+            step, scores, clock = self._unread.popleft()
+            for stage, seconds in clock.seconds.items():
+                progress.stage_seconds[stage] += seconds
+            loss = scores.loss
+            if not math.isfinite(loss):
+                raise Diverged(f"the loss became {loss} at step {step}; try a smaller optimizer.lr")
+            progress.loss_sum += loss
+            progress.loss_steps += 1
+            progress.candidates += scores.candidates_per_row
+
+    def _catch_up(self) -> None:
+        """Wait for every step that was taken; what is left of their time is training time."""
+        begin = time.perf_counter()
+        self._read_steps(all_but=0)
+        self.progress.train_seconds += time.perf_counter() - begin
 
     def _show(self, bar: "tqdm[Any]") -> None:
         """Put loss and headline beside the bar every few steps."""
@@ -245,6 +265,7 @@ class Training:
 
     def _evaluate_subset(self) -> None:
         progress = self.progress
+        self._catch_up()
         self.network.read_all(progress.step + 1)
         self._check_outputs()
         metrics = self.task.evaluate_subset(self.network)
@@ -268,6 +289,7 @@ class Training:
         Like ``_diagnose`` it says nothing of a network that has diverged, and peak memory does not include it.
         """
         step = self.progress.step
+        self._catch_up()
         self.peak_mb = max(self.peak_mb, memory.peak_mb())
         with self.network.caught_up(step + 1):
             if self.network.is_sound(self.probe):
@@ -389,6 +411,7 @@ class Training:
     # ------------------------------------------------------------ stopping and resuming
 
     def _save(self) -> None:
+        self._catch_up()
         of_examples = {f"{_EXAMPLES}{name}": array for name, array in self.examples.state_dict().items()}
         arrays = {**self.network.state_dict(), **of_examples}
         self.folder.save_checkpoint(self.progress.step, arrays, self.progress.state())

@@ -7,20 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.errors import require
-from runner.machine.memory import available_bytes
+from runner.machine.memory import available_bytes, gpu_bytes
 from runner.optimizers import AdaGradConfig, AdamConfig
-from runner.options.settings import RunConfig
+from runner.options.settings import CPU, RunConfig
 
 
 def check_memory(config: RunConfig, data: Any) -> None:
     """Raise ConfigError, with the numbers, if the run on this data set needs more memory than is free."""
     needs = needed_bytes(config, Sizes.of(config, data))
-    needed, free = sum(needs.values()), available_bytes()
+    where, free = ("memory", available_bytes()) if config.hardware.name == CPU else ("the GPU's memory", gpu_bytes())
+    needed = sum(needs.values())
     if needed > free:
         largest = max(needs, key=needs.__getitem__)
         require(
             False,
-            f"this run needs at least {_size(needed)} of memory, but {_size(free)} are free: {largest} alone take"
+            f"this run needs at least {_size(needed)} of {where}, but {_size(free)} are free: {largest} alone take"
             f" {_size(needs[largest])}; choose a smaller size, or free memory",
         )
 

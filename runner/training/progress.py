@@ -40,6 +40,29 @@ class Progress:
     lr_factor: float = 1.0
 
     @classmethod
+    def problem(cls, state: Any, step: int) -> str | None:
+        """Return what ``state`` cannot have returned at a step, whatever the version; None if nothing."""
+        if not isinstance(state, dict):
+            return "'progress' is of a wrong kind"
+        for entry in dataclasses.fields(cls):
+            value = state.get(entry.name, 0)
+            values = [value]
+            if entry.name == "stage_seconds" and entry.name in state:
+                if not isinstance(value, dict):
+                    return "'progress.stage_seconds' is of a wrong kind"
+                values = list(value.values())
+            kinds = (int,) if entry.type is int or entry.type == "int" else (int, float)
+            if any(isinstance(found, bool) or not isinstance(found, kinds) for found in values):
+                return f"'progress.{entry.name}' is of a wrong kind"
+            if kinds == (int,) and value < 0:
+                return f"'progress.{entry.name}' is below 0"
+        if state.get("step", step) != step:
+            return f"'progress.step' is {state['step']:,}, but the step is {step:,}"
+        if state.get("stage_seconds", {}).keys() - {BUILD, *STAGES}:
+            return "'progress.stage_seconds' has an unknown stage"
+        return None
+
+    @classmethod
     def of(cls, state: dict[str, Any], path: str) -> "Progress":
         """Restore what ``state`` returned. Raises RunnerError, naming ``path``, for a state of another version."""
         names = {entry.name for entry in dataclasses.fields(cls)}

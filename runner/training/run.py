@@ -12,7 +12,7 @@ from runner.machine.device import settled
 from runner.machine.terminal import fitted
 from runner.machine.threads import set_threads
 from runner.network import ClassNetwork
-from runner.options.settings import RunConfig
+from runner.options.settings import CPU, RunConfig
 from runner.parts import task_of
 from runner.tasks import Task
 from runner.training import compilation
@@ -41,6 +41,7 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
     if config.sampler is not None:
         config.sampler.check_processor()
     config = settled(config)
+    _say_where_it_draws(config)
     # This may raise ConfigError, which must be before a folder is made.
     threads = set_threads(config.hardware.threads, config.hardware.parallel_jobs)
     folder = RunFolder(config.run_dir)
@@ -90,6 +91,16 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
         finally:
             trackers.close(lambda: str((folder.summary() or {}).get("status")))
     return folder.path
+
+
+def _say_where_it_draws(config: RunConfig) -> None:
+    if config.hardware.name == CPU or not config.has_classes:
+        return
+    from runner.samplers.on_device import draws_on_device
+
+    if not draws_on_device(config.sampler):
+        said = f"sampler={config.sampler.name} draws on the CPU: each step copies hidden states there"
+        print(said, file=sys.stderr)
 
 
 def _leave(folder: RunFolder, summary: dict[str, Any]) -> None:

@@ -41,6 +41,7 @@ from runner.options.conversion import as_path
 from runner.options.settings import RunConfig
 from runner.registry import check_trusted, sources_of
 from runner.training.files import write_atomically
+from runner.training.progress import Progress
 from runner.training.run_records import (
     CLEARING,
     FINISHED,
@@ -321,6 +322,8 @@ class RunFolder:
                 found = load_arrays(folder, run_id=self.run_id)
                 if folder.name != _name_of(found.step):
                     raise DamagedRun(folder / MANIFEST, f"it is of step {found.step:,}")
+                if place == self._checkpoints:
+                    _check_state(folder / MANIFEST, found)
                 return found, damaged
             except DamagedRun as error:
                 if not folder.exists():  # the run is in progress and has just replaced it by a newer one
@@ -329,6 +332,16 @@ class RunFolder:
         if damaged:
             raise damaged[0]
         return None, []
+
+
+def _check_state(path: Path, found: StoredArrays) -> None:
+    """Raise DamagedRun, with the path of the manifest, if a checkpoint has a state that no run writes."""
+    for key in ("metrics_bytes", "metrics_crc32"):
+        value = found.state.get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise DamagedRun(path, f"'{key}' is {'of a wrong kind' if key in found.state else 'missing'}")
+    if (problem := Progress.problem(found.state.get("progress"), found.step)) is not None:
+        raise DamagedRun(path, problem)
 
 
 def _name_of(step: int) -> str:

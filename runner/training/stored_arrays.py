@@ -133,6 +133,10 @@ def load_arrays(folder: Path, *, run_id: str) -> StoredArrays:
     try:
         if body["run_id"] != run_id:
             raise DamagedRun(path, f"it is of another run, {body['run_id']}")
+        if isinstance(body["step"], bool) or not isinstance(body["step"], int) or body["step"] < 0:
+            raise DamagedRun(path, f"its step is {str(body['step'])[:40]!r}")
+        if not isinstance(body["state"], dict):
+            raise DamagedRun(path, "its state is of a wrong kind")
         arrays = {name: _read_array(folder / f"{name}.npy", entry) for name, entry in body["arrays"].items()}
         return StoredArrays(step=body["step"], arrays=arrays, state=body["state"])
     except (KeyError, TypeError, ValueError, AttributeError):

@@ -27,6 +27,8 @@ def failing(error: BaseException) -> Callable[[], None]:
     (failing(KeyboardInterrupt()), 130, ""),
     (failing(DataError("x.txt, line 3:\n no number")), 2, "error: x.txt, line 3: no number\n"),
     (failing(FileNotFoundError(2, "No such file", "x.txt")), 2, "error: [Errno 2] No such file: 'x.txt'\n"),
+    (failing(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried")), 2,
+     "error: the memory does not suffice ([enforce fail] DefaultCPUAllocator"),
     (failing(MemoryError("Unable to allocate")), 2, "error: the memory does not suffice (Unable to allocate)"),
 ])  # fmt: skip
 def test_the_exit_status_and_the_line(

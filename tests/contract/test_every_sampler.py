@@ -13,7 +13,7 @@ from runner.samplers import SAMPLERS
 
 EVERY = [pytest.param(name, case, id=f"{name}-{case}") for name in SAMPLERS for case in cases_of(name)]
 DRAWN = [param for param in EVERY if not SAMPLERS[param.values[0]].is_the_batch]  # see test_in_batch.py for the rest
-ON_DEVICE = ("uniform", "unigram", "log_uniform", "in_batch", "topk", "exact", "quadratic")
+ON_DEVICE = ("uniform", "unigram", "log_uniform", "in_batch", "topk", "exact", "quadratic", "midx_pq", "midx_rq")
 """Samplers that draw where a torch engine holds the class matrix; ``slow`` checks the others there, too."""
 IN_TENSORS = [
     pytest.param(*param.values, id=param.id, marks=() if param.values[0] in ON_DEVICE else pytest.mark.slow)

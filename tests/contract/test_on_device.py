@@ -18,9 +18,23 @@ from runner.output.losses import LOSSES
 from runner.output.torch.batches import TorchQuery
 from runner.samplers.on_device import words
 
+ON_DEVICE = (
+    "uniform", "unigram", "log_uniform", "in_batch", "topk", "exact", "quadratic", "midx_pq", "midx_rq",
+)  # fmt: skip
 DRAWS_THERE = [
     pytest.param(case, id=f"{name}-{case.name}")
-    for name in ("uniform", "unigram", "log_uniform", "in_batch", "topk", "exact", "quadratic", "full")
+    for name in (
+        "uniform",
+        "unigram",
+        "log_uniform",
+        "in_batch",
+        "topk",
+        "exact",
+        "quadratic",
+        "midx_pq",
+        "midx_rq",
+        "full",
+    )
     for case in cases_of(name, "torch").values()
     if not getattr(case.config, "until_distinct", False)
 ]

@@ -1,6 +1,10 @@
 """Malicious archives are refused, and harmless ones are unpacked."""
 
+import bz2
+import gzip
 import io
+import lzma
+import random
 import stat
 import tarfile
 import zipfile
@@ -78,3 +82,90 @@ def test_bombs_duplicates_and_damage(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="damaged"):
             extract(tmp_path / name, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+FILES = {"Set/train.txt": b"2 3 4\n0,3 0:1 2:0.25\n1 1:2\n" * 40, "Set/test.txt": b"1 3 4\n2 1:2\n"}
+PACKERS = {
+    ".tar": bytes,
+    ".tar.gz": gzip.compress,
+    ".tgz": gzip.compress,
+    ".tar.bz2": bz2.compress,
+    ".tar.xz": lzma.compress,
+}
+
+
+def packed(suffix: str) -> bytes:
+    buffer = io.BytesIO()
+    if suffix == ".zip":
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+            for name, data in FILES.items():
+                file.writestr(name, data)
+        return buffer.getvalue()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, data in FILES.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return PACKERS[suffix](buffer.getvalue())
+
+
+def unpacked(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("suffix", [*PACKERS, ".zip"])
+def test_changed_bytes_are_noticed(suffix: str, tmp_path: Path) -> None:
+    """Any changed byte is an error in one line, or changes nothing that is unpacked (times, owners, padding)."""
+    whole, draw = packed(suffix), random.Random(0)
+    archive = tmp_path / f"a{suffix}"
+    archive.write_bytes(whole)
+    extract(archive, tmp_path / "whole")
+    assert unpacked(tmp_path / "whole") == FILES
+    # A plain tar has checksums of the headers of members alone, and is verified by the sums of its card.
+    places = [*range(512), *range(512 + 1536, 1024 + 1536)] if suffix == ".tar" else range(len(whole))
+    for turn, place in enumerate(draw.sample(places, min(len(places), 250))):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << draw.randrange(8)
+        archive.write_bytes(changed)
+        try:
+            extract(archive, tmp_path / str(turn))
+        except DataError as error:
+            said = str(error)
+        else:
+            said = f"{archive}: "
+            assert unpacked(tmp_path / str(turn)) == FILES, place
+        assert said.startswith(f"{archive}: ")
+        assert "\n" not in said
+
+
+@pytest.mark.parametrize("suffix", [*PACKERS, ".zip"])
+def test_cut_archives_are_noticed(suffix: str, tmp_path: Path) -> None:
+    whole = packed(suffix)
+    archive = tmp_path / f"a{suffix}"
+    end = 512 + 1536 + 512 + 512 if suffix == ".tar" else len(whole)  # behind them are only blocks of zeros
+    for size in {0, 1, 5, 20, 600, 2048, end // 2, end - 500, end - 9, end - 1, end} - {len(whole)}:
+        if 0 <= size <= end:
+            archive.write_bytes(whole[:size])
+            with pytest.raises(DataError, match="damaged archive"):
+                extract(archive, tmp_path / "out")
+
+
+def test_a_digit_in_a_tar_that_is_compressed(tmp_path: Path) -> None:
+    """The change keeps the stream of deflate valid, as one of stored blocks does; only the checksum tells."""
+    buffer = io.BytesIO()
+    with gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=0) as file:
+        file.write(packed(".tar"))
+    stored = buffer.getvalue()
+    assert stored.count(b"2:0.25") == 40
+    (tmp_path / "a.tar.gz").write_bytes(stored.replace(b"2:0.25", b"2:0.35", 1))
+    with pytest.raises(DataError, match=r"damaged archive.*CRC check failed"):
+        extract(tmp_path / "a.tar.gz", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_members_behind_a_header_of_zeros(tmp_path: Path) -> None:
+    whole = bytearray(packed(".tar"))
+    whole[2048:2560] = bytes(512)
+    (tmp_path / "a.tar").write_bytes(whole)
+    with pytest.raises(DataError, match="something follows the mark of its end"):
+        extract(tmp_path / "a.tar", tmp_path / "out")

@@ -192,6 +192,8 @@ def test_many_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 ISO = "user,item,time\nu,a,2010-10-19\n"
 BAD: dict[str, tuple[str | bytes, dict, str]] = {
+    "thousands": (LOG + 'u,i,3,"1,600"\n', {}, r"line 6: column 4 \(time\): '1,600' is not a number \(its comma separ"),
+    "UTF-16": (LOG.encode("utf-16"), {}, "line 1: this is UTF-16; convert it, for example with `iconv -f utf-16 -t ut"),
     "missing column": (LOG.replace("item", "product"), {}, "line 1: no column named 'item'; the header has user, pro"),
     "no header": (
         LOG.split("\n", 1)[1],
@@ -306,3 +308,89 @@ def test_damaged_preparations_are_noticed(tmp_path: Path) -> None:
     (folder / "indptr.npy").write_bytes(b"\x93NUMPY")
     with pytest.raises(DataError, match=r"indptr\.npy is damaged"):
         store.load(folder, SequencesDataset)
+
+
+# ---- times of many digits, and quotation marks ----
+
+
+def times_of(tmp_path: Path, times: list[str], name: str) -> list[list[str]]:
+    """The items of a user who takes i0, i1... at these times, whose rows are in the file in the opposite order."""
+    rows = [f"u,i{number},{time}" for number, time in enumerate(times)]
+    return sequences_of(own(tmp_path, "\n".join(["user,item,time", *rows[::-1], ""]), name=name))
+
+
+@pytest.mark.parametrize("times", [
+    pytest.param([str(1_600_000_000_000_000_000 + 100 * n) for n in range(8)], id="nanoseconds"),
+    pytest.param([str(2**63 - 4 + n) for n in range(8)], id="around 2^63"),
+    pytest.param([str(-(2**63) - 4 + n) for n in range(8)], id="around -2^63"),
+    pytest.param([str(10**30 + n) for n in range(8)], id="31 digits"),
+    pytest.param([f"1600000000.12345678{n}" for n in range(8)], id="decimals"),
+    pytest.param(["1e-" + "9" * 40, *map(str, range(1, 7))], id="exponent"),
+    pytest.param(["5", "9007199254740992.5", "9007199254740993", "9007199254740993.25", "1e17"], id="mixed"),
+    pytest.param([f"2020-01-01T00:00:00.12345678{n}" for n in range(8)], id="ISO with nanoseconds"),
+    pytest.param([f"2020-01-01T0{n}:00:00.123456{9 - n}00+0{n}:00" for n in range(8)][::-1], id="ISO with zones"),
+    pytest.param(["2020-01-01T00:00:00", "2020-01-01T00:00:00.000000001", "2020-01-01T00:00:00.1"], id="ISO mixed"),
+])  # fmt: skip
+@pytest.mark.parametrize("at_once", [2, 1 << 10])
+def test_times_are_compared_exactly(
+    times: list[str], at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "ROWS_AT_ONCE", at_once)
+    assert times_of(tmp_path, times, "a.csv") == [[f"i{number}" for number in range(len(times))]]
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(times=st.lists(
+    st.one_of(st.integers(-(10**24), 10**24), st.integers(0, 40).map(lambda n: 2**60 + n), st.decimals(
+        -(10**12), 10**12, places=12)), min_size=2, max_size=12, unique=True))  # fmt: skip
+def test_any_times_are_in_the_order_of_their_values(times: list, tmp_path: Path) -> None:
+    ordered = [f"{time:f}" if not isinstance(time, int) else str(time) for time in sorted(times)]
+    assert times_of(tmp_path, ordered, "a.csv") == [[f"i{number}" for number in range(len(times))]]
+
+
+def test_equal_times_of_many_digits_stay_equal(tmp_path: Path, data_dir: Path) -> None:
+    text = "user,item,time\nu,a,9007199254740993\nu,b,9007199254740993.0\nu,a,9007199254740993\nu,c,9007199254740992\n"
+    assert sequences_of(own(tmp_path, text)) == [["c", "a", "b"]]
+    assert notes_of(data_dir) == ["1 events were copies (same user, item and time) and are left out"]
+
+
+TITLES = [f"u{n % 5}\ti{n % 7}\t{n}\ttitle {n}" for n in range(40)]
+
+
+@pytest.mark.parametrize("marks", [(3, 20), (3,), (3, 4), (39,), (0, 1, 2)])
+@pytest.mark.parametrize("column", ["item", "title"])
+def test_quotation_marks_are_plain_text_where_tabs_separate(
+    marks: tuple[int, ...], column: str, tmp_path: Path
+) -> None:
+    place, rows = {"item": 1, "title": 3}[column], [row.split("\t") for row in TITLES]
+    for n in marks:
+        rows[n][place] = '"' + rows[n][place]
+    dataset = own(tmp_path, "\n".join(["user\titem\ttime\ttitle", *map("\t".join, rows), ""]), name="log.tsv")
+    items = ['"' * (column == "item" and n in marks) + f"i{n % 7}" for n in range(40)]
+    assert sequences_of(dataset) == [items[user::5] for user in range(5)]
+
+
+def test_cells_of_tabs_are_quoted_if_their_names_are(tmp_path: Path) -> None:
+    """R's write.table puts all text in quotes."""
+    rows = ["\t".join(f'"{cell}"' if not cell.isdigit() else cell for cell in row.split("\t")) for row in TITLES]
+    dataset = own(tmp_path, "\n".join(['"user"\t"item"\t"time"\t"title"', *rows, ""]), name="log.tsv")
+    assert sequences_of(dataset) == [[f"i{n % 7}" for n in range(user, 40, 5)] for user in range(5)]
+
+
+def test_cells_over_several_lines_are_said(tmp_path: Path, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row.replace("\t", ",") for row in TITLES]
+    rows[3], rows[20], rows[30] = (
+        rows[3].replace("title", '"title'),
+        rows[20] + '"',
+        rows[30].replace("ti", '"t\ni') + '"',
+    )
+    dataset = own(tmp_path, "\n".join(["user,item,time,title", *rows, ""]))
+    assert len(dataset.items_E) == 40 - 17
+    says = (
+        "2 cells in quotes go, the longest one, on over 18 lines, from line 5; if a quotation mark there is plain text"
+    )
+    assert says in notes_of(data_dir)[0]
+    assert f"interactions: {says}" in capsys.readouterr().err
+    rows[20] = TITLES[20].replace("\t", ",")
+    own(tmp_path, "\n".join(["user,item,time,title", rows[0], rows[30], ""]), name="b.csv")
+    assert "interactions: 1 cell in quotes goes on over 2 lines, from line 3; if a" in capsys.readouterr().err

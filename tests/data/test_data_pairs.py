@@ -357,3 +357,19 @@ def test_cards_are_listed() -> None:
         check=True,
     )  # fmt: skip
     assert any(line.split()[:4] == ["mrpc", "3,668", "408", "pairs"] for line in done.stdout.splitlines())
+
+
+def test_a_sentence_over_several_lines_is_said(
+    tmp_path: Path, data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A stray quotation mark at the beginning of a cell swallows rows until the next one that ends a cell."""
+    rows = [f"first {n},second {n},{n % 2}" for n in range(20)]
+    rows[4], rows[9] = 'first 4,"second 4,0', 'first 9,second 9",1'
+    dataset = own(tmp_path, "\n".join(["sentence1,sentence2,label", *rows, ""]), name="mine.csv")
+    assert dataset.train.num_pairs + dataset.test.num_pairs == 15
+    says = "1 cell in quotes goes on over 6 lines, from line 6; if a quotation mark there is plain text, rows are lost"
+    assert f"pairs: {tmp_path}/mine.csv: {says}" in capsys.readouterr().err
+    (folder,) = (path.parent for path in data_dir.rglob("manifest.json"))
+    manifest = store.read_manifest(folder)
+    assert manifest is not None
+    assert says in manifest.notes[0]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import dump_svmlight_file
 
 from runner.data.rows.texts import Block, FileCounts, TextFormat, read_names, read_rows, read_split_lines
 from runner.data.shared import files as readers
@@ -74,6 +75,37 @@ def test_libsvm_layout(tmp_path: Path) -> None:
     )
 
 
+COMMENTED = b"# made by a tool\n 4,2 1:1 6:2\n0 2:3 # 7:1\n1 3:1#\n  # 5 1:1\n#\n1 # no feature\n\n2 1:4"
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("block", [1 << 20, 40])
+def test_comments_of_svmlight_text(end: bytes, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "BLOCK_BYTES", block)
+    data = COMMENTED.replace(b"\n 4", b"\n4").replace(b"\n", end)
+    rows, counts = read(write(tmp_path / "a.svm", data), LIBSVM)
+    assert rows == [
+        ([2, 4], [(0, 1.0), (5, 2.0)]), ([0], [(1, 3.0)]), ([1], [(2, 1.0)]), ([1], []), ([2], [(0, 4.0)]),
+    ]  # fmt: skip
+    assert (counts.rows_read, counts.rows_without_labels) == (5, 0)
+    with pytest.raises(DataError, match="line 10: expected `feature:value`, found 'x'"):
+        read(write(tmp_path / "b.svm", data + end + b"2 x # y"), LIBSVM)
+
+
+def test_comments_agree_with_scikit_learn(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    matrix, labels = rng.random((6, 5)) * (rng.random((6, 5)) < 0.5), rng.integers(0, 3, 6)
+    path = tmp_path / "a.svm"
+    dump_svmlight_file(matrix, labels, str(path), zero_based=False, comment="made by\nscikit-learn # twice")
+    rows, _ = read(path, LIBSVM)
+    assert [label for label, _ in rows] == [[label] for label in labels.tolist()]
+    dense = np.zeros_like(matrix)
+    for row, (_, pairs) in enumerate(rows):
+        for feature, value in pairs:
+            dense[row, feature] = value
+    np.testing.assert_allclose(dense, matrix, rtol=1e-6)
+
+
 def test_vw_layout(tmp_path: Path) -> None:
     data = b"105033 | 0:1 7:2.5\n3 1.0 tag|words 2:1 4\n1 |\n | 1:1\n"
     rows, counts = read(write(tmp_path / "a.vw", data), VW)
@@ -89,6 +121,44 @@ def test_compression_windows_line_ends_and_missing_last_one(tmp_path: Path, suff
     data = b"\xef\xbb\xbf2 3 2\r\n0 1:1\r\n1 \t2:2 "
     rows, _ = read(write(tmp_path / f"a.txt{suffix}", compress(data)), XMC)
     assert rows == [([0], [(1, 1.0)]), ([1], [(2, 2.0)])]
+
+
+@pytest.mark.parametrize("last", [b"", b"\r"])
+def test_lines_may_all_end_in_cr(tmp_path: Path, last: bytes) -> None:
+    rows, _ = read(write(tmp_path / "a.txt", b"2 3 2\r0 1:1\r1 2:2" + last), XMC)
+    assert rows == [([0], [(1, 1.0)]), ([1], [(2, 2.0)])]
+
+
+NO_TEXT = {
+    "UTF-16": ("2 3 2\n0 1:1\n".encode("utf-16"), "UTF-16; convert it, for example with `iconv -f utf-16 -t utf-8`"),
+    "UTF-16BE": (b"\xfe\xff" + "2 3 2\n".encode("utf-16-be"), "UTF-16; convert it, for example with `iconv -f utf-16 "),
+    "UTF-16LE without a mark": ("2 3 2\n0 1:1\n".encode("utf-16-le"), "UTF-16 without a mark; .* `iconv -f utf-16le"),
+    "UTF-16BE without a mark": ("2 3 2\n0 1:1\n".encode("utf-16-be"), "UTF-16 without a mark; .* `iconv -f utf-16be"),
+    "converted": ("2 3 2\n0 1:1\n".encode("utf-16").decode("latin1").encode(), "UTF-16 that was converted as if"),
+    "UTF-32": ("2 3 2\n".encode("utf-32"), "UTF-32; convert it, for example with `iconv -f utf-32 -t utf-8`"),
+    "gzip": (gzip.compress(b"2 3 2\n"), "compressed by gzip; give its name the ending .gz"),
+    "bzip2": (bz2.compress(b"2 3 2\n"), "compressed by bzip2; give its name the ending .bz2"),
+    "xz": (lzma.compress(b"2 3 2\n"), "compressed by xz; give its name the ending .xz"),
+    "zip": (b"PK\3\4\x14\0\0\0\x08\0", "a zip archive or a spreadsheet; unpack it, or save it as text"),
+    "zstd": (b"\x28\xb5\x2f\xfd\x04\x58", "compressed by zstd, which is not read; unpack it with `zstd -d`"),
+    "Parquet": (b"PAR1\x15\x04\x15\x20", "a Parquet file; save it as text"),
+    "tar": (b"train.txt".ljust(100, b"\0") + b"0" * 157 + b"ustar\0" + b"00", "a tar archive; unpack it"),
+}
+
+
+@pytest.mark.parametrize("name", NO_TEXT)
+@pytest.mark.parametrize(("suffix", "compress"), [("", bytes), (".gz", gzip.compress), (".XZ", lzma.compress)])
+def test_what_is_no_text_is_called_by_its_name(name: str, suffix: str, compress: type, tmp_path: Path) -> None:
+    data, message = NO_TEXT[name]
+    path = write(tmp_path / f"a.txt{suffix}", compress(data))
+    with pytest.raises(DataError, match=f"line 1: this is {message}") as caught:
+        read(path, XMC)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("data", [b"PAR1,PAR2\n1,2\n", b"BZh,b\n1,2\n", b"a\0b\n", b"Rar!\n", b"P\n"])
+def test_text_that_begins_like_another_file_is_text(data: bytes) -> None:
+    assert readers.no_text(data) is None
 
 
 def test_zero_based_label_ids_and_big_numbers(tmp_path: Path) -> None:
@@ -159,6 +229,15 @@ BAD = [
     (XMC, b"1 5 5\n99999999999999999999 1:1\n", "line 2: label outside"),
     (XMC, b"1 5 5\n0 99999999999999999999:1\n", "line 2: feature index outside"),
     (XMC, b"1 5 5\n0 -1:1\n", "line 2: expected `feature:value`, found '-1:1'"),
+    (XMC, b"9" * 5000 + b" 5 5\n0 1:1\n", "line 1: header"),
+    (XMC, b"1 5 5\n" + b"9" * 5000 + b" 1:1\n", "line 2: label outside"),
+    (XMC, b"1 5 5\n0 1:1 # x\n", "line 2: expected `feature:value`, found '#'; xmc has no comments: leave them out"),
+    (XMC, b"# x\n1 5 5\n0 1:1\n", "line 1: header `rows features labels` missing, found '# x'"),
+    (LIBSVM, b"1 qid:3 1:2\n", "line 1: expected `feature:value`, found 'qid:3'; a qid is not read"),
+    (LIBSVM, b"1, 2 1:2\n", "line 1: expected comma-separated label numbers, found '1,'; labels are separated by"),
+    (LIBSVM, b"1 ,2 1:2\n", "line 1: expected `feature:value`, found ',2'"),
+    (LIBSVM, b"1 1:2\n-1 1:2\n", "line 2: expected comma-separated label numbers, found '-1'; a label is the number"),
+    (LIBSVM, b"1 1:2\n0.5 1:2\n", "line 2: .* found '0.5'; a label is the number of a class; dataset=regression reads"),
     (XMC, b"1 5 5\n0 1:nan\n", "line 2: the value is not finite"),
     (XMC, b"1 5 5\n0 1:-Inf\n", "line 2: the value is not finite"),
     (XMC, b"1 5 5\n0 1:4e38\n", "line 2: the value is not finite"),
@@ -178,7 +257,6 @@ BAD = [
     ),
     (XMC, b"2 5 5\n0 1:1\n0 \xc3\xa9:1\n", r"line 3: expected `feature:value`, found '\\xc3\\xa9:1'"),
     (XMC, b"2 5 5\n0 1:1\n0 1:1\x00\n", "line 3: the value is not a number"),
-    (XMC, b"1 5 5\r0 1:1\r", "line 1: header"),
     (LIBSVM, b"\n\n", "no rows"),
     (LIBSVM, b"0 1:1\n0 0:1\n", r"line 2: feature index outside 1"),
     (VW, b"1 | 1:1\n0 | 1:1\n", "line 2: label outside 1"),
@@ -211,8 +289,12 @@ def test_truncated_and_damaged_compression(tmp_path: Path, suffix: str, compress
     whole = compress(b"2000 50 50\n" + b"".join(b"%d %d:0.5\n" % (i % 50, i % 49) for i in range(2000)))
     with pytest.raises(DataError, match=r"line \d+: the compressed file is truncated"):
         read(write(tmp_path / f"a.txt{suffix}", whole[: len(whole) // 2]), XMC)
-    with pytest.raises(DataError, match=r"line \d+: (the compressed file is damaged|cannot be read)"):
-        read(write(tmp_path / f"b.txt{suffix}", b"not compressed at all, but named so"), XMC)
+    with pytest.raises(DataError, match=r"line \d+: (the compressed file is (damaged|truncated)|cannot be read)"):
+        read(write(tmp_path / f"b.txt{suffix}", whole[:60] + b"x" + whole[61:]), XMC)
+    with pytest.raises(
+        DataError, match=rf"line 1: the name ends in {suffix}, but the file is not compressed so; if it"
+    ):
+        read(write(tmp_path / f"c.txt{suffix}", b"not compressed at all, but named so"), XMC)
 
 
 BOUNDS_CHECKED = """

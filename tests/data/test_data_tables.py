@@ -126,6 +126,37 @@ FAULTS: dict[str, tuple[str | bytes, str]] = {
     "a blank that float() refuses": (HEADED + "4,\x1c1,6\n", r"column 2 \(b\): '\\x1c1' is not a number"),
     "underscore": (HEADED + "4,1_000,6\n", r"column 2 \(b\): '1_000' is not a number"),
     "header alone": ("a,b\n", "line 1 is a header, but no rows follow"),
+    "numbers from 0": ("0,1,2,3\n1.5,2,3,4\n", "line 1: 0 to 3 in order may be a header or a row"),
+    "numbers from 1": ("\n1;2;3\n1.5;2;3\n", "line 2: 1 to 3 in order may be a header or a row"),
+    "numbers of tabs": ("0\t1\n1.5\t2\n", "line 1: 0 to 1 in order may be a header or a row"),
+    "numbers beside row numbers": (",0,1,2\n0,5.5,6,7\n", "line 1: column 1 has no name, and 0 to 2 in order name the"),
+    "thousands": ('a,b\n5,"91,498"\n', r"line 2: column 2 \(b\): '91,498' is not a number; its comma separates thou"),
+    "millions": (
+        'a,b\n5,"-91,498,000.5"\n',
+        "'-91,498,000.5' is not a number; its commas separate thousands: leave them",
+    ),
+    "thousands in row one": ('"1,200,300",5.5\n3,4\n', "line 1: column 1: '1,200,300' is not a number; its commas sep"),
+    "decimal comma in quotes": (
+        'a,b\n5,"91,4980"\n',
+        "'91,4980' is not a number; write a decimal point instead of the",
+    ),
+    "thousands or decimals": ("a;b\n5;91,498\n", "'91,498' is not a number; leave its comma out if it separates thou"),
+    "decimal comma below one": (
+        "a;b\n5;0,498\n",
+        "'0,498' is not a number; write a decimal point instead of the comma",
+    ),
+    "points and comma": ("a;b\n5;1.234,56\n", "its points separate thousands: leave them out, and write a decimal poi"),
+    "points": ("a;b\n5;1.234.567\n", "'1.234.567' is not a number; its points separate thousands: leave them out$"),
+    "blanks": ("a;b\n5;1 234,5\n", "'1 234,5' is not a number; digits must not be in groups: leave out what separates"),
+    "apostrophes": ("a;b\n5;1'234\n", "digits must not be in groups"),
+    "per cent": ("a,b\n5,12.5%\n", "'12.5%' is not a number; write the number alone, without a unit"),
+    "currency": ("a,b\n5,$12\n", "'\\$12' is not a number; write the number alone, without a unit"),
+    "qid": ("3 qid:1 1:2\n", "line 1: this is svmlight text with a qid, which is not read: .*; leave qid:1 out"),
+    "qid later": ("3 1:2\n2 qid:7 1:3\n", "line 2: this is svmlight text with a qid"),
+    "several labels": (
+        "1,2 1:2 3:4\n",
+        "line 1: this is svmlight text with several labels, 1,2, but a table of numbers",
+    ),
     "empty file": ("", "the file is empty"),
     "blank file": ("\n \n", "the file is empty"),
     "one column": ("y\n1\n2\n", "line 1: only one column"),
@@ -135,7 +166,7 @@ FAULTS: dict[str, tuple[str | bytes, str]] = {
     "same name": ("a,b,a\n1,2,3\n", "line 1: columns 1 and 3 are both called 'a'"),
     "not UTF-8": (b"a,b\n1,2\n3,4\xb0\n", "line 3: byte 4 is not UTF-8"),
     "not UTF-8 header": ("größe,b\n1,2\n".encode("latin-1"), "line 1: byte 3 is not UTF-8"),
-    "UTF-16": ("a,b\n1,2\n".encode("utf-16"), "line 1: byte 1 is not UTF-8"),
+    "UTF-16": ("a,b\n1,2\n".encode("utf-16"), "line 1: this is UTF-16; convert it, for example with `iconv -f utf-16"),
     "svmlight label": ("1 1:2\nx 1:2\n", "line 2: label 'x' is not a number"),
     "svmlight nan label": ("1 1:2\nnan 1:2\n", "line 2: label 'nan' is not a finite number"),
     "svmlight pair": ("1 1:2\n1 1:2 3\n", "line 2: entry 3: '3' is not a pair index:value"),
@@ -143,6 +174,12 @@ FAULTS: dict[str, tuple[str | bytes, str]] = {
     "svmlight inf": ("1 1:2\n1 1:2 2:inf\n", r"line 2: entry 3 \(index 2\): 'inf' is not a finite number"),
     "svmlight order": ("1 1:2\n1 3:1 2:1\n", "line 2: entry 3: index 2 after 3; indices must ascend"),
     "svmlight twice": ("1 1:2\n1 3:1 3:1\n", "line 2: entry 3: index 3 after 3"),
+    "svmlight long index": ("1 1:2\n1 " + "9" * 5000 + ":1\n", "line 2: entry 2: index 9{40}... is too large"),
+    "svmlight index beyond 32 bits": ("1 1:2\n1 99999999999:1\n", "t.csv: "),
+    "number of 5,000 digits": (
+        "a,b\n1," + "9" * 5000 + "\n",
+        "line 2: column 2 .*'9{40}' is too large for a number of 64",
+    ),
     "svmlight negative": ("1 1:2\n1 -3:1\n", "line 2: entry 2: '-3:1' is not a pair"),
     "svmlight too wide": ("1 1:2\n1 2000000000:1\n", "2 rows with indices up to 2,000,000,000 make a dense table of"),
 }
@@ -156,6 +193,28 @@ def test_faults_are_one_line_with_line_and_column(tmp_path: Path, fault: str) ->
         read_tables([path])
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize(("text", "doubtful"), [
+    ("2001,2002,2003\n0.5,1.5,2\n3,4.5,1e-3\n", True),
+    ("5,2\n0.5,1\n", True),
+    ("5,2\n0.5,1\n3,4\n", False),
+    ("5,2.0\n0.5,1\n", False),
+    ("5,2\n3,4\n", False),
+    ("5,2\n", False),
+    ("a,b\n5,2\n0.5,1\n", False),
+])  # fmt: skip
+def test_a_first_row_of_whole_numbers_above_decimals_is_said(
+    text: str, doubtful: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], data_dir: Path
+) -> None:
+    path = write(tmp_path / "t.csv", text)
+    (table,) = read_tables([path])
+    assert len(table.values_RC) == text.count("\n") - text.startswith("a")
+    says = f"{path}: line 1: all its numbers are whole, unlike those of the lines below; it is read as a row"
+    assert (table.form.doubt or "").startswith(says) is doubtful
+    if len(table.values_RC) >= 3:
+        TableFileConfig(path=str(path)).build()
+        assert (f"regression: {says}" in capsys.readouterr().err) is doubtful
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress])
@@ -310,8 +369,8 @@ def test_preparation_is_once_for_each_file_and_setting(tmp_path: Path, capsys: p
         ),
         (TABLE, {"target": 3}, r"dataset\.target: .* has no column 3; valid: a, b, y"),
         (TABLE, {"target": -4}, r"dataset\.target: .* has no column -4"),
-        ("1,2\n3,4\n", {"target": "y"}, r"has no column 'y'; it has no header; valid: the indices 0 to 1, or -1 to -2"),
-        ("1,2\n3,4\n", {}, r"t\.csv: 2 rows are too few: two must remain for training and validation"),
+        ("5,2\n3,4\n", {"target": "y"}, r"has no column 'y'; it has no header; valid: the indices 0 to 1, or -1 to -2"),
+        ("5,2\n3,4\n", {}, r"t\.csv: 2 rows are too few: two must remain for training and validation"),
         ("x,1\n", {}, "neither a header nor a row"),
     ],
 )

@@ -180,9 +180,9 @@ def composed(overrides: list[str], folder: Path) -> Any:
     return compose([*overrides, *at])
 
 
-def curve(name: str, folder: Path) -> list[float]:
-    """Return the loss of each of the first steps of a case."""
-    config = composed(CASES[name], folder)
+def curve(name: str, folder: Path, *others: str) -> list[float]:
+    """Return the loss of each of the first steps of a case, with ``others`` among its settings."""
+    config = composed([*CASES[name], *others], folder)
     task = task_of(config, config.dataset.build())
     network = Network.of(config, task.build_head(), num_features=task.num_features)
     sampler = config.batch_sampler.build(examples=task.examples, batch_size=config.batch_size, seed=config.seed)

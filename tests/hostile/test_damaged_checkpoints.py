@@ -121,11 +121,44 @@ DAMAGE: dict[str, Damage] = {
     "forged type": manifest(lambda body: body["arrays"][NAME].update(dtype="O"), forged=True),
     "forged shape": manifest(lambda body: body["arrays"][NAME].update(shape=[-1, 7]), forged=True),
     "forged entries": manifest(lambda body: body.update(arrays=[]), forged=True),
+    "forged state": manifest(lambda body: body.update(state=[1]), forged=True),
+    "a word as step": manifest(lambda body: body.update(step="x"), forged=True),
+    "a list": lambda folder, other: (folder / MANIFEST).write_text("[1]") and folder / MANIFEST,
     "an empty folder": emptied,
     "a file": a_file,
 }
 # A manifest of another step, with its own checksum, is whole: only the name of a checkpoint's folder tells.
 OF_CHECKPOINTS: dict[str, Damage] = {**DAMAGE, "manifest of an earlier step": of_other(MANIFEST)}
+
+
+def state_with(*keys: str, value: Any = ...) -> Damage:
+    """The state of a checkpoint has another value, or without one lacks the key; the checksum is right."""
+
+    def change(body: dict[str, Any]) -> None:
+        place = body["state"]
+        for key in keys[:-1]:
+            place = place[key]
+        if value is ...:
+            del place[keys[-1]]
+        else:
+            place[keys[-1]] = value
+
+    return manifest(change, forged=True)
+
+
+STATES: dict[str, Damage] = {
+    **{f"{key} is {value!r}": state_with(key, value=value)
+       for key in ("metrics_bytes", "metrics_crc32") for value in (..., "x", None, -1, 1.5, True, [1], {})},
+    **{f"progress is {value!r}": state_with("progress", value=value) for value in (..., "x", None, 3, [1], [])},
+    **{f"{key} is {value!r}": state_with("progress", key, value=value)
+       for key in ("step", "rows", "best_step", "loss_steps") for value in ("x", None, -1, 1.5, True, [1], {})},
+    **{f"{key} is {value!r}": state_with("progress", key, value=value)
+       for key in ("train_seconds", "loss_sum", "lr_factor", "best_lr") for value in ("x", None, True, [1], {})},
+    "another step": state_with("progress", "step", value=1),
+    "stages are a list": state_with("progress", "stage_seconds", value=[1]),
+    "a stage is a word": state_with("progress", "stage_seconds", "update", value="x"),
+    "an unknown stage": state_with("progress", "stage_seconds", "sleep", value=1.0),
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -157,6 +190,18 @@ def test_a_damaged_checkpoint_is_named(
     assert named.name in last or named.parent.name in last
     assert "force=true starts it again" in last
     assert content(stopped) == before
+
+
+@pytest.mark.parametrize("damage", STATES.values(), ids=STATES)
+def test_a_state_of_wrong_fields_is_named(damage: Damage, runs: Runs, stopped: Path, commands: dict[str, Call]) -> None:
+    named = damage(checkpoint_of(stopped), checkpoint_of(runs.earlier))
+    before = content(stopped)
+    for command in ("same", "generate"):
+        code, err = commands[command](stopped)
+        assert code == 2, err
+        assert "Traceback" not in err
+        assert err.splitlines()[-1].startswith(f"error: {named} is damaged: ")
+        assert content(stopped) == before
 
 
 @pytest.mark.parametrize("command", ["generate", pytest.param("diagnose", marks=pytest.mark.slow)])

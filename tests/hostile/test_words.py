@@ -31,6 +31,8 @@ WRONG = [
     ([f"optimizer.lr={LONG}"], "a number has too many digits"),
     ([f"optimizer.lr=1{'0' * 400}"], "optimizer.lr: expected float, got 1000"),
     (["optimizer.lr=1e400"], "optimizer.lr: expected a finite number, got inf"),
+    (["evaluation.every_epochs=1e-300"], "evaluation.every_epochs must lie in [1e-6, 1], got 1e-300"),
+    (["evaluation.every_epochs=5e-324"], "evaluation.every_epochs must lie in [1e-6, 1]"),
     (["training.clip=inf"], "training.clip: expected"),
     (["optimizer.epsilon=abc"], "optimizer.epsilon: expected float, got 'abc'"),
     (["optimizer.epsilon=[1]"], "optimizer.epsilon: expected float, got [1]"),
@@ -62,6 +64,15 @@ WRONG = [
     (["results_dir=a\udcff"], r"cannot read 'results_dir=a\udcff': it is not UTF-8"),
     (["dataset.name=\udcff"], "it is not UTF-8"),
     (["\udcff"], "it is not UTF-8"),
+    (
+        ["sampler=uniform", "sampler.num_samples=5,6"],
+        "sampler.num_samples=5,6 are several values: add -m to sweep over",
+    ),
+    (["sampler=uniform,full"], "sampler=uniform,full are several values: add -m to sweep over them"),
+    (["seed=range(1,5)"], "seed=range(1,5) are several values: add -m to sweep over them"),
+    (["sampler=glob(*)"], "sampler=glob(*) are several values: add -m"),
+    (["dataset=text", "dataset.path=a,b"], "or write one value with a comma in two pairs of quotes, 'KEY=\"VALUE\"'"),
+    (["results_dir=gr\udcc3\udcb6\udcc3\udc9fe"], "it is UTF-8, but the locale, "),
     (["hardware.threads=-1"], "hardware.threads must be 0"),
     (["hardware.threads=1000000000000"], "hardware.threads=1000000000000 is more than the"),
 ]
@@ -96,6 +107,7 @@ def test_threads_below_zero() -> None:
     ([b"-m", b"sampler=null,uniform", b"seed=x"], "sampler=null: cannot run: cannot read 'sampler=null': write"),
     ([b"results_dir=${oc.env:NOT_SET_HERE}"], "Environment variable 'NOT_SET_HERE' not found"),
     ([b"seed=${seed}"], "error: seed: cannot insert its value: it refers to itself"),
+    ([b"sampler=uniform", b"sampler.num_samples=5,6"], "error: sampler.num_samples=5,6 are several values: add -m"),
 ])  # fmt: skip
 @pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}])
 def test_the_command_line(words: list[bytes], says: str, locale: dict[str, str], tmp_path: Path) -> None:
@@ -107,3 +119,14 @@ def test_the_command_line(words: list[bytes], says: str, locale: dict[str, str],
     assert says.encode() in done.stderr
     assert b"Traceback" not in done.stderr
     assert not list(tmp_path.rglob("summary.json"))
+
+
+@pytest.mark.slow
+def test_a_locale_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "runner", "results_dir='größe'".encode()],
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONPATH": str(REPOSITORY)},
+        cwd=tmp_path, capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert b"it is UTF-8, but the locale, LC_ALL=C, is not; choose one that is, such as LC_ALL=C.UTF-8" in done.stderr

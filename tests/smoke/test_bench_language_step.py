@@ -296,7 +296,7 @@ def test_a_repetition_has_a_refresh() -> None:
 
 def test_refreshes_are_spread_over_the_steps_of_their_schedule() -> None:
     clock = StageClock()
-    clock.seconds |= {"encode": 0.4, "update": 0.2, "refresh": 0.12}
+    clock.seconds.update({"encode": 0.4, "update": 0.2, "refresh": 0.12})
     clock.total = 0.76
     observed = Repetition(steps=4, clock=clock, due=[0.03, 0.07])
     stages = observed.stages_ms(0.1, usual_refresh=9.0)

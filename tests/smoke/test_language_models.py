@@ -231,6 +231,7 @@ RESUMED = [
     "sampler=uniform sampler.num_samples=20 sampler.shared=false model.tied=false windows.cut=chunked",
     "sampler=unigram sampler.num_samples=20 optimizer.rows=catch_up training.decay=0.1",
     "sampler=full optimizer=sgd optimizer.lr=5 training.clip=0.25",
+    "sampler=log_uniform sampler.num_samples=20 hardware.engine=torch training.decay=0.1",
 ]
 CALLS = (3, 8)
 
@@ -363,6 +364,10 @@ def test_generated_text_follows_the_training_text(
         out, err = capsys.readouterr()
         return out.split("\n"), err
 
+    for more in (["--texts", "1000000000"], ["--texts", str(10**9), "--by", "gumbel"], ["--words", "9" * 30]):
+        monkeypatch.setattr("sys.argv", ["generate", str(folder), *more])
+        assert generate.main() == 2
+        assert " GiB of memory, of which " in capsys.readouterr().err
     for by in ("exact", "gumbel"):
         lines, err = texts("--prompt", "w5 w38 nobody", "--by", by)
         assert lines[0].startswith("w5 w38 nobody")

@@ -194,3 +194,55 @@ def test_mistakes_are_one_line(
 def test_a_missing_file_is_told_before_anything_is_loaded(ranked: Ranked, tmp_path: Path) -> None:
     status, _, err = ranked(tmp_path, tmp_path / "missing.txt")
     assert (status, err) == (2, f"error: {tmp_path / 'missing.txt'}: no such file\n")
+
+
+@pytest.fixture(scope="module")
+def trained_table(tmp_path_factory: pytest.TempPathFactory, prepared_root: Path) -> Path:
+    """A run on tables with a header, whose column of labels stands between those of the features."""
+    folder = tmp_path_factory.mktemp("table")
+    generator = np.random.default_rng(0)
+    for split in ("train", "test"):
+        label_R = generator.integers(0, 4, 80)
+        cells = np.round(np.eye(4)[label_R] + 0.1 * generator.random((80, 4)), 3).astype(str)
+        lines = [",".join([*row[:2], str(label), *row[2:]]) for row, label in zip(cells, label_R, strict=True)]
+        (folder / f"{split}.csv").write_text("\n".join(["a,b,labels,c,d", *lines, ""]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DATASETS_DIR", str(prepared_root))
+        return run(compose([
+            "dataset=xmc", f"dataset.path={folder}", "sampler=full", "model.hidden=8", "batch_size=16", "epochs=12",
+            "optimizer.lr=0.03", "hardware.threads=1", f"results_dir={folder}",
+        ]))  # fmt: skip
+
+
+ROWS = {"a": [1.0, 0.05, 0.02], "b": [0.03, 0.01, 1.0], "c": [0.07, 0.0, 0.02], "d": [0.01, 1.0, 0.06]}
+
+
+@pytest.mark.parametrize("columns", ["abcd", "dcba", "bd,labels,ac", "labels,cadb"])
+def test_columns_are_found_by_their_names(
+    columns: str, trained_table: Path, ranked: Ranked, tmp_path: Path, own_data_dir: Path
+) -> None:
+    names = [name for part in columns.split(",") for name in ([part] if part == "labels" else part)]
+    rows = [[*ROWS, "labels"], *([*map(str, row), "?"] for row in zip(*ROWS.values(), strict=True))]
+    place = [rows[0].index(name) for name in names]
+    (tmp_path / "new.csv").write_text("".join(",".join(row[at] for at in place) + "\n" for row in rows))
+    status, lines, err = ranked(trained_table, tmp_path / "new.csv", "-k", 4)
+    assert (status, err) == (0, "")
+    (tmp_path / "bare.csv").write_text("".join(",".join(row[:4]) + "\n" for row in rows[1:]))
+    assert lines == ranked(trained_table, tmp_path / "bare.csv", "-k", 4)[1]
+    assert [line[2] for line in lines if line[1] == "1"] == ["0", "3", "1"]
+
+
+@pytest.mark.parametrize(("header", "message"), [
+    ("a,b,c,e", "line 1: no column is called 'd', as one is that the run was trained with"),
+    ("A,b,c,d", "line 1: no column is called 'a'"),
+    ("a,b,c", "line 1: no column is called 'd'"),
+    ("a,b,id,c,d", "line 1: column 'id' is none of those that the run was trained with; leave it out"),
+])  # fmt: skip
+def test_other_names_of_columns_are_refused(
+    header: str, message: str, trained_table: Path, ranked: Ranked, tmp_path: Path, own_data_dir: Path
+) -> None:
+    (tmp_path / "new.csv").write_text(f"{header}\n{','.join(['0.5'] * len(header.split(',')))}\n")
+    status, lines, err = ranked(trained_table, tmp_path / "new.csv")
+    assert (status, lines) == (2, [])
+    assert message in err
+    assert err.count("\n") == 1

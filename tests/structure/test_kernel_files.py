@@ -1,7 +1,10 @@
 """Cached kernels belong to the state of everything that they are compiled from, and to nothing else."""
 
 import ast
+import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -159,3 +162,79 @@ def test_two_writers_take_two_names(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         writer.join()
     monkeypatch.undo()
     assert [files[0].load(key) for key in "ab"] == ["a", "b"]
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "emptied": lambda content: b"",
+    "a byte": lambda content: content[:1],
+    "half": lambda content: content[: len(content) // 2],
+    "all but a byte": lambda content: content[:-1],
+    "text": lambda content: b"hello\n",
+    "zeros": lambda content: bytes(len(content)),
+    "a changed byte": lambda content: content.replace(b"machine code", b"machine cose"),
+}
+
+
+@pytest.mark.parametrize("name", ["kernel.nbi", "kernel.1.nbc"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_of_the_cache_is_compiled_again(
+    name: str, damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    file = caching.IndexDataCacheFile(str(tmp_path), "kernel", "stamp")
+    file.save("machine code key", ("machine code", 7))
+    assert file.load("machine code key") == ("machine code", 7)
+    (tmp_path / "compiled-0123").touch()
+    whole = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(DAMAGE[damage](whole))
+    found = file.load("machine code key")
+    if damage != "all but a byte":  # which is a part of the checksum alone
+        assert found is None
+        assert not (tmp_path / name).exists()
+        assert not (tmp_path / "compiled-0123").exists(), "the next run compiles in another process"
+    file.save("machine code key", ("machine code", 8))
+    assert file.load("machine code key") == ("machine code", 8)
+
+
+def test_files_of_the_cache_without_a_checksum_are_read(tmp_path: Path) -> None:
+    """Earlier versions wrote none."""
+    file = caching.IndexDataCacheFile(str(tmp_path), "kernel", "stamp")
+    file.save("key", 7)
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes()[: -kernel_files._TRAILER])
+    assert file.load("key") == 7
+
+
+KERNEL = """
+import sys
+import runner
+from runner.machine import kernel_files
+from numba import njit
+
+@njit(cache=True)
+def add(a, b):
+    return a + 2 * b
+
+assert add(1, 3) == 7
+print(sum(add.stats.cache_hits.values()))
+"""
+
+
+@pytest.mark.slow
+def test_a_process_with_a_damaged_cache_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "kernel.py").write_text(KERNEL)
+
+    def hits() -> str:
+        done = subprocess.run(
+            [sys.executable, str(tmp_path / "kernel.py")], capture_output=True, text=True, check=False,
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(REPOSITORY)},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    assert [hits(), hits()] == ["0", "1"]
+    files = [path for path in (tmp_path / "cache").rglob("*") if path.suffix in (".nbi", ".nbc")]
+    assert len(files) == 2
+    for file in files:
+        file.write_bytes(b"")
+        assert [hits(), hits()] == ["0", "1"]

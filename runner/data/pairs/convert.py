@@ -7,7 +7,9 @@ Legend: R pairs of a split.
 """
 
 import hashlib
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -61,8 +63,10 @@ def convert_own(
     """
     path = files["train"]
     train = read_pairs(path, columns)
+    notes = [f"{path}: {note}" for note in train.notes]
     if "test" in files:
         test, variant = read_pairs(files["test"], columns), "given-train-test"
+        notes += [f"{test.path}: {note}" for note in test.notes]
     else:
         if len(train) < 2:
             raise DataError(f"{path}: 1 pair is too few to split; give dataset.test_path or more pairs")
@@ -72,7 +76,10 @@ def convert_own(
     labels = _sorted_labels(set(train.labels))
     if len(labels) < 2:
         raise DataError(f"{path}: column {columns.label}: every label is {labels[0]!r}; two classes are needed")
-    return _write(train, test, folder, Origin.own(name, variant, files), labels=labels, class_names=labels)
+    for note in notes:
+        print(f"{name}: {note}", file=sys.stderr)
+    manifest = _write(train, test, folder, Origin.own(name, variant, files), labels=labels, class_names=labels)
+    return replace(manifest, notes=notes)
 
 
 def _sorted_labels(labels: set[str]) -> tuple[str, ...]:

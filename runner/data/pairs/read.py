@@ -9,11 +9,11 @@ Blank lines are skipped. White space within a sentence is written as single spac
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from runner.data.shared.tables import Form, first_line, lines_of, numbered_rows, place_of
+from runner.data.shared.tables import Form, LongCells, first_line, lines_of, numbered_rows, place_of
 from runner.errors import DataError
 
 
@@ -37,6 +37,7 @@ class PairTable:
     labels: list[str]
     others: list[tuple[str, ...]]
     lines: list[int]
+    notes: tuple[str, ...] = ()  # what a user should know of the file
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -48,7 +49,8 @@ def read_pairs(path: Path, columns: PairColumns) -> PairTable:
     Raises DataError, naming file, line and column, for a missing column, a line with more or fewer cells than the
     header, an empty cell, unbalanced quotes, invalid bytes, or a file without pairs.
     """
-    rows = _rows(path)
+    long_cells = LongCells()
+    rows = _rows(path, long_cells)
     header_line, header = next(rows, (0, []))
     if not header_line:
         raise DataError(f"{path}: the file is empty")
@@ -73,7 +75,7 @@ def read_pairs(path: Path, columns: PairColumns) -> PairTable:
         table.lines.append(line)
     if not len(table):
         raise DataError(f"{path}: line {header_line}: only a header, no pairs")
-    return table
+    return replace(table, notes=long_cells.notes())
 
 
 def read_ids(path: Path, width: int) -> dict[tuple[str, ...], int]:
@@ -97,13 +99,19 @@ def read_ids(path: Path, width: int) -> dict[tuple[str, ...], int]:
     return found
 
 
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a TSV or CSV file that are not blank, the header first, with the numbers of their lines."""
+def _rows(path: Path, long_cells: LongCells) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a TSV or CSV file that are not blank, the header first, with the numbers of their lines.
+
+    `long_cells` counts cells of several lines.
+    """
     lines = lines_of(path, one_by_one=True)
     number, first = first_line(path, lines)
     separator, quoting = ("\t", None) if "\t" in first else (",", csv.QUOTE_MINIMAL)
     form = Form(path=path, separator=separator, first_line=number, quoting=quoting)
     unbalanced = "not CSV ({}); use a TSV file if quotes are plain text"
-    for line, cells in numbered_rows(form, chain([first], lines), before=number - 1, unbalanced=unbalanced):
+    numbered = numbered_rows(
+        form, chain([first], lines), before=number - 1, unbalanced=unbalanced, long_cells=long_cells
+    )
+    for line, cells in numbered:
         if any(cell.strip() for cell in cells):
             yield line, cells

@@ -4,8 +4,9 @@ Legend: R rows of a table, r rows of a piece, F features.
 """
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from runner.data.regression.write import write_dense
 from runner.data.shared.cards import differences, origin_of
 from runner.data.shared.manifests import Origin
 from runner.data.shared.splits import split_groups, split_rows
-from runner.data.shared.store import load_own
+from runner.data.shared.store import READ_ANEW, load_own
 from runner.errors import ConfigError, DataError
 
 ROWS_AT_ONCE = 1 << 14
@@ -88,7 +89,7 @@ def load_own_tables(
     """Prepare a user's tables of numbers once and open the result; the arguments are those of `convert_own`."""
     fill = partial(convert_own, files, name=name, target=target, test_share=test_share, split_seed=split_seed)
     split = {"target": target, "test_share": test_share, "split_seed": split_seed}
-    return load_own("table", RegressionDataset, name, fill, files, json.dumps(split))
+    return load_own("table", RegressionDataset, name, fill, files, json.dumps(split), READ_ANEW)
 
 
 def convert_own(
@@ -101,6 +102,9 @@ def convert_own(
     """
     tables = dict(zip(files, read_tables(list(files.values())), strict=True))
     train = tables["train"]
+    notes = [table.form.doubt for table in tables.values() if table.form.doubt is not None]
+    for note in notes:
+        print(f"{name}: {note}", file=sys.stderr)
     path, count = train.form.path, len(train.values_RC)
     if train.form.svmlight and target != -1:
         raise ConfigError(f"dataset.target: {path} is svmlight text, whose label is the target; leave it at -1")
@@ -113,7 +117,7 @@ def convert_own(
         rows = dict(zip(("train", "test"), split_rows(count, test_share, split_seed), strict=True))
     if len(rows["train"]) < 2:  # one to train on and one to validate on
         raise DataError(f"{path}: {count} rows are too few: two must remain for training and validation")
-    return _write(
+    manifest = _write(
         {split: (tables.get(split, train), rows[split]) for split in ("train", "test")},
         folder,
         target=column,
@@ -121,6 +125,7 @@ def convert_own(
         missing=None,
         origin=Origin.own(name, "given-train-test" if "test" in tables else f"given-seed-{split_seed}", files),
     )
+    return replace(manifest, notes=notes)
 
 
 def _write(

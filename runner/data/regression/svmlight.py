@@ -4,15 +4,17 @@ Legend: R rows, C columns.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from runner.data.shared.files import decompress
+from runner.data.shared.files import blocks
 from runner.data.shared.tables import DAMAGED, Form, no_number, text_lines
-from runner.errors import DataError
+from runner.errors import DataError, brief
 
 _PAIR = re.compile(r"(\d+):(.*)")
+_MOST_DIGITS = 4000  # Python reads no integer of many more
 MOST_CELLS = 2**31  # 16 GiB; indices may promise far more cells than the file has numbers
 
 
@@ -49,13 +51,29 @@ def _read(form: Form) -> tuple[Any, np.ndarray]:
     from sklearn.datasets import load_svmlight_file
 
     try:
-        with form.path.open("rb") as file:
-            sparse, label_R = load_svmlight_file(decompress(form.path, file), dtype=np.float64, zero_based=True)
+        sparse, label_R = load_svmlight_file(_Lines(form), dtype=np.float64, zero_based=True)
     except DAMAGED as error:
         raise _fault(form, error) from None
     if not len(label_R) or not (np.isfinite(sparse.data).all() and np.isfinite(label_R).all()):
         raise _fault(form, None)
     return sparse, label_R
+
+
+class _Lines:
+    """The lines of a file as scikit-learn iterates over those of an open one, whatever ends them."""
+
+    def __init__(self, form: Form) -> None:
+        self._path = form.path
+
+    def read(self) -> bytes:  # by it scikit-learn knows open files
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[bytes]:
+        number = 0
+        for data, _ in blocks(self._path, lambda: number):  # noqa: B023  it must see the current value
+            lines = data.split(b"\n")[:-1]
+            yield from lines
+            number += len(lines)
 
 
 def _fault(form: Form, reason: Exception | None) -> DataError:
@@ -76,9 +94,11 @@ def _fault(form: Form, reason: Exception | None) -> DataError:
                 return DataError(f"{where} entry {entry}: {word[:40]!r} is not a pair index:value")
             if (problem := no_number(pair[2])) is not None:
                 return DataError(f"{where} entry {entry} (index {pair[1]}): {problem}")
+            if len(pair[1]) > _MOST_DIGITS:
+                return DataError(f"{where} entry {entry}: index {pair[1][:40]}... is too large")
             if int(pair[1]) <= before:
                 return DataError(f"{where} entry {entry}: index {pair[1]} after {before}; indices must ascend in a row")
             before = int(pair[1])
     if rows == 0:
         return DataError(f"{form.path}: the file has no rows")
-    return DataError(f"{form.path}: cannot be read as svmlight text ({' '.join(str(reason).split())})")
+    return DataError(f"{form.path}: cannot be read as svmlight text ({brief(reason) if reason else reason})")

@@ -14,8 +14,8 @@ import numpy as np
 
 from runner.data.regression.svmlight import read_svmlight
 from runner.data.shared.files import decompress
-from runner.data.shared.tables import BLANKS, DAMAGED, Form, recognise, rows_of_numbers, same_columns
-from runner.errors import DataError
+from runner.data.shared.tables import BLANKS, DAMAGED, Form, check_first_row, recognise, rows_of_numbers, same_columns
+from runner.errors import DataError, brief
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,14 +34,18 @@ class Table:
 def read_tables(paths: list[Path]) -> list[Table]:
     """Read files that belong together, plain or compressed (.gz, .xz, .bz2): they must have the same columns.
 
-    Raises DataError, naming file, line and column, for everything that is not a table of finite numbers in UTF-8.
+    Raises DataError, naming file, line and column, for everything that is not a table of finite numbers in UTF-8, and
+    for a first line of the numbers of the columns, which may be a header or a row.
     """
     forms = [recognise(path) for path in paths]
     for form in forms[1:]:
         same_columns(forms[0], form)
     if forms[0].svmlight:
         return [Table(form=form, values_RC=v) for form, v in zip(forms, read_svmlight(forms), strict=True)]
-    return [Table(form=form, values_RC=_read_csv(form)) for form in forms]
+    tables = [Table(form=form, values_RC=_read_csv(form)) for form in forms]
+    for form in forms:
+        check_first_row(form)
+    return tables
 
 
 def _read_csv(form: Form) -> np.ndarray:
@@ -52,7 +56,7 @@ def _read_csv(form: Form) -> np.ndarray:
         if values_RC.shape[1] == form.columns and np.isfinite(values_RC).all():
             return values_RC
     except DAMAGED as error:
-        reason = " ".join(str(error).split())
+        reason = brief(error)
     for _ in rows_of_numbers(form):  # raises the error of the first line with a fault
         pass
     raise DataError(f"{form.path}: cannot be read as a table ({reason})")

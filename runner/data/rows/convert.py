@@ -1,6 +1,7 @@
 """Convert files of sparse rows to a prepared folder: one CSR table for each split."""
 
 import dataclasses
+import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,17 +11,17 @@ from pathlib import Path
 import numpy as np
 
 from runner.data.rows.card import MATRICES, RowsCard, RowsLayout
-from runner.data.rows.dataset import LABEL_NAMES, RowsManifest, SplitCounts, XmcDataset, rows_left_out
+from runner.data.rows.dataset import FEATURE_NAMES, LABEL_NAMES, RowsManifest, SplitCounts, XmcDataset, rows_left_out
 from runner.data.rows.files import MATRIX, TABLE, TEXTS, OwnRows, find_own_rows
 from runner.data.rows.matrices import read_matrices
-from runner.data.rows.tables import form_of_rows, read_row_table
+from runner.data.rows.tables import LABELS, form_of_rows, read_row_table
 from runner.data.rows.texts import Block, FileCounts, TextFormat, read_names, read_rows, read_split_lines
 from runner.data.rows.uniform import write_uniform
 from runner.data.rows.write import RowsWriter
 from runner.data.shared.cards import differences, origin_of
 from runner.data.shared.files import progress_bar
 from runner.data.shared.manifests import Origin, combine
-from runner.data.shared.store import load_own
+from runner.data.shared.store import READ_ANEW, load_own
 from runner.data.shared.tables import same_columns
 from runner.errors import DataError
 
@@ -85,7 +86,8 @@ def load_own_rows(path: Path, name: str) -> XmcDataset:
     Raises DataError for missing or wrong files, and for files of several forms.
     """
     rows = find_own_rows(path)
-    return load_own("xmc", XmcDataset, name, partial(convert_own, rows, name=name), rows.files, says=path)
+    anew = [READ_ANEW] if rows.form == TABLE else []
+    return load_own("xmc", XmcDataset, name, partial(convert_own, rows, name=name), rows.files, *anew, says=path)
 
 
 def convert_own(rows: OwnRows, folder: Path, *, name: str) -> RowsManifest:
@@ -99,7 +101,10 @@ def convert_own(rows: OwnRows, folder: Path, *, name: str) -> RowsManifest:
         test = _write_matrices(folder, "test", test_path, rows.files["test_labels"])
         _same_dimensions(train_path, train, test_path, test, "")
     elif rows.form == TABLE:
-        same_columns(*(form_of_rows(path, labelled=True) for path in (train_path, test_path)))
+        form = form_of_rows(train_path, labelled=True)
+        same_columns(form, form_of_rows(test_path, labelled=True))
+        names = [name for name in form.names or () if name != LABELS]
+        (folder / FEATURE_NAMES).write_text(json.dumps(names) + "\n", encoding="utf-8")
         train, test = _write_table(folder, "train", train_path), _write_table(folder, "test", test_path)
         train = _widened(train, test)
     else:

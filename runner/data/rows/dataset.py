@@ -3,6 +3,7 @@
 Legend: R rows of a split, nnz stored feature values, P stored (row, label) pairs.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,12 @@ import numpy.typing as npt
 
 from runner.data.shared.card import Size
 from runner.data.shared.manifests import Dataset, Int32s, Manifest, combine
+from runner.data.shared.places import damaged
 from runner.data.shared.verify import check_offsets, map_array, map_ids, map_numbers, read_names
 
 COLUMNS = {"indptr": "<i8", "indices": "<i4", "values": "<f4", "label_indptr": "<i8", "labels": "<i4"}
 LABEL_NAMES = "labels.txt"
+FEATURE_NAMES = "features.json"
 
 Int64s = npt.NDArray[np.int64]
 Float32s = npt.NDArray[np.float32]
@@ -53,6 +56,7 @@ class XmcDataset(Dataset):
     propensity_a: float
     propensity_b: float
     label_names_path: Path | None = None
+    feature_names_path: Path | None = None
 
     @property
     def left_out(self) -> str | None:
@@ -68,6 +72,18 @@ class XmcDataset(Dataset):
         Raises DataError if the number of names is wrong.
         """
         return None if self.label_names_path is None else list(read_names(self.label_names_path, self.num_classes))
+
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Read the names of the features in their order; None if the set has none. Raises DataError if damaged."""
+        if self.feature_names_path is None:
+            return None
+        try:
+            names = json.loads(self.feature_names_path.read_bytes())
+        except (OSError, ValueError, RecursionError) as error:
+            raise damaged(self.feature_names_path, f"it cannot be read ({error})") from None
+        if not isinstance(names, list) or len(names) != self.num_features:
+            raise damaged(self.feature_names_path, f"it does not name {self.num_features:,} features")
+        return tuple(map(str, names))
 
 
 def rows_left_out(*, train: tuple[int, int], test: tuple[int, int]) -> str | None:
@@ -125,7 +141,7 @@ class RowsManifest(Manifest):
         return combine(self.num_features, self.num_classes, *splits)
 
     def open(self, folder: Path) -> XmcDataset:
-        names = folder / LABEL_NAMES
+        names, features = folder / LABEL_NAMES, folder / FEATURE_NAMES
         return XmcDataset(
             name=self.name,
             train=_load_rows(folder, "train", self.train, self),
@@ -137,6 +153,7 @@ class RowsManifest(Manifest):
             checksum=self.checksum,
             variant=self.variant,
             label_names_path=names if names.exists() else None,
+            feature_names_path=features if features.exists() else None,
         )
 
 

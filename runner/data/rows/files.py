@@ -1,5 +1,6 @@
 """Find and read files of rows that users have: the ending of a name says which of the known forms a file has."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,13 +41,14 @@ class OwnRows:
 
 def form_of(path: Path) -> str:
     """Return the form that the ending of a name stands for, before that of a compression; XC text for any other."""
-    suffixes = path.suffixes[:-1] if path.suffix in COMPRESSIONS else path.suffixes
+    suffixes = path.suffixes[:-1] if path.suffix.lower() in COMPRESSIONS else path.suffixes
     return _FORM_OF_ENDING.get(suffixes[-1].lower() if suffixes else "", "xmc")
 
 
-def read_new_rows(path: Path, form: str, num_features: int) -> list[Block]:
+def read_new_rows(path: Path, form: str, num_features: int, names: Sequence[str] | None = None) -> list[Block]:
     """Read the features of all rows of a file; labels may be missing and are not used.
 
+    `names`: of the features, by which the columns of a table with a header are put in order.
     Raises DataError, naming what is wrong and where, for what is no row, and for other features than `num_features`.
     """
     blocks: list[Block] = []
@@ -62,7 +64,7 @@ def read_new_rows(path: Path, form: str, num_features: int) -> list[Block]:
             )
         return blocks
     if form == TABLE:
-        counts = read_row_table(path, blocks.append, labelled=False)
+        counts = read_row_table(path, blocks.append, labelled=False, order=names)
     else:
         counts = read_matrices(path, None, blocks.append)
     if counts.num_features != num_features:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from runner.data.rows.texts import Block, FileCounts
-from runner.errors import DataError
+from runner.errors import DataError, brief
 
 _BLOCK_ROWS = 1 << 16
 _MOST_COLUMNS = 2**31 - 1
@@ -86,8 +86,7 @@ def _load(path: Path) -> Any:
             matrix.check_format(full_check=True)
     except _DAMAGED as error:
         raise DataError(
-            f"{path}: no sparse matrix of SciPy's save_npz ({' '.join(str(error).split())}); write one by"
-            " scipy.sparse.save_npz"
+            f"{path}: no sparse matrix of SciPy's save_npz ({brief(error)}); write one by scipy.sparse.save_npz"
         ) from None
     if not is_real:
         raise DataError(f"{path}: must be a matrix of real numbers, found {matrix.ndim}-D {matrix.dtype}")

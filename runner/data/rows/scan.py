@@ -5,7 +5,8 @@ the first mistake.
 
 Grammar, after the header if there is one (space = spaces or tabs, lines end in LF or CRLF):
     XC      labels? space (index:value space)*     labels = l1,l2,...; a row without labels starts with a space
-    LIBSVM  (labels space)? (index:value space)*   the first token is a list of labels if it has no colon
+    LIBSVM  (labels space)? (index:value space)*   the first token is a list of labels if it has no colon; a # and what
+                                                   follows it in a line is a comment
     VW      label ... | (index(:value)? space)*    other text before `|` and the name of the namespace are ignored
 """
 
@@ -161,11 +162,17 @@ def scan_block(
     status = OK
     while position < total:
         end = position
-        while data[end] != 10:
+        while data[end] != 10 and not (layout == LIBSVM and data[end] == 35):
             end += 1
-        after = end + 1
+        after = end
+        while data[after] != 10:
+            after += 1
+        has_comment = after > end
+        after += 1
         if end > position and data[end - 1] == 13:
             end -= 1
+        while has_comment and end > position and _is_space(data[end - 1]):
+            end -= 1  # so that a line of blanks and a comment is a blank one
         if layout != XC and end == position:  # without a header that counts rows, a blank line is no row
             line += 1
             position = after

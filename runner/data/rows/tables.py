@@ -6,7 +6,8 @@ column is a feature, in the order of the file; cells of 0 are not stored.
 Legend: r rows of a piece, F features.
 """
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from runner.data.rows.texts import Block, FileCounts
-from runner.data.shared.tables import Form, recognise, rows_of_numbers
+from runner.data.shared.tables import Form, check_first_row, recognise, rows_of_numbers
 from runner.errors import DataError
 
 LABELS = "labels"
@@ -45,17 +46,21 @@ def form_of_rows(path: Path, *, labelled: bool) -> Form:
     return form
 
 
-def read_row_table(path: Path, sink: Callable[[Block], None], *, labelled: bool) -> FileCounts:
+def read_row_table(
+    path: Path, sink: Callable[[Block], None], *, labelled: bool, order: Sequence[str] | None = None
+) -> FileCounts:
     """Pass the rows of a table, plain or compressed, to `sink`, block by block.
 
     Rows without a label are dropped and counted. If not `labelled`, a column of labels is neither needed nor read, and
-    every row is kept. Raises DataError, naming file, line and column, for cells that are not numbers or not finite in
+    every row is kept. `order`: the features by name; a file with a header is read in this order. Raises DataError, also
+    if a header has other names, naming file, line and column, for cells that are not numbers or not finite in
     float32, for labels that are no numbers, for lines with more or fewer columns than the first, and for a first line
     of the numbers of the columns, which may be a header or a row.
     """
     form = form_of_rows(path, labelled=labelled)
     column = form.names.index(LABELS) if form.names is not None and LABELS in form.names else None
     num_features = form.columns - (column is not None)
+    places_F = None if order is None else _places(form, order)
     rows_read = rows_kept = featureless = 0
     top_label = -1
     rows = _rows(form, column, labelled=labelled)
@@ -63,7 +68,7 @@ def read_row_table(path: Path, sink: Callable[[Block], None], *, labelled: bool)
         rows_read += len(piece)
         kept = [row for row in piece if row.labels] if labelled else piece
         if kept:
-            block = _block(form, column, kept)
+            block = _block(form, column, kept, places_F)
             sink(block)
             rows_kept += len(kept)
             featureless += int(np.count_nonzero(block.row_sizes == 0))
@@ -77,23 +82,31 @@ def read_row_table(path: Path, sink: Callable[[Block], None], *, labelled: bool)
     )
 
 
+def _places(form: Form, order: Sequence[str]) -> np.ndarray | None:
+    """Return where in the file each feature of `order` stands, (F,), or None if they stand so or there is no header.
+
+    Raises DataError if the file has other features.
+    """
+    if form.names is None:
+        return None
+    names = [name for name in form.names if name != LABELS]
+    where, place = f"{form.path}: line {form.first_line}:", {name: number for number, name in enumerate(names)}
+    if lacks := [name for name in order if name not in place]:
+        raise DataError(f"{where} no column is called {lacks[0]!r}, as one is that the run was trained with")
+    known = set(order)
+    if others := [name for name in names if name not in known]:
+        raise DataError(f"{where} column {others[0]!r} is none of those that the run was trained with; leave it out")
+    return None if names == list(order) else np.array([place[name] for name in order])
+
+
 def _rows(form: Form, column: int | None, *, labelled: bool) -> Iterator[_Row]:
     """Yield the rows below the header; `column`: the column of labels, if there is one. Raises DataError."""
+    check_first_row(form)
+    if form.doubt is not None:
+        print(form.doubt, file=sys.stderr)
     for number, words, values in rows_of_numbers(form, text=column):
-        if number == form.first_line and _number_the_columns(words):
-            raise DataError(
-                f"{form.path}: line {number}: {words[0].strip()} to {words[-1].strip()} in order may be a header or a"
-                " row (pandas writes such a header for columns without names); begin the file with a line of names that"
-                " are no numbers, or remove this header (in pandas, header=False)"
-            )
         labels = _labels(form, column, number, words[column]) if labelled and column is not None else []
         yield _Row(line=number, values=values, labels=labels)
-
-
-def _number_the_columns(words: list[str]) -> bool:
-    """Return whether the cells of a line are 0, 1, 2 and so on, or 1, 2, 3 and so on."""
-    stripped = [word.strip() for word in words]
-    return any(stripped == [str(start + column) for column in range(len(words))] for start in (0, 1))
 
 
 def _labels(form: Form, column: int, number: int, cell: str) -> list[int]:
@@ -108,8 +121,11 @@ def _labels(form: Form, column: int, number: int, cell: str) -> list[int]:
     return sorted(set(map(int, words)))
 
 
-def _block(form: Form, column: int | None, rows: list[_Row]) -> Block:
-    """Return the rows as a block. Raises DataError, naming line and column, for a value that float32 cannot hold."""
+def _block(form: Form, column: int | None, rows: list[_Row], places_F: np.ndarray | None) -> Block:
+    """Return the rows as a block, with the features of `places_F` in this order, or of all columns in theirs.
+
+    Raises DataError, naming line and column, for a value that float32 cannot hold.
+    """
     with np.errstate(over="ignore"):
         values_rF = np.array([row.values for row in rows]).astype(np.float32)
     wrong = np.argwhere(~np.isfinite(values_rF))
@@ -120,6 +136,8 @@ def _block(form: Form, column: int | None, rows: list[_Row]) -> Block:
             f"{form.path}: line {rows[row].line}: {form.named(at)}: {rows[row].values[feature]:g} is too large for a"
             " number of 32 bits; give the feature another unit"
         )
+    if places_F is not None:
+        values_rF = values_rF[:, places_F]
     row_of_value, indices = np.nonzero(values_rF)
     return Block(
         row_sizes=np.bincount(row_of_value, minlength=len(rows)).astype(np.int64),

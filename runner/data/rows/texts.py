@@ -1,13 +1,14 @@
 """Read text files of extreme classification as streams of CSR blocks; errors name the exact line.
 
 There are three layouts: `xmc` (header `rows features labels`, then `l1,l2 f:v f:v`), `libsvm` (the same without a
-header, features usually 1-based) and `vw` (`LABEL | f:v f:v`). The values of a feature that is repeated in a row are
-added; a label that is repeated in a row counts once. Rows without a label are dropped and counted, because neither a
-loss nor a metric can use them.
+header, features usually 1-based; `#` begins a comment) and `vw` (`LABEL | f:v f:v`). The values of a feature that is
+repeated in a row are added; a label that is repeated in a row counts once. Rows without a label are dropped and
+counted, because neither a loss nor a metric can use them.
 
 Legend: r rows of a block, nnz stored feature values, P stored (row, label) pairs.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from runner.errors import DataError
 
 LAYOUTS = ("xmc", "libsvm", "vw")
 _INT32_MAX = 2**31 - 1
+_MOST_DIGITS = 4000  # Python reads no integer of many more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +163,8 @@ def read_split_lines(path: Path, column: int, num_rows: int) -> np.ndarray:
             where = f"{path}: line {len(chosen) + 1}"
             if len(words) <= column:
                 raise DataError(f"{where}: {len(words)} columns, but column {column + 1} is needed")
-            if not words[column].isdigit() or not 1 <= int(words[column]) <= num_rows:
+            digits = words[column]
+            if not (digits.isdigit() and len(digits) <= _MOST_DIGITS and 1 <= int(digits) <= num_rows):
                 shown = words[column][:40].decode("ascii", "backslashreplace")
                 raise DataError(f"{where}: {shown!r} is not a line number in 1..{num_rows}")
             chosen.append(int(words[column]) - 1)
@@ -193,7 +196,7 @@ def read_names(path: Path, num_classes: int) -> list[str]:
 
 def _parse_header(path: Path, line: bytes) -> _Header:
     words = line.split()
-    if len(words) != 3 or not all(word.isdigit() for word in words):
+    if len(words) != 3 or not all(word.isdigit() and len(word) <= _MOST_DIGITS for word in words):
         raise DataError(f"{path}: line 1: header `rows features labels` missing, found {_shown(line)}")
     rows, features, labels = map(int, words)
     if not (rows > 0 and 0 < features <= _INT32_MAX and 0 < labels <= _INT32_MAX):
@@ -225,9 +228,23 @@ def _reason(status: int, data: bytes, position: int, text: TextFormat, num_featu
     last_feature, last_label = num_features - 1 + text.feature_start, num_classes - 1 + text.label_start
     is_zero = text.feature_start == 1 and bool(token) and token[0].startswith(b"0:")
     way_out = "; indices begin at 1 here (scikit-learn writes them so with zero_based=False)" if is_zero else ""
+    word = token[0] if token else b""
+    of_feature = of_label = ""
+    if word.startswith(b"qid:"):
+        of_feature = "; a qid is not read, because classes are ranked for each row alone: leave it out"
+    elif word.startswith(b"#"):
+        of_feature = of_label = f"; {text.layout} has no comments: leave them out"
+    elif b"," in data[line_start:position] and re.fullmatch(rb"[\d,]+", word):
+        of_feature = "; labels are separated by commas without blanks"
+    if word.endswith(b","):
+        of_label = "; labels are separated by commas without blanks"
+    elif re.match(rb"[+-]\d", word):
+        of_label = "; a label is the number of a class, from 0 and without a sign: write 1 for +1 and 0 for -1"
+    elif re.fullmatch(rb"\d*\.\d+", word):
+        of_label = "; a label is the number of a class; dataset=regression reads other responses"
     reasons = {
-        scan.BAD_FEATURE: f"expected `feature:value`, found {shown}",
-        scan.BAD_LABEL: f"expected comma-separated label numbers, found {shown}",
+        scan.BAD_FEATURE: f"expected `feature:value`, found {shown}{of_feature}",
+        scan.BAD_LABEL: f"expected comma-separated label numbers, found {shown}{of_label}",
         scan.BAD_VALUE: f"the value is not a number in {shown}",
         scan.NOT_FINITE: f"the value is not finite (NaN, infinite, or beyond float32) in {shown}",
         scan.LABEL_RANGE: f"label outside {text.label_start}..{last_label} in {shown}",

@@ -12,7 +12,7 @@ from runner.data.sequences.logs import LogColumns, Read, read_events, read_users
 from runner.data.sequences.write import write_events
 from runner.data.shared.cards import differences, origin_of
 from runner.data.shared.manifests import Origin
-from runner.data.shared.store import load_own
+from runner.data.shared.store import READ_ANEW, load_own
 
 
 def convert(
@@ -48,7 +48,7 @@ def convert(
 def load_own_log(path: Path, name: str, *, columns: LogColumns, filters: Filters) -> SequencesDataset:
     """Prepare a user's log once and open the result; the arguments are those of `convert_own`."""
     fill = partial(convert_own, path, name=name, columns=columns, filters=filters)
-    return load_own("interactions", SequencesDataset, name, fill, {"data": path}, columns, filters)
+    return load_own("interactions", SequencesDataset, name, fill, {"data": path}, columns, filters, READ_ANEW)
 
 
 def convert_own(path: Path, folder: Path, *, name: str, columns: LogColumns, filters: Filters) -> SequencesManifest:
@@ -61,7 +61,7 @@ def _write(
     read: Read, filters: Filters, folder: Path, origin: Origin, *, drop_copies: bool, path: Path
 ) -> SequencesManifest:
     """Apply the filters and write what is left. Raises DataError if nothing is."""
-    notes = []
+    notes = list(read.notes)
     if read.stripped:
         notes.append(f"{read.stripped:,} ids of users or items had blanks around them, which were removed")
     require_events(read.events, str(path), f"all {read.num_read:,} ratings are below min_rating={filters.min_rating}")

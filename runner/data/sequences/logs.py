@@ -3,7 +3,11 @@
 A table is UTF-8 text, plain or compressed (.gz, .xz, .bz2), whose columns are separated by comma, semicolon, tab, or
 several characters. Blank lines are skipped, and ids lose the blanks around them. A time is a finite number (seconds
 since 1970, or anything else that grows) or ISO 8601 (``2010-10-19T23:55:27Z``; without an offset it counts as UTC); the
-first row says which of both the file has.
+first row says which of both the file has. Times are compared exactly, however many digits they have.
+
+Where tabs separate, a double quote is a character like any other, unless the names of the used columns are in quotes:
+titles have single quotation marks, which a reader of quotes would take for the beginning of a longer cell. In CSV a
+cell in quotes may go on over several lines, which is said.
 
 A table is read in pieces of some thousand rows, of which only three numbers for each event are kept. Only if a piece
 has a fault is the file read again row by row, to name its line.
@@ -13,10 +17,12 @@ Legend: E events, r rows of a piece.
 
 import csv
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
@@ -29,16 +35,19 @@ from runner.data.shared.tables import (
     NUMBER,
     SEPARATORS,
     Form,
+    LongCells,
     first_line,
     is_blank,
     lines_of,
     numbered_rows,
+    other_spelling,
     place_of,
     rows_of_text,
 )
 from runner.errors import DataError
 
 ROWS_AT_ONCE = 1 << 10  # many short-lived lists at once would keep Python's garbage collector busy
+_EXACT_CHARACTERS = 15  # a number of so many is exact in float64, or has no neighbour that is written as shortly
 _NO_NUMBER = {"nan", "inf", "infinity"}  # lower case and without sign
 
 
@@ -68,6 +77,7 @@ class Read:
     events: Events
     num_read: int  # rows of the file
     stripped: int  # ids that had blanks around them
+    notes: tuple[str, ...] = ()  # what else a user should know
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,13 +146,14 @@ def read_events(
     rating that is no finite number, unbalanced quotes, bytes that are not UTF-8, and a file without events.
     """
     log = _layout(path, columns, separator, header, quoted)
-    users, items, times, count = _Ids(), _Ids(), [np.empty(0)], 0
+    users, items, times, count = _Ids(), _Ids(), _Times(iso=log.iso), 0
+    spans = LongCells()
     use_ratings = min_rating is not None and "rating" in log.place
-    parse_time = _iso_seconds if log.iso else float
     try:
         with progress_bar(path) as progress:
             rows = rows_of_text(log.form, log.lines(progress))
             while piece := list(islice(rows, ROWS_AT_ONCE)):
+                spans.look_at(rows, piece, log.lines_before)
                 if set(map(len, piece)) != {log.form.columns}:
                     piece = [row for row in piece if not is_blank(row)]
                     if set(map(len, piece)) - {log.form.columns}:
@@ -152,8 +163,7 @@ def read_events(
                 keep_r = None
                 if use_ratings:
                     keep_r = _numbers(cells["rating"], float) >= min_rating
-                time_r = _numbers(cells["time"], parse_time)
-                times.append(time_r if keep_r is None else time_r[keep_r])
+                times.append(cells["time"], keep_r)
                 users.append(cells["user"], keep_r)
                 items.append(cells["item"], keep_r)
     except (ValueError, OverflowError, csv.Error) as error:
@@ -163,8 +173,8 @@ def read_events(
     user, item = users.finish(), items.finish()
     if user is None or item is None:
         raise _fault(log, use_ratings, None)
-    events = Events(user_E=user[0], item_E=item[0], time_E=np.concatenate(times), users=user[1], items=item[1])
-    return Read(events=events, num_read=count, stripped=user[2] + item[2])
+    events = Events(user_E=user[0], item_E=item[0], time_E=times.finish(), users=user[1], items=item[1])
+    return Read(events=events, num_read=count, stripped=user[2] + item[2], notes=spans.notes())
 
 
 def read_users(path: Path) -> Read:
@@ -202,6 +212,9 @@ def _layout(path: Path, columns: LogColumns, separator: str | None, header: bool
     number, first = first_line(path, lines_of(path))
     used = columns.used()
     separator = _separator(first, used) if separator is None else separator
+    if separator == "\t" and quoted:
+        plain = {cell.strip() for cell in _cells(first, separator, False)}
+        quoted = not plain.issuperset(used.values()) and {f'"{name}"' for name in used.values()} <= plain
     cells = _cells(first, separator, quoted)
     names = tuple(cell.strip() for cell in cells) if header else None
     if names is not None:
@@ -261,6 +274,71 @@ def _numbers(cells_r: list[str], parse: Callable[[str], float]) -> np.ndarray:
     return numbers_r
 
 
+class _Times:
+    """Collect the times of events, so that no two that differ become equal.
+
+    A time is the sum of two numbers: that of float64 next to it, and the rest, which is 0 for short ones. Rounding
+    keeps the order, so that only the rests tell the times apart that float64 cannot.
+    """
+
+    def __init__(self, *, iso: bool) -> None:
+        self._iso = iso
+        self._nearest: list[np.ndarray] = [np.empty(0)]
+        self._rests: list[np.ndarray | None] = [None]
+
+    def append(self, cells_r: list[str], keep_r: np.ndarray | None) -> None:
+        """Read the times of a piece. Raises ValueError unless all are finite numbers, or all ISO 8601."""
+        time_r = _numbers(cells_r, _iso_seconds if self._iso else float)
+        rest_r = None
+        if max(map(len, cells_r), default=0) > _EXACT_CHARACTERS:
+            if not self._iso:
+                rest_r = _rests(cells_r, time_r)
+            elif any(map(_FINE, cells_r)):
+                rest_r = np.array([_iso_rest(text) for text in cells_r])
+        self._nearest.append(time_r if keep_r is None else time_r[keep_r])
+        self._rests.append(rest_r if keep_r is None or rest_r is None else rest_r[keep_r])
+
+    def finish(self) -> np.ndarray:
+        """Return the times, (E,) float64, or, if they have rests, their ranks: equal times have equal ones."""
+        time_E = np.concatenate(self._nearest)
+        if all(rest_r is None or not rest_r.any() for rest_r in self._rests):
+            return time_E
+        pieces = zip(self._rests, self._nearest, strict=True)
+        rest_E = np.concatenate([np.zeros(len(near)) if rest is None else rest for rest, near in pieces])
+        order = np.lexsort((rest_E, time_E))
+        later_E = (np.diff(time_E[order]) != 0) | (np.diff(rest_E[order]) != 0)
+        rank_E = np.empty(len(order))
+        rank_E[order] = np.concatenate([[0], np.cumsum(later_E)])
+        return rank_E
+
+
+def _rests(cells_r: list[str], near_r: np.ndarray) -> np.ndarray:
+    """Return by how much numbers exceed those of float64 next to them, (r,) float64."""
+    try:
+        exact_r = np.fromiter(map(int, cells_r), np.int64, len(cells_r))
+        if np.abs(exact_r).max() < 2**62:
+            return (exact_r - near_r.astype(np.int64)).astype(np.float64)
+    except (ValueError, OverflowError):
+        pass
+    return np.array([_rest(text, near) for text, near in zip(cells_r, near_r.tolist(), strict=True)])
+
+
+def _rest(text: str, near: float) -> float:
+    try:
+        return float(Decimal(text.strip()) - Decimal(near))
+    except InvalidOperation:  # an exponent of very many digits, whose number is zero
+        return 0.0
+
+
+_FINE = re.compile(r"[.,]\d{7}").search  # finer than microseconds, at which Python's times end
+
+
+def _iso_rest(text: str) -> float:
+    """Return the part of a second that is finer than microseconds."""
+    digits = re.search(r"[.,]\d{6}(\d+)", text)
+    return float(f"0.{digits[1]}") if digits is not None else 0.0
+
+
 def _iso_seconds(text: str) -> float:
     """Return seconds since 1970 of a time in ISO 8601. Raises ValueError."""
     time = datetime.fromisoformat(text.strip())
@@ -296,15 +374,15 @@ def _problem(log: _Log, row: list[str], use_ratings: bool) -> str | None:
     time = row[log.place["time"]]
     if log.iso and not _is_iso(time):
         return f"{log.named('time')}: {time.strip()[:40]!r} is not ISO 8601, as the times before it are"
-    if not log.iso and (problem := _no_number(time)) is not None:
+    if not log.iso and (problem := _no_number(time, log.form.separator)) is not None:
         return f"{log.named('time')}: {problem}; a time is a number or ISO 8601, and all rows have the same kind"
-    if use_ratings and (problem := _no_number(row[log.place["rating"]])) is not None:
+    if use_ratings and (problem := _no_number(row[log.place["rating"]], log.form.separator)):
         return f"{log.named('rating')}: {problem}; min_rating needs a rating in every row"
     return None
 
 
-def _no_number(text: str) -> str | None:
-    """Return why a cell is not a finite number, or None if it is one."""
+def _no_number(text: str, separator: str) -> str | None:
+    """Return why a cell is not a finite number, or None if it is one; ``separator``: of the columns."""
     shown = repr(text.strip(" ")[:40])
     if not text.strip():
         return "the cell is empty"
@@ -312,4 +390,5 @@ def _no_number(text: str) -> str | None:
         return None if math.isfinite(float(text)) else f"{shown} is too large for a number of 64 bits"
     if text.strip().lstrip("+-").lower() in _NO_NUMBER:
         return f"{shown} is not finite"
-    return f"{shown} is not a number"
+    way_out = other_spelling(text, separator)
+    return f"{shown} is not a number{f' ({way_out})' if way_out else ''}"

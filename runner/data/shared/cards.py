@@ -40,11 +40,11 @@ def dataset_title(name: str) -> str:
 
 def read_card(path: Path) -> Card:
     """Read and check a card. Raises DataError, naming file and key."""
-    import yaml
+    from runner.options.yaml_files import parsed
 
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also bytes that are no UTF-8, and impossible dates
+        raw = parsed(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # also bytes that are no UTF-8
         raise DataError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     family = raw.pop("family", "rows") if isinstance(raw, dict) else "rows"  # cards of rows may leave it out
     if not isinstance(family, str) or family not in FAMILIES:

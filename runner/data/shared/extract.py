@@ -1,20 +1,25 @@
 """Unpack archives without trusting them: only plain files, and only inside the target folder."""
 
+import bz2
+import gzip
+import lzma
 import shutil
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, BinaryIO, Self, cast
 
-from runner.errors import DataError
+from runner.errors import DataError, brief
 
 ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MOST_BYTES = 64 << 30  # limit of the unpacked size; the largest set of the papers is below 10 GB
 MOST_MEMBERS = 10_000
 _CHUNK_BYTES = 1 << 20
+_MOST_PADDING = 64 << 20  # bytes of zeros after the mark of a tar's end
 
 
 def is_archive(path: Path) -> bool:
@@ -25,7 +30,8 @@ def is_archive(path: Path) -> bool:
 def extract(archive: Path, into: Path, *, most_bytes: int | None = None) -> None:
     """Unpack a zip or tar archive into the new folder `into`, which is removed again if anything is wrong.
 
-    Raises DataError for damaged archives, absolute paths, `..`, links, devices, and if the unpacked files exceed
+    Checksums are verified: those of a zip's members, and those of a compressed tar. Raises DataError for damaged
+    archives, absolute paths, `..`, links, devices, and if the unpacked files exceed
     `most_bytes` (default: MOST_BYTES) or MOST_MEMBERS.
     """
     left = MOST_BYTES if most_bytes is None else most_bytes
@@ -52,12 +58,16 @@ def extract(archive: Path, into: Path, *, most_bytes: int | None = None) -> None
         tarfile.TarError,
         EOFError,
         zlib.error,
+        lzma.LZMAError,
         OSError,
         RuntimeError,
         ValueError,
+        LookupError,
+        ArithmeticError,
+        struct.error,
     ) as error:
         shutil.rmtree(into, ignore_errors=True)
-        raise DataError(f"{archive}: damaged archive or unpacking failed ({error})") from None
+        raise DataError(f"{archive}: damaged archive or unpacking failed ({brief(error)})") from None
     except BaseException:
         shutil.rmtree(into, ignore_errors=True)
         raise
@@ -83,13 +93,43 @@ def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
             yield member.filename, file.open(member)
 
 
+class _Member(tarfile.TarInfo):
+    """A tar's member whose header must be whole: tarfile takes any damaged one but the first for the archive's end."""
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # the mark of the end, blocks of zeros
+            raise
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(f"a member's header is damaged or missing: {error}") from None
+
+
 def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    with tarfile.open(archive, "r|*") as file:  # "r|": members are read as a stream, in their order
-        for member in file:
-            if member.isdir():
-                _safe(archive, member.name)
-                continue
-            stream = file.extractfile(member) if member.isreg() else None
-            if stream is None:
-                raise DataError(f"{archive}: member {member.name!r} is a link or device; refused")
-            yield member.name, stream
+    with archive.open("rb") as file:
+        stream = _decompressed(file)
+        with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as tar:  # "r|": a stream, in the order of members
+            for member in tar:
+                if member.isdir():
+                    _safe(archive, member.name)
+                    continue
+                content = tar.extractfile(member) if member.isreg() else None
+                if content is None:
+                    raise DataError(f"{archive}: member {member.name!r} is a link or device; refused")
+                yield member.name, content
+            padding = 0
+            while rest := tar.fileobj.read(_CHUNK_BYTES):  # to the end, where the checksum of compressed bytes stands
+                padding += len(rest)
+                if rest.strip(b"\0") or padding > _MOST_PADDING:
+                    raise DataError(f"{archive}: damaged archive: something follows the mark of its end")
+
+
+def _decompressed(file: BinaryIO) -> IO[bytes]:
+    """Return the content of a file, decompressed as its first bytes say."""
+    beginning = file.read(6)
+    file.seek(0)
+    for mark, opened in ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open)):
+        if beginning.startswith(mark):
+            return cast("IO[bytes]", opened(file, "rb"))
+    return file

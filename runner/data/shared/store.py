@@ -28,6 +28,7 @@ from runner.errors import ConfigError, DataError, DataNotPrepared
 from runner.machine.disk import sync, writing
 from runner.options.conversion import convert
 
+READ_ANEW = "read anew"  # a setting of kinds of files that are read otherwise than before, so they are prepared again
 SomeDataset = TypeVar("SomeDataset", bound=Dataset)
 
 
@@ -188,7 +189,8 @@ def load_own(
     size and time count. `says`: what the data are called while they are prepared, the first file by default.
     """
     stats = {field: file.stat() for field, file in files.items()}
-    key = combine(*(f"{files[field]} {at.st_size} {at.st_mtime_ns}" for field, at in stats.items()), *settings)[:16]
+    seen = (f"{files[field]} {at.st_size} {at.st_mtime_ns}" for field, at in stats.items())
+    key = combine(*seen, *settings)[:16]
     what = says or next(iter(files.values()))
     return load_once_filled(prepared_dir(place, key), kind, name, fill, says=f"preparing {what}")
 

@@ -12,7 +12,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,12 @@ BLANKS = " "  # stands for any number of spaces and tabs
 _AROUND = r"[^\S\x1c-\x1f]*"  # float() takes all blanks but these, which str.strip() takes
 NUMBER = re.compile(rf"{_AROUND}[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?{_AROUND}")
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+\s*")
+# Numbers whose digits are in groups of three, with a comma, a point, or a blank or apostrophe between them.
+_BY_COMMAS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*")
+_BY_POINTS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?\s*")
+_BY_BLANKS = re.compile(r"\s*[+-]?[1-9]\d{0,2}([ \u00a0\u202f'\u2019]\d{3})+([.,]\d*)?\s*")
+_WITH_A_SIGN = re.compile(r"\s*[$€£¥]?\s*[+-]?\d[\d.,]*\s*[%$€£¥]?\s*")
+_INTEGER = re.compile(r"\s*[+-]?\d+\s*")
 NO_NUMBER = {"", "nan", "na", "n/a", "null", "none", "?", "inf", "+inf", "-inf", "infinity", "-infinity"}  # lower case
 _SHOWN_COLUMNS = 20  # of a header in messages
 _HEAD_LINES = 64  # separator and svmlight are recognised from so many lines
@@ -45,6 +51,8 @@ class Form:
     names: tuple[str, ...] | None = None  # the header's, None without one
     columns: int = 0  # of the first line; 0 for svmlight
     svmlight: bool = False
+    first_row: tuple[str, ...] = ()  # the cells of the first line if it is a row of numbers
+    doubt: str | None = None  # why that may be a header
     quoting: int | None = csv.QUOTE_MINIMAL
 
     def named(self, column: int, otherwise: str = "") -> str:
@@ -65,6 +73,9 @@ def recognise(path: Path, *, of_one_column: str = "") -> Form:
     if not head:
         raise DataError(f"{path}: the file is empty")
     number, first = head[0]
+    for line, text in head:
+        if (unread := _unread_svmlight(text)) is not None:
+            raise DataError(f"{path}: line {line}: this is svmlight text with {unread}")
     if any(_is_svmlight(line) for _, line in head):
         return Form(path=path, svmlight=True, separator=BLANKS, first_line=number)
     separator = _separator([line for _, line in head])
@@ -75,7 +86,38 @@ def recognise(path: Path, *, of_one_column: str = "") -> Form:
             f" blanks{of_one_column}"
         )
     names = _header(path, number, words)
-    return Form(path=path, separator=separator, columns=len(words), names=names, first_line=number)
+    form = Form(path=path, separator=separator, columns=len(words), names=names, first_line=number)
+    if names is not None:
+        return form
+    others = [cells(line, separator) for _, line in head[1:]]
+    is_alone = others and all(any(map(_has_decimals, row)) for row in others)
+    doubt = (
+        f"{path}: line {number}: all its numbers are whole, unlike those of the lines below; it is read as a row. If it"
+        " is a header, give the columns names that are no numbers"
+    )
+    return replace(
+        form, first_row=tuple(words), doubt=doubt if is_alone and all(map(_INTEGER.fullmatch, words)) else None
+    )
+
+
+def check_first_row(form: Form) -> None:
+    """Raise DataError if the first row consists of the numbers of the columns, and may be a header."""
+    words = [word.strip() for word in form.first_row]
+    if _number_columns(words):
+        raise DataError(
+            f"{form.path}: line {form.first_line}: {words[0]} to {words[-1]} in order may be a header or a row (pandas"
+            " writes such a header for columns without names); begin the file with a line of names that are no numbers,"
+            " or remove this header (in pandas, header=False)"
+        )
+
+
+def _has_decimals(word: str) -> bool:
+    return NUMBER.fullmatch(word) is not None and _INTEGER.fullmatch(word) is None
+
+
+def _number_columns(words: list[str]) -> bool:
+    """Return whether cells are 0, 1, 2 and so on, or 1, 2, 3 and so on."""
+    return bool(words) and any(words == [str(start + column) for column in range(len(words))] for start in (0, 1))
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -112,6 +154,19 @@ def _is_svmlight(line: str) -> bool:
     return bool(NUMBER.fullmatch(label) and parts) and all(i.isdigit() and NUMBER.fullmatch(v) for i, _, v in parts)
 
 
+def _unread_svmlight(line: str) -> str | None:
+    """Return what a line of svmlight text has that is not read, and the way out; None for any other line."""
+    label, *pairs = line.split("#", 1)[0].split() or [""]
+    several = re.fullmatch(r"\d+(,\d+)+", label, re.ASCII) is not None
+    if not (several or NUMBER.fullmatch(label)) or not all(re.match(r"(\d+|qid):", pair) for pair in pairs):
+        return None
+    if any(pair.startswith("qid:") for pair in pairs):
+        return f"a qid, which is not read: rows of a query are not kept together; leave {pairs[0][:40]} out"
+    if several and pairs:
+        return f"several labels, {label[:40]}, but a table of numbers has one response; dataset=xmc reads such files"
+    return None
+
+
 def _separator(lines: list[str]) -> str:
     """Return the separator that gives the most lines the same number of columns, above one."""
 
@@ -133,7 +188,13 @@ def _header(path: Path, number: int, words: list[str]) -> tuple[str, ...] | None
     must not become a feature), and for a name that stands twice.
     """
     names = [word.strip() for word in words]
-    numbers = [bool(NUMBER.fullmatch(name) or DECIMAL_COMMA.fullmatch(name)) for name in names]
+    if len(names) > 2 and not names[0] and _number_columns(names[1:]):
+        raise DataError(
+            f"{path}: line {number}: column 1 has no name, and {names[1]} to {names[-1]} in order name the others; give"
+            " the columns names that are no numbers, and leave out the first if it counts rows (in pandas, index=False)"
+        )
+    forms = (NUMBER, DECIMAL_COMMA, _BY_COMMAS, _BY_POINTS)
+    numbers = [any(form.fullmatch(name) for form in forms) for name in names]
     text = [name for name, is_number in zip(names, numbers, strict=True) if not is_number]
     if all(name.lower() in NO_NUMBER for name in text):
         return None
@@ -205,13 +266,13 @@ def _problem_of_cells(form: Form, words: list[str], text: int | None) -> str | N
     if len(words) > form.columns:
         return f"{form.named(form.columns)} is one too many: {wanted}"
     for column, word in enumerate(words):
-        if column != text and (problem := no_number(word)) is not None:
+        if column != text and (problem := no_number(word, form.separator)) is not None:
             return f"{form.named(column)}: {problem}"
     return None
 
 
-def no_number(word: str) -> str | None:
-    """Return why a cell is not a finite number, or None if it is one."""
+def no_number(word: str, separator: str = BLANKS) -> str | None:
+    """Return why a cell is not a finite number, or None if it is one; ``separator``: of the columns."""
     if NUMBER.fullmatch(word):
         return None if math.isfinite(float(word)) else f"{word.strip()[:40]!r} is too large for a number of 64 bits"
     if not word.strip():
@@ -219,9 +280,31 @@ def no_number(word: str) -> str | None:
     shown = repr(word.strip(" ")[:40])
     if word.strip().lower() in NO_NUMBER:
         return f"{shown} is not a finite number; fill it in or leave the row out"
+    way_out = other_spelling(word, separator)
+    return f"{shown} is not a number; {way_out or _CATEGORIES}"
+
+
+_CATEGORIES = "columns of text and categories are not supported, encode them as numbers first"
+
+
+def other_spelling(word: str, separator: str) -> str | None:
+    """Return how a number must be spelt that people write so; None for what is no number in any spelling."""
+    if _BY_COMMAS.fullmatch(word):
+        if word.count(",") > 1 or "." in word:
+            return "its commas separate thousands: leave them out"
+        if separator == ",":  # in which a decimal comma would be unusual
+            return "its comma separates thousands: leave it out"
+        return "leave its comma out if it separates thousands, or write a decimal point instead"
     if DECIMAL_COMMA.fullmatch(word):
-        return f"{shown} is not a number; write a decimal point instead of the comma"
-    return f"{shown} is not a number; columns of text and categories are not supported, encode them as numbers first"
+        return "write a decimal point instead of the comma"
+    if _BY_POINTS.fullmatch(word):
+        comma = ", and write a decimal point instead of the comma" if "," in word else ""
+        return f"its points separate thousands: leave them out{comma}"
+    if _BY_BLANKS.fullmatch(word):
+        return "digits must not be in groups: leave out what separates thousands"
+    if _WITH_A_SIGN.fullmatch(word):
+        return "write the number alone, without a unit and without marks between thousands"
+    return None
 
 
 # ---- tables of text ----
@@ -276,11 +359,16 @@ def rows_of_text(form: Form, lines: Iterator[str]) -> Iterator[list[str]]:
 
 
 def numbered_rows(
-    form: Form, lines: Iterator[str], *, before: int, unbalanced: str = "cannot be read as a table ({})"
+    form: Form,
+    lines: Iterator[str],
+    *,
+    before: int,
+    unbalanced: str = "cannot be read as a table ({})",
+    long_cells: "LongCells | None" = None,
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield each row that is not blank with the number of its first line; `before`: how many lines come before `lines`.
 
-    Raises DataError with the words `unbalanced` for unbalanced quotes.
+    `long_cells` counts cells of several lines. Raises DataError with the words `unbalanced` for unbalanced quotes.
     """
     rows, line = rows_of_text(form, lines), before + 1
     while True:
@@ -290,9 +378,42 @@ def numbered_rows(
             raise DataError(f"{form.path}: line {line}: {unbalanced.format(error)}") from None
         if row is None:
             return
+        if long_cells is not None:
+            long_cells.look_at(rows, [row], before)
         if not is_blank(row):
             yield line, row
         line = before + rows.line_num + 1 if hasattr(rows, "line_num") else line + 1
+
+
+class LongCells:
+    """Count the cells in quotes that go on over several lines; a single quotation mark may be the reason of one."""
+
+    def __init__(self) -> None:
+        self._count = self._most = self._line_of_most = self._lines = 0
+
+    def look_at(self, rows: Any, piece: list[list[str]], before: int) -> None:
+        """Look at rows that a reader of the module csv has just returned; `before`: lines before the first of all."""
+        seen, self._lines = self._lines, getattr(rows, "line_num", 0)
+        if self._lines - seen <= len(piece):
+            return
+        line = before + seen + 1
+        for row in piece:
+            ends = sum(cell.count("\n") for cell in row)
+            if ends:
+                self._count += sum("\n" in cell for cell in row)
+                if ends >= self._most:
+                    self._most, self._line_of_most = ends + 1, line
+            line += 1 + ends
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a user should know of them."""
+        if not self._count:
+            return ()
+        what = "1 cell in quotes goes" if self._count == 1 else f"{self._count:,} cells in quotes go, the longest one,"
+        return (
+            f"{what} on over {self._most:,} lines, from line {self._line_of_most:,}; if a quotation mark there is plain"
+            " text, rows are lost: write it twice within quotes, or save the table as TSV",
+        )
 
 
 def is_blank(row: list[str]) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from runner.data.shared.cards import differences, origin_of
 from runner.data.shared.files import find_file, hash_file
 from runner.data.shared.manifests import Origin, combine
-from runner.data.shared.store import load_own, write_column
+from runner.data.shared.store import READ_ANEW, load_own, write_column
 from runner.data.text.card import FirstLines, TextCard, TextLayout
 from runner.data.text.dataset import EOS, UNK, VOCABULARY, TextCounts, TextDataset, TextManifest
 from runner.data.text.words import TextPart, choose_vocabulary, count_words, write_tokens
@@ -79,7 +79,11 @@ def convert_parts(
         split: write_tokens(parts[split], vocabulary, folder / f"{split}.npy", end_of_line=end_of_line)
         for split in SPLITS
     }
-    return _finish(folder, vocabulary, written, origin)
+    notes = [note for _, _, notes in written.values() for note in notes]
+    for note in notes:
+        print(f"{origin.name}: {note}", file=sys.stderr)
+    tables = {split: (counts, digest) for split, (counts, digest, _) in written.items()}
+    return dataclasses.replace(_finish(folder, vocabulary, tables, origin), notes=notes)
 
 
 def load_own_texts(path: Path, name: str, most_types: int | None) -> TextDataset:
@@ -103,7 +107,7 @@ def load_own_texts(path: Path, name: str, most_types: int | None) -> TextDataset
             most_types=most_types,
         )
 
-    return load_own("text", TextDataset, name, fill, files, most_types, says=path)
+    return load_own("text", TextDataset, name, fill, files, most_types, READ_ANEW, says=path)
 
 
 def derive(card: TextCard, base: TextDataset, folder: Path) -> TextManifest:
@@ -177,4 +181,4 @@ def _with_notes(card: TextCard, manifest: TextManifest) -> TextManifest:
         "num_classes": manifest.num_classes,
         **{f"{split}_tokens": getattr(manifest, split).tokens for split in SPLITS},
     }
-    return dataclasses.replace(manifest, notes=differences(card, found))
+    return dataclasses.replace(manifest, notes=[*manifest.notes, *differences(card, found)])

@@ -1,7 +1,8 @@
 """Convert text files to token streams: this module states what a word is and which class it gets.
 
 Words are separated by ASCII white space; the text must be UTF-8. If a text has sentences, every line end is one
-`<eos>`. This includes blank lines and a last line without LF.
+`<eos>`. This includes blank lines and a last line without LF. Lines end in LF, or all in CR. An `<eos>` that the text
+itself has as the last word of a line is the end of that line, and no second one; elsewhere it is a further one.
 
 Vocabulary. Classes are the types of the training split, sorted by decreasing training frequency. Equally frequent words
 are sorted by their UTF-8 bytes, so the order of sentences has no influence. `<unk>` always has a class, and so has
@@ -13,6 +14,7 @@ the other splits become `<unk>` too.
 Files are read twice in blocks, once to count and once to write ids, so memory is bounded by a block and the types.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +28,9 @@ from runner.data.text.dataset import EOS, UNK, TextCounts
 from runner.errors import DataError
 
 _EOS, _UNK = EOS.encode(), UNK.encode()
+_LINE_END = b"\0"  # stands for one among words; no text holds it
+_LAST_WORD = re.compile(rb"(?<!\S)(\S++)[ \t\r\f\v]*+\n")  # linear in the length of words
+_IN_BRACKETS = re.compile(rb"<[^<>]+>|\[[^\[\]]+\]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +50,81 @@ class TextPart:
         return first if len(self.paths) == 1 else f"{first} and {len(self.paths) - 1} more"
 
 
-def read_words(part: TextPart, *, end_of_line: bool) -> Iterator[list[bytes]]:
-    """Yield the part's words in blocks. Raises DataError, naming file and line, for empty files and invalid bytes."""
+@dataclass(kw_only=True)
+class LineEnds:
+    """Make `<eos>` of the ends of lines, and count what the text says of the ends of its sentences itself."""
+
+    at_end: int = 0  # `<eos>` that are the last words of lines
+    elsewhere: int = 0  # other `<eos>`
+    lone_cr: int = 0  # CR that are not before LF
+    lines: int = 0  # that have a word
+    mark: bytes | None = None  # the last word of the first of them if it is in brackets, such as `</s>`
+    marked: int = 0  # lines that end in it
+    _last: bytes = b""  # the word before the next block
+
+    def words(self, data: bytes) -> list[bytes]:
+        """Return the words of the next block."""
+        self.lone_cr += data.count(b"\r") - data.count(b"\r\n")
+        self._look_for_marks(data)
+        if _EOS not in data and self._last != _EOS:
+            words = data.replace(b"\n", b" " + _EOS + b" ").split()
+            self._last = data[data.rfind(b"\n") + 1 :].strip()  # a word only matters if it is `<eos>`
+            return words
+        words = []
+        for word in data.replace(b"\n", b" " + _LINE_END + b" ").split():
+            if self._last == _EOS and word == _LINE_END:
+                self.at_end += 1
+            else:
+                self.elsewhere += self._last == _EOS
+                words.append(_EOS if word == _LINE_END else word)
+            self._last = word
+        return words
+
+    def finish(self, *, is_open: bool) -> list[bytes]:
+        """Return the end of the last line of a file; `is_open`: no LF ends it."""
+        words = [] if not is_open else self.words(b"\n")
+        self._last = b""
+        return words
+
+    def _look_for_marks(self, data: bytes) -> None:
+        if not self.lines and (first := _LAST_WORD.search(data)):
+            self.mark = first[1] if _IN_BRACKETS.fullmatch(first[1]) and first[1] != _EOS else None
+        if self.mark is not None or not self.lines:
+            found = [match[1] for match in _LAST_WORD.finditer(data)] if self.mark is not None else [b""]
+            self.lines += len(found)
+            self.marked += found.count(self.mark or _LINE_END)
+
+    def notes(self, name: str) -> list[str]:
+        """Return what a user should know of the text."""
+        notes = []
+        if self.at_end:
+            notes.append(f"{self.at_end:,} lines end in {EOS}, which counts once: it is the end of the line")
+        if self.elsewhere:
+            notes.append(f"{self.elsewhere:,} {EOS} within lines are ends of sentences, besides those of the lines")
+        if self.mark is not None and self.marked == self.lines > 1:
+            notes.append(
+                f"every line ends in {self.mark.decode()}, a word after which {EOS} is certain, so that perplexities"
+                " look too good; leave it out"
+            )
+        if self.lone_cr:
+            notes.append(f"{self.lone_cr:,} carriage returns within lines are read as blanks, not as ends of lines")
+        return [f"{name}: {note}" for note in notes]
+
+
+def read_words(part: TextPart, *, end_of_line: bool, ends: LineEnds | None = None) -> Iterator[list[bytes]]:
+    """Yield the part's words in blocks; `ends` counts what the text says of the ends of its sentences.
+
+    Raises DataError, naming file and line, for empty files, bytes that are not UTF-8 and zero bytes.
+    """
+    ends = LineEnds() if ends is None else ends
     for path in part.paths:
         with progress_bar(path) as progress:
             line, position, last = 0, 0, b""
             for data, consumed in blocks(path, lambda: line, cut_at=(b"\n", b" ")):  # noqa: B023  it must see the current value
                 decoded_block(path, data, line)
+                if (zero := data.find(b"\0")) >= 0:
+                    at = line + data.count(b"\n", 0, zero) + 1
+                    raise DataError(f"{path}: line {at}: holds a zero byte; this is not a text file")
                 line += data.count(b"\n")
                 last = data[-1:]
                 piece = data[
@@ -59,13 +132,13 @@ def read_words(part: TextPart, *, end_of_line: bool) -> Iterator[list[bytes]]:
                 ]
                 position += len(data)
                 progress(consumed)
-                yield (piece.replace(b"\n", b" " + _EOS + b" ") if end_of_line else piece).split()
+                yield ends.words(piece) if end_of_line else piece.split()
                 if part.stop is not None and position >= part.stop:
                     break
             if position == 0:
                 raise DataError(f"{path}: the file is empty")
-            if end_of_line and part.stop is None and last != b"\n":  # the last line ends in a space, without LF
-                yield [_EOS]
+            if end_of_line:  # the last line may end in a space, without LF
+                yield ends.finish(is_open=part.stop is None and last != b"\n")
 
 
 def count_words(part: TextPart, *, end_of_line: bool) -> Counter[bytes]:
@@ -106,17 +179,17 @@ class _Ids(dict[bytes, int]):
 
 def write_tokens(
     part: TextPart, vocabulary: Mapping[bytes, int], path: Path, *, end_of_line: bool
-) -> tuple[TextCounts, str]:
-    """Write the part's ids as int32 to the .npy file `path`; return their counts and sha256.
+) -> tuple[TextCounts, str, list[str]]:
+    """Write the part's ids as int32 to the .npy file `path`; return their counts, their sha256 and notes for the user.
 
     Raises DataError for a part with fewer than two tokens, or without a word.
     """
     ids = _Ids({word: number for number, word in enumerate(vocabulary)})
     unknown, end = ids[_UNK], ids.get(_EOS, -1)
     ends = outside = 0
-    column = ColumnWriter(path, "<i4")
+    column, line_ends = ColumnWriter(path, "<i4"), LineEnds()
     with column.file:
-        for words in read_words(part, end_of_line=end_of_line):
+        for words in read_words(part, end_of_line=end_of_line, ends=line_ends):
             tokens = np.fromiter(map(ids.__getitem__, words), np.int32, len(words))
             outside += int(np.count_nonzero(tokens == unknown)) - words.count(_UNK)
             ends += int(np.count_nonzero(tokens == end))
@@ -125,4 +198,4 @@ def write_tokens(
         digest = column.finish()
     if column.length < 2:
         raise DataError(f"{part.name}: holds a single word; at least two are needed, one to predict from the other")
-    return TextCounts(tokens=column.length, outside=outside), digest
+    return TextCounts(tokens=column.length, outside=outside), digest, line_ends.notes(part.name)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from runner.errors import ConfigError, require
 from runner.models.base import ModelConfig
 from runner.optimizers import OptimizerConfig
-from runner.options.conversion import as_path
+from runner.options.conversion import as_path, one_spelling
 from runner.options.fields import option
 from runner.output.initial import Initial, Normal
 from runner.output.layer import Rows
@@ -67,6 +67,10 @@ class BertConfig(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.checkpoint != "", "model.checkpoint must be null, a folder, or a name on the Hugging Face hub")
+        if self.checkpoint is not None:
+            folder = one_spelling(self.checkpoint, "model.checkpoint")
+            if folder.is_dir():  # every spelling of it is the same run
+                object.__setattr__(self, "checkpoint", str(folder))
 
     @property
     def dim(self) -> int:

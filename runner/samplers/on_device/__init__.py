@@ -7,8 +7,11 @@ from runner.contracts import TrainingFacts
 from runner.output.layer import Layer
 from runner.output.torch.layer import TorchLayer
 from runner.samplers.base import Sampler, SamplerConfig
+from runner.samplers.full import Full, FullConfig
 from runner.samplers.in_batch import InBatchConfig
 from runner.samplers.log_uniform import LogUniformConfig
+from runner.samplers.midx import MidxConfig
+from runner.samplers.on_device.midx import TorchMidx
 from runner.samplers.on_device.scored import TorchScored, TorchTopK
 from runner.samplers.on_device.static import TorchInBatch, TorchStatic
 from runner.samplers.scored import ScoredConfig
@@ -37,14 +40,29 @@ def _scored(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) 
     return TorchScored(config, layer, seed)
 
 
+def _midx(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
+    return TorchMidx(config, layer, config.period(training), seed, config.weights(training))
+
+
+def _full(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
+    return Full(config, layer.num_classes)
+
+
 # By the method that builds the sampler of the CPU: a config that inherits it draws as that sampler does.
 _BUILDERS: dict[Any, Callable[[Any, TorchLayer, TrainingFacts, int], Sampler | None]] = {
+    FullConfig.build: _full,
     StaticConfig.build: _static,
     LogUniformConfig.build: _log_uniform,
     InBatchConfig.build: _in_batch,
     TopKConfig.build: _top_k,
     ScoredConfig.build: _scored,
+    MidxConfig.build: _midx,
 }
+
+
+def draws_on_device(config: SamplerConfig) -> bool:
+    """Tell whether the sampler of a config draws where the class matrix lies."""
+    return type(config).build in _BUILDERS and not getattr(config, "until_distinct", False)
 
 
 def sampler_on_device(config: SamplerConfig, layer: Layer, training: TrainingFacts, seed: int) -> Sampler | None:

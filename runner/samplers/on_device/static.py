@@ -30,6 +30,10 @@ class TorchStatic(Static):
 
     def sample(self, query: Query, step: int | Tensor) -> TorchProposal:
         rows: int | Tensor = 0
+        if self.config.shared and self.config.unique and isinstance(step, int):
+            # One draw for all rows depends on nothing of the device. The CPU makes it ahead, and so knows its size.
+            ids = ids_of(self.draw(step), self.device)
+            return TorchProposal(ids, self._log_count_N[ids])
         if not self.config.shared:
             rows = torch.arange(query.num_rows, device=self.device)[:, None]
         ids = self._draws(words.stream(self.seed, rng.SAMPLE, step, rows, self.device))

@@ -48,12 +48,13 @@ def word(key: Tensor, counter: AnyInt) -> Tensor:
     return mix(key + step)
 
 
-def below(bits: Tensor, bound: int) -> Tensor:
+def below(bits: Tensor, bound: AnyInt) -> Tensor:
     """Map words to 0..bound-1 (``rng.below``)."""
     product = _shifted(bits, 32) * bound
-    if bound >= rng._MANY:
-        product = product + _shifted((bits & _LOW_32) * bound, 32)
-    return _shifted(product, 32)
+    rest = _shifted((bits & _LOW_32) * bound, 32)
+    if isinstance(bound, Tensor):
+        return _shifted(product + torch.where(bound >= rng._MANY, rest, 0), 32)
+    return _shifted(product + rest if bound >= rng._MANY else product, 32)
 
 
 def unit(bits: Tensor) -> Tensor:
