@@ -23,7 +23,8 @@ from runner.output.torch.directions import LEAST_NORM
 from runner.output.torch.functions import FullLosses, Listed, PairLosses, PlacedTargets, SharedLosses, SparseRows
 from runner.output.torch.layer import TorchLayer
 from runner.output.torch.parameters import ParameterTable
-from runner.samplers.base import Sampler, build_sampler
+from runner.samplers.base import Sampler
+from runner.samplers.building import build_sampler
 from runner.samplers.on_device.static import TorchStatic
 from runner.torch.inputs import ModuleQuery, check_hidden, hold, in_range, need, out_of_range, targets_of
 from runner.torch.settings import USUAL_SAMPLES, counts_of, loss_settings, sampler_settings
