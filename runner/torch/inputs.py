@@ -72,7 +72,7 @@ def targets_of(target: Any, hidden: Tensor, num_classes: int, ignore_index: int)
     kept_B = ids_B != ignore_index
     hold(~kept_B | in_range(ids_B, num_classes), out_of_range("target", num_classes))
     row_B1 = torch.arange(rows + 1, device=device)
-    return PlacedTargets(torch.where(kept_B, ids_B, 0), row_B1[:-1], row_B1, kept_B.float())
+    return PlacedTargets(torch.where(kept_B, ids_B, 0), row_B1[:-1], row_B1, kept_B.float(), one_each=True)
 
 
 def in_range(ids: Tensor, num_classes: int) -> Tensor:

@@ -283,7 +283,7 @@ class SampledSoftmaxLoss(nn.Module):
             bias = rows.new_zeros(len(rows_U))
         else:
             bias = SparseRows.apply(self.biases.weight, rows_U)[:, 0]
-        return rows, bias, PlacedTargets(place_P, targets.row_P, targets.indptr_B1, targets.counts_B), ids
+        return rows, bias, targets.at(place_P), ids
 
     # ------------------------------------------------------------ predicting
 

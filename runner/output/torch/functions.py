@@ -29,12 +29,20 @@ from runner.output.torch.scores import Product
 class PlacedTargets(Targets):
     """Hold targets as places in a list of rows (or as rows of the whole matrix), ascending in each row of the batch.
 
+    ``one_each``: every row lists exactly one.
+
     ``counts_B``: the numbers of targets, float32; a row with none has loss 0 and no gradient, even if it lists some.
     """
 
-    def __init__(self, ids_P: Tensor, row_P: Tensor, indptr_B1: Tensor, counts_B: Tensor) -> None:
-        self.num_rows = len(counts_B)
+    def __init__(
+        self, ids_P: Tensor, row_P: Tensor, indptr_B1: Tensor, counts_B: Tensor, *, one_each: bool = False
+    ) -> None:
+        self.num_rows, self.one_each = len(counts_B), one_each
         self.ids_P, self.row_P, self.indptr_B1, self.counts_B = ids_P, row_P, indptr_B1, counts_B
+
+    def at(self, ids_P: Tensor) -> "PlacedTargets":
+        """Return the same targets at other places."""
+        return PlacedTargets(ids_P, self.row_P, self.indptr_B1, self.counts_B, one_each=self.one_each)
 
     @property
     def share_P(self) -> Tensor:
@@ -82,6 +90,22 @@ def _of_targets(hidden_BD: Tensor, rows_RD: Tensor, bias_R: Tensor, targets: Tar
     return vectors_PD, logits_P + bias_R.index_select(0, targets.ids_P)
 
 
+def _back_of_targets(one_each: bool, vectors_PD: Tensor, grad_P: Tensor, row_P: Tensor, rows: int) -> Tensor:
+    """Return the part of the hidden states' gradient that comes from the targets, (B, D)."""
+    parts_PD = vectors_PD * grad_P[:, None]
+    return parts_PD if one_each else parts_PD.new_zeros((rows, parts_PD.shape[1])).index_add_(0, row_P, parts_PD)
+
+
+def _sums_of_rows(
+    num_rows: int, ids_N: Tensor, sources_SD: Tensor, source_N: Tensor, weight_N: Tensor, bias_N: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return each row's sum of weights times sources, (R, D), and of gradients of its bias, (R,), in a fixed order."""
+    sorted_N, order_N = torch.sort(ids_N, stable=True)
+    offset_R1 = torch.searchsorted(sorted_N, torch.arange(num_rows + 1, device=ids_N.device))
+    grad_RD = bag_sums(sources_SD, source_N[order_N], weight_N[order_N], offset_R1)
+    return grad_RD, segment_sums(bias_N[order_N], offset_R1)
+
+
 class SharedLosses(Function):
     """Score the whole batch's candidates by dense products."""
 
@@ -96,7 +120,7 @@ class SharedLosses(Function):
         ctx.save_for_backward(
             hidden_BD, vectors_PD, vectors_MD, target_P, candidate_BM, targets.ids_P, targets.row_P, ids_M
         )
-        ctx.num_rows, ctx.products = len(rows_RD), listed.products
+        ctx.num_rows, ctx.one_each, ctx.products = len(rows_RD), targets.one_each, listed.products
         return losses_B
 
     @staticmethod
@@ -106,15 +130,17 @@ class SharedLosses(Function):
         with torch.autocast(hidden_BD.device.type, enabled=False):
             weighted_BD = hidden_BD * factor_B[:, None]
             product = Product(weighted_BD, ctx.products)
-            grad_hidden_BD = torch.zeros_like(hidden_BD).index_add_(0, row_P, vectors_PD * target_P[:, None])
+            grad_hidden_BD = _back_of_targets(ctx.one_each, vectors_PD, target_P, row_P, len(hidden_BD))
             product.add_hidden_gradient(grad_hidden_BD, candidate_BM, vectors_MD)
-            grad_RD = hidden_BD.new_zeros((ctx.num_rows, hidden_BD.shape[1]))
-            grad_RD.index_add_(0, ids_M, product.row_gradient(candidate_BM))
-            grad_RD.index_add_(0, ids_P, weighted_BD.index_select(0, row_P).mul_(target_P[:, None]))
-            grad_bias_R = hidden_BD.new_zeros(ctx.num_rows)
-            grad_bias_R.index_add_(0, ids_M, factor_B @ candidate_BM)
-            grad_bias_R.index_add_(0, ids_P, target_P * factor_B[row_P])
-            return grad_hidden_BD.mul_(factor_B[:, None]), grad_RD, grad_bias_R, None
+            # Candidates are pairs with the sources B, B + 1, ..., the rows of their dense gradient.
+            sources_SD = torch.cat([weighted_BD, product.row_gradient(candidate_BM)])
+            source_M = torch.arange(len(hidden_BD), len(sources_SD), device=ids_M.device)
+            weight_N = torch.cat([target_P, torch.ones_like(source_M, dtype=torch.float32)])
+            bias_N = torch.cat([target_P * factor_B[row_P], factor_B @ candidate_BM])
+            grads = _sums_of_rows(
+                ctx.num_rows, torch.cat([ids_P, ids_M]), sources_SD, torch.cat([row_P, source_M]), weight_N, bias_N
+            )
+            return grad_hidden_BD.mul_(factor_B[:, None]), *grads, None
 
 
 class PairLosses(Function):
@@ -135,6 +161,7 @@ class PairLosses(Function):
         ctx.save_for_backward(
             hidden_BD, rows_RD, vectors_PD, target_P, candidate_BM, targets.ids_P, targets.row_P, ids_BM
         )
+        ctx.one_each = targets.one_each
         return losses_B
 
     @staticmethod
@@ -145,16 +172,15 @@ class PairLosses(Function):
         with torch.autocast(hidden_BD.device.type, enabled=False):
             offset_B1 = torch.arange(rows + 1, device=ids_BM.device) * places
             grad_hidden_BD = bag_sums(rows_RD, ids_BM.reshape(-1), candidate_BM.reshape(-1), offset_B1)
-            grad_hidden_BD.index_add_(0, row_P, vectors_PD * target_P[:, None])
+            grad_hidden_BD += _back_of_targets(ctx.one_each, vectors_PD, target_P, row_P, rows)
             row_BM = torch.arange(rows, device=ids_BM.device)[:, None].expand(rows, places)
             source_N = torch.cat([row_P, row_BM.reshape(-1)])
-            ids_N, order_N = torch.sort(torch.cat([ids_P, ids_BM.reshape(-1)]), stable=True)
-            source_N = source_N[order_N]
-            weight_N = torch.cat([target_P, candidate_BM.reshape(-1)])[order_N]
-            offset_R1 = torch.searchsorted(ids_N, torch.arange(len(rows_RD) + 1, device=ids_N.device))
-            grad_RD = bag_sums(hidden_BD * factor_B[:, None], source_N, weight_N, offset_R1)
-            grad_bias_R = segment_sums(weight_N * factor_B[source_N], offset_R1)
-            return grad_hidden_BD.mul_(factor_B[:, None]), grad_RD, grad_bias_R, None
+            ids_N = torch.cat([ids_P, ids_BM.reshape(-1)])
+            weight_N = torch.cat([target_P, candidate_BM.reshape(-1)])
+            weighted_BD = hidden_BD * factor_B[:, None]
+            bias_N = weight_N * factor_B[source_N]
+            grads = _sums_of_rows(len(rows_RD), ids_N, weighted_BD, source_N, weight_N, bias_N)
+            return grad_hidden_BD.mul_(factor_B[:, None]), *grads, None
 
 
 class FullLosses(Function):

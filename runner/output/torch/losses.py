@@ -143,4 +143,4 @@ def _nothing(like_B: Tensor) -> tuple[Tensor, Tensor]:
 def _tops(values_BM: Tensor) -> Tensor:
     if values_BM.shape[1] == 0:
         return values_BM.new_full((len(values_BM),), -torch.inf)
-    return values_BM.max(1).values
+    return values_BM.amax(1)
