@@ -151,8 +151,7 @@ class SampledSoftmaxLoss(nn.Module):
         query, step = self._latest
         touched_U = torch.unique(torch.cat(self._touched)).to(torch.int32).cpu().numpy()
         self._latest, self._touched = None, []
-        with torch.no_grad():
-            return self.sampler.refresh(query, step, touched_U)
+        return self.sampler.refresh(query, step, touched_U)
 
     def _note(self, query: ModuleQuery, step: int, touched: Tensor) -> None:
         self._latest = query, step
@@ -216,14 +215,13 @@ class SampledSoftmaxLoss(nn.Module):
         self.step += 1
         step: Any = self.step if isinstance(sampler, TorchStatic) else int(self.step)
         query = ModuleQuery(hidden.detach(), targets)
-        with torch.no_grad():
-            proposal = sampler.sample(query, step)
-            if isinstance(proposal, Everything):
-                return self._everything(hidden, targets, proposal, products)
-            log_count_P = None
-            if self.loss_config.corrects_targets:
-                log_count_P = self._log_counts(sampler, query, proposal, step)
-            drawn = _without_gaps(proposal_on(proposal, hidden.device))
+        proposal = sampler.sample(query, step)
+        if isinstance(proposal, Everything):
+            return self._exact(hidden, targets, "bf16" if proposal.products == "bf16" else products)
+        log_count_P = None
+        if self.loss_config.corrects_targets:
+            log_count_P = self._log_counts(sampler, query, proposal, step)
+        drawn = _without_gaps(proposal_on(proposal, hidden.device))
         rows, bias, placed, ids = self._placed(targets, drawn)
         if self._follows_rows:
             self._note(query, int(step), torch.cat([targets.ids_P, drawn.ids.reshape(-1)]))
@@ -241,10 +239,6 @@ class SampledSoftmaxLoss(nn.Module):
         kind: Any = SharedLosses if drawn.is_shared else PairLosses
         losses_B: Tensor = kind.apply(self._queries(hidden), self._directions(rows), bias, listed)
         return losses_B
-
-    def _everything(self, hidden: Tensor, targets: PlacedTargets, proposal: Everything, products: Products) -> Tensor:
-        with torch.enable_grad():
-            return self._exact(hidden, targets, "bf16" if proposal.products == "bf16" else products)
 
     def _log_counts(self, sampler: Sampler, query: ModuleQuery, proposal: Any, step: Any) -> Tensor:
         """Return the log expected count of each target, (P,); 0 where a row counts for nothing."""
