@@ -5,8 +5,12 @@ import sys
 
 from runner.home import REPOSITORY, written
 
-__all__ = ["REPOSITORY", "__version__"]
+__all__ = ["NUMBERS", "REPOSITORY", "__version__"]
 __version__ = "0.1.0"
+
+# Raise this whenever the same settings give other numbers than before, beyond rounding (tests/golden then change). Runs
+# of different numbers are neither resumed nor pooled. Runs that stored none are of 1.
+NUMBERS = 1
 
 # torch and Numba each keep a pool of OpenMP threads. By default an idle pool spins for milliseconds, so on a busy
 # machine the two pools starve each other. A short spin is a compromise: threads that sleep at once (PASSIVE) slow down
@@ -17,6 +21,12 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 # Products have the same bits with any number of threads if MKL, torch's BLAS, is asked for that before it starts.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+
+
+# Numba ends with a traceback, or prints one, where this is no number of threads.
+if not (os.environ.get("NUMBA_NUM_THREADS", "1").isdecimal() and int(os.environ.get("NUMBA_NUM_THREADS", "1"))):
+    _given = os.environ.pop("NUMBA_NUM_THREADS")
+    print(f"NUMBA_NUM_THREADS={_given} is ignored, because it is no number of threads", file=sys.stderr)
 
 
 # NUMBA_CPU_NAME emulates another processor. Numba would add the host's features to those of the named processor, so an

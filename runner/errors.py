@@ -47,6 +47,19 @@ class DamagedRun(RunnerError):
         self.path, self.why = path, why
 
 
+class PluginError(RunnerError):
+    """A plugin handed over what its contract forbids, or its own code failed. The message names plugin and step."""
+
+    def __init__(self, who: str, problem: str, more: str, step: int | None = None) -> None:
+        at = "" if step is None else f"step {step}: "
+        super().__init__(f"{who}: {at}{problem}; {more}")
+        self._parts, self._step = (who, problem, more), step
+
+    def at(self, step: int) -> "PluginError":
+        """Return the error with the step at which it came up, if it does not know it."""
+        return self if self._step is not None else PluginError(*self._parts, step)
+
+
 class RunLocked(RunnerError):
     """Another process is working in the same run folder."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from runner.door.models import build_encoder
 from runner.heads.base import Head, HeadScores, Touched
 from runner.heads.classes import ClassesHead
 from runner.machine.clock import StageClock
@@ -40,9 +41,7 @@ class Network(Generic[AnyHead]):
     @classmethod
     def of(cls, config: "RunConfig", head: AnyHead, *, num_features: int) -> "Network[AnyHead]":
         """Make the network of a run's configuration: its model's encoder and this head."""
-        encoder = config.model.build(
-            num_features=num_features, classes=head.tables[0], optimizer=config.optimizer, seed=config.seed
-        )
+        encoder = build_encoder(config, num_features=num_features, classes=head.tables[0])
         return cls(encoder, head, clip=config.training.clip, tied=config.model.tied)
 
     @property

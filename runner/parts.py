@@ -6,6 +6,7 @@ from runner.baselines.adaptive_task import AdaptiveLanguageModelling
 from runner.baselines.counts import ItemKnnConfig, MarkovConfig, MostFrequentConfig, PopularityConfig
 from runner.baselines.tasks import FittedClassification, FittedRecommendation
 from runner.baselines.trees import OmikujiConfig
+from runner.door.tasks import checked_task
 from runner.errors import require
 from runner.lgd.models import LogisticConfig, RegressionConfig
 from runner.lgd.pairs.bert import BertConfig
@@ -75,9 +76,11 @@ def task_class(config: RunConfig) -> type[Task]:
 
 def task_of(config: RunConfig, data: Any) -> Task:
     """Return the task of a configuration; ``data`` is what ``config.dataset.build()`` returns."""
-    return task_class(config)(config, data)
+    cls = task_class(config)
+    return checked_task(lambda: cls(config, data), cls, config.dataset.family)
 
 
 def rehearsal_of(config: RunConfig) -> Task:
     """Return the same task on a little throw-away data, for compiling kernels."""
-    return task_class(config).rehearsal(config)
+    cls = task_class(config)
+    return checked_task(lambda: cls.rehearsal(config), cls, config.dataset.family)

@@ -72,6 +72,11 @@ def register_loss(name: str, config_class: "type[LossConfig]") -> None:
         f"loss={name}: {config_class.__name__}.like must name the loss whose samplers it goes with; valid:"
         f" {', '.join(LOSSES)}",
     )
+    require(
+        not LOSSES[str(like)].needs_every_class or getattr(config_class, "apply", None) is LossConfig.apply,
+        f"loss={name}: {config_class.__name__}.apply would never be called, because the loss is like {like}, which has"
+        " no list of logits; take another like",
+    )
     _register("loss", LOSSES, name, config_class, LossConfig)
 
 

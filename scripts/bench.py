@@ -47,6 +47,9 @@ def main(argv: list[str] | None = None) -> int:
     from runner.bench.settings import settings_of
     from runner.config import explain
     from runner.errors import RunnerError
+    from runner.machine.terminal import print_anything
+
+    print_anything()
 
     if arguments.kind != "kernels" and (busy := busy_cores()) > _QUIET:
         print(f"warning: others keep {busy:.1f} cores busy: timings will be noisy", file=sys.stderr)

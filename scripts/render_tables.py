@@ -12,12 +12,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs 
 
 from runner.config import explain
 from runner.errors import RunnerError
+from runner.machine.terminal import print_anything
 from runner.options.conversion import as_path
 from runner.report.spec.grids import PROFILES
 from runner.report.spec.tables import SMALL, TABLES, bench_names, load_bench, load_table, table_names
 
 
 def main() -> int:
+    print_anything()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help="files of conf/table (default: all)")
     parser.add_argument("--profile", default="small", metavar="|".join(PROFILES), help="default: small")

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs 
 
 from runner.config import CONF, explain
 from runner.errors import RunnerError
-from runner.machine.terminal import fitted
+from runner.machine.terminal import fitted, print_anything
 from runner.options.conversion import as_path
 from runner.report.spec.grids import PROFILES
 from runner.report.spec.tables import (
@@ -32,6 +32,7 @@ _INTERRUPTED = 130  # the exit code that shells use after Ctrl-C
 
 
 def main() -> int:
+    print_anything()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help="files of conf/table (see --list)")
     parser.add_argument("--profile", default="small", metavar="|".join(PROFILES), help="how much (default: small)")

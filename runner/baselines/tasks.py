@@ -8,6 +8,7 @@ import numpy as np
 from runner.baselines.base import Fitted
 from runner.data.rows.batches import RowBatch
 from runner.data.sequences.batches import SequenceBatch
+from runner.door.models import build_fitted
 from runner.errors import require
 from runner.options.settings import EVERY_EXAMPLE_ONCE, RunConfig, TrainingConfig
 from runner.tasks.base import Task
@@ -44,7 +45,7 @@ class FitsOnce(Task):
 
     def build_network(self) -> Fitted:
         """Return the model, which is not fitted yet."""
-        model: Fitted = self.config.model.build(self.data.num_classes)
+        model: Fitted = build_fitted(self.config.model, self.data.num_classes)
         return model
 
     def compiled_steps(self, network: Any, sampler: Any) -> "Fitting":

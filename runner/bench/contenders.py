@@ -39,7 +39,7 @@ def configuration(method: str, overrides: Sequence[str]) -> RunConfig:
 def out_of_reach(config: RunConfig) -> str | None:
     """Return a status such as ``skipped: needs AVX512_BF16`` when this processor cannot run the method, else None."""
     try:
-        config.sampler.check_processor()
+        config.check_processor()
     except ProcessorLacks as error:
         return error.status
     return None

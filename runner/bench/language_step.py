@@ -410,17 +410,16 @@ def draw(report: dict[str, Any], stem: Path) -> Path | None:
 
     Saves STEM.png and STEM.svg. Returns None where no method was measured.
     """
-    import matplotlib
 
     from runner.report.figures.panels import shared_out
-    from runner.report.figures.style import STYLE, new_figure, save
+    from runner.report.figures.style import new_figure, save, styled
 
     parts = [(size, [row for row in size["results"] if row["status"] == "measured"]) for size in report["sizes"]]
     parts = [(size, rows) for size, rows in parts if rows]
     if not parts:
         return None
     most = max(len(rows) for _, rows in parts)
-    with matplotlib.rc_context(STYLE):
+    with styled():
         lines = shared_out(parts, _MOST_ABREAST)
         figure, axes = new_figure(len(lines), max(map(len, lines)), width=5.2, height=0.9 + 0.34 * most)
         for axis in axes.flat[len(parts) :]:

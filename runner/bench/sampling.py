@@ -170,12 +170,11 @@ def draw(report: dict[str, Any], stem: Path) -> Path | None:
     three numbers of classes are no figure, and the answer is None. Samplers whose number of candidates differs from
     the number asked for are in the table only.
     """
-    import matplotlib
     import numpy as np
 
     from runner.methods.catalogue import label_of
     from runner.report.figures.panels import Line, Panel, Scale, figure_of
-    from runner.report.figures.style import STYLE, looks_of, save
+    from runner.report.figures.style import looks_of, save, styled
 
     by_codewords = len(report["sizes"]) == 1 and set(report["methods"]) <= set(BY_CODEWORDS)
     if not by_codewords and len(report["sizes"]) < 3:
@@ -197,6 +196,6 @@ def draw(report: dict[str, Any], stem: Path) -> Path | None:
         Scale(label="codewords of a codebook" if by_codewords else "classes", is_log=True),
         Scale(label=what, is_log=True),
     )
-    with matplotlib.rc_context(STYLE):
+    with styled():
         figure = figure_of([[Panel(title="time of drawing", lines=tuple(lines), x=x, y=y)]])
         return save(figure, stem)

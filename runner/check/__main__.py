@@ -16,8 +16,10 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-# Some checks use two threads, even on one core. Numba reads this variable when it is first imported.
-os.environ.setdefault("NUMBA_NUM_THREADS", str(max(2, os.cpu_count() or 1)))
+# Some checks use two threads, even on one core, and where a cluster exports NUMBA_NUM_THREADS=1.
+# Numba reads this variable when it is first imported.
+if os.environ.get("NUMBA_NUM_THREADS", "1") in ("", "1"):
+    os.environ["NUMBA_NUM_THREADS"] = str(max(2, os.cpu_count() or 1))
 
 from runner.commands.frame import carry_out, parser_of
 from runner.config import prepare_plugins

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from runner.config import explain, is_of_the_user
-from runner.machine.terminal import fitted
+from runner.machine.terminal import fitted, print_anything
 
 INTERRUPTED = 130
 
@@ -21,6 +21,7 @@ def parser_of(command: str, doc: str | None) -> argparse.ArgumentParser:
 
     ``command`` is what a user types, such as ``python -m runner.runs``.
     """
+    print_anything()
     return argparse.ArgumentParser(prog=command, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
@@ -32,6 +33,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 def carry_out(work: Callable[[], int | None]) -> int:
     """Do a command's work and return its exit status, which ``work`` may choose; without a choice it is 0."""
+    print_anything()
     try:
         status = work()
         sys.stdout.flush()  # so that a pipe without a reader is noticed here

@@ -17,6 +17,7 @@ import numpy as np
 
 from runner.config import compose
 from runner.contracts import Examples
+from runner.door.examples import build_example_sampler
 from runner.errors import ConfigError, require
 from runner.lgd import BATCH_SAMPLERS, ExampleSampler, ExampleSamplerConfig, estimates
 from runner.lgd.hashed import Lgd
@@ -152,7 +153,7 @@ def _entry(
     ``lemma_of`` returns Lemma 1 for tables of so many bits that are asked for these sides.
     """
     count = len(gradients.norm_X)
-    sampler = config.build(examples=Examples(count=count), batch_size=1, seed=seed)
+    sampler = build_example_sampler(config, examples=Examples(count=count), batch_size=1, seed=seed)
     sampler.refresh(0, view)
     outcomes = _outcomes(sampler, view)
     uniform = estimates.moments(estimates.outcomes_of_chances(np.full(count, 1 / count)), gradients)

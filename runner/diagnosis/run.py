@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from runner.contracts import Query
 from runner.diagnosis.choices import Choice, choose, leave_out
+from runner.door.samplers import build_sampler
 from runner.errors import RunnerError
 from runner.machine.threads import set_threads
 from runner.measures.divergence import Tick, fresh_samplers, measure_divergence
@@ -113,7 +114,9 @@ def _entry(
     seed = network.head.seed
     is_own = config == network.head.sampler_config
     with layer.table.frozen():
-        sampler = network.head.sampler if is_own else config.build(layer=layer, training=training, seed=seed)
+        sampler = network.head.sampler
+        if not is_own:
+            sampler = build_sampler(config, layer=layer, training=training, seed=seed)
         if not is_own:
             sampler.learn(learning, first_step - 1)
     tables = "without tables"

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.contracts import Batch, Everything, Proposal, Query, TrainingFacts
+from runner.door.losses import checked_loss
+from runner.door.models import class_vectors
+from runner.door.samplers import build_sampler, facts_of
 from runner.heads.base import Touched
 from runner.machine.clock import StageClock
 from runner.output.engines import layer_of, query_of, rows_of
 from runner.output.layer import Layer, RowGradient, Rows, Scores
 from runner.output.losses import LossConfig
 from runner.samplers.base import Sampler, SamplerConfig
-from runner.samplers.building import build_sampler
 
 if TYPE_CHECKING:
     from runner.options.settings import RunConfig
@@ -100,7 +102,7 @@ class ClassesHead:
     def __init__(
         self, layer: Layer, sampler: SamplerConfig, loss: LossConfig, training: TrainingFacts, seed: int
     ) -> None:
-        self.layer, self.loss, self.training, self.seed = layer, loss, training, seed
+        self.layer, self.loss, self.training, self.seed = layer, checked_loss(loss), training, seed
         self.sampler_config = sampler
         begin = time.perf_counter()
         self.sampler = build_sampler(sampler, layer=layer, training=training, seed=seed)
@@ -110,8 +112,7 @@ class ClassesHead:
     def of(cls, config: "RunConfig", training: TrainingFacts) -> "ClassesHead":
         """Make the untrained head of a run's configuration."""
         num_classes, output = len(training.label_counts_N), config.output
-        vectors = config.model.class_vectors(0, num_classes, config.seed)
-        table = rows_of(config, vectors)
+        table = rows_of(config, class_vectors(config, num_classes))
         # Biases start at -log n: softmax ignores a common shift, and losses that treat logits as log probabilities
         # (NCE) then start from the uniform distribution. Magnitudes are symmetric around 0, so there biases start at 0.
         # The biases of a normalised layer stay 0.
@@ -164,7 +165,7 @@ class ClassesHead:
 
     def about(self) -> dict[str, Any]:
         """The sampler's statistics and choices."""
-        return {"sampler_statistics": self.sampler.statistics, "chosen": dict(self.chosen)}
+        return facts_of(self.sampler, self.sampler_config)
 
     # ------------------------------------------------------------ state
 

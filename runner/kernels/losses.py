@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit, prange
 
 from runner.kernels.groups import PRANGE, place_of
-from runner.kernels.math import fast_exp
+from runner.kernels.math import fast_exp, fast_log1p
 from runner.kernels.rows import FAST
 
 _LANES = 32
@@ -40,7 +40,8 @@ def _largest(values, begin, end):
     return top
 
 
-# These loops over contiguous slices are functions outside the parallel loop; only then are they vectorised.
+# These loops over contiguous slices are functions outside the parallel loop; only then are they vectorised. Where they
+# divide, the error model of NumPy keeps them so: Python's asks at each division whether it is by zero.
 
 
 @njit(cache=True, fastmath=FAST)
@@ -135,6 +136,19 @@ def softmax_gradients(
 # ---------------------------------------------------------------- a binary problem for each target and candidate
 
 
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def _binary(values, scale):
+    """Replace each value by scale * sigmoid(value), in place, and return the sum of softplus(value); -inf counts 0."""
+    zero, one = np.float32(0.0), np.float32(1.0)
+    total = zero
+    for i in range(values.shape[0]):
+        x = values[i]
+        small = fast_exp(-abs(x))
+        total += max(x, zero) + fast_log1p(small)
+        values[i] = scale * (one if x > zero else small) / (one + small)
+    return total
+
+
 @njit(cache=True, parallel=PRANGE, fastmath=FAST)
 def logistic_loss(num_targets_B, target_indptr, target_P, begin_B, end_B, candidate_N, weight_B, power_B):
     """Return mean over targets of power * softplus(-logit) + sum over candidates of softplus(logit); leave gradients.
@@ -157,15 +171,10 @@ def logistic_loss(num_targets_B, target_indptr, target_P, begin_B, end_B, candid
             loss += share * (max(-x, np.float32(0.0)) + np.log(one + small))
             sigmoid_of_minus = small / (one + small) if x > 0 else one / (one + small)
             target_P[i] = -scale * share * sigmoid_of_minus
-        for i in range(begin_B[row], end_B[row]):
-            x = candidate_N[i]
-            if x == np.float32(-np.inf) or not counts:
-                candidate_N[i] = np.float32(0.0)
-                continue
-            small = fast_exp(-abs(x))
-            loss += max(x, np.float32(0.0)) + np.log(one + small)
-            sigmoid = one / (one + small) if x > 0 else small / (one + small)
-            candidate_N[i] = scale * sigmoid
+        if counts:
+            loss += _binary(candidate_N[begin_B[row] : end_B[row]], scale)
+        else:
+            candidate_N[begin_B[row] : end_B[row]] = np.float32(0.0)
         losses[row] = loss
     return losses
 
@@ -182,19 +191,19 @@ def count_unmasked(begin_B, end_B, candidate_N):
     return count_B
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def _odds(values, factor):
     """Return the sums of -log(1 - p) and of p / (1 - p) for p = factor * value; no p may be above a half."""
     loss, odds = np.float32(0.0), np.float32(0.0)
     one = np.float32(1.0)
     for i in range(values.shape[0]):
         p = factor * values[i]
-        loss -= np.log1p(-p)
+        loss -= fast_log1p(-p)
         odds += p / (one - p)
     return loss, odds
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, error_model="numpy")
 def _blackout_gradients(values, of_others, left, common, scale):
     """Replace values by scale * (p' common + p / (1 - p)), in place, for p' = of_others * value and p = left * p'."""
     one = np.float32(1.0)

@@ -32,7 +32,18 @@ def why_no_gpu(config: RunConfig) -> str | None:
         return None
     if not config.has_classes:
         return f"model={config.model.name} has no class matrix"
-    return None if torch.cuda.is_available() else "torch finds no GPU that it can use"
+    return None if torch.cuda.is_available() else f"torch finds no GPU that it can use{_reason()}"
+
+
+def _reason() -> str:
+    """Return what torch says of the GPU: it is built without CUDA, or the driver is too old, for instance."""
+    if torch.version.cuda is None:
+        return f" (torch {torch.__version__} is built without CUDA)"
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        return f" ({str(error).splitlines()[0].rstrip('.')})"
+    return ""
 
 
 def clock_of(hardware: HardwareConfig) -> StageClock:

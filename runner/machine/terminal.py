@@ -1,7 +1,13 @@
-"""Wrap what is printed to a terminal between words. What is printed elsewhere, such as to a log, keeps its lines."""
+"""Wrap what is printed to a terminal between words. What is printed elsewhere, such as to a log, keeps its lines.
 
+Where the encoding lacks a sign, another is printed in its place.
+"""
+
+import codecs
+import io
 import os
 import shutil
+import sys
 import textwrap
 from typing import TextIO
 
@@ -25,3 +31,29 @@ def width_of(stream: TextIO) -> int:
         own = 0
     given = os.environ.get("COLUMNS", "")
     return int(given) if given.isdecimal() and int(given) else own or shutil.get_terminal_size().columns
+
+
+_PLAIN = {
+    "±": "+-", "–": "-", "—": "-", "×": "x", "²": "2", "…": "...", "†": "*", "‡": "**", "→": "->", "≤": "<=", "≥": ">=",
+}  # fmt: skip
+
+
+def print_anything() -> None:
+    """Let standard output and error take every text: what their encoding lacks is printed by plainer signs.
+
+    An ASCII locale, as cron and clusters have it, would otherwise end a table with an error at its first ±. Names of
+    files that are not text keep their bytes.
+    """
+    codecs.register_error("plain", _plainly)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="plain")
+
+
+def _plainly(error: UnicodeError) -> tuple[str | bytes, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    lacking = error.object[error.start : error.end]
+    if all("\udc80" <= sign <= "\udcff" for sign in lacking):  # bytes of a name that is not text
+        return lacking.encode("ascii", "surrogateescape"), error.end
+    plain = "".join(_PLAIN.get(sign, sign) for sign in lacking)
+    return plain.encode("ascii", "backslashreplace").decode(), error.end

@@ -7,30 +7,39 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from runner.errors import require
+from runner.errors import ConfigError, require
 
 
 def set_threads(threads: int, parallel_jobs: int = 1) -> int:
     """Set the same number of threads for Numba and torch (whose BLAS computes all products), and return it.
 
     ``threads``: 0 means all cores of this process, divided by the number of ``parallel_jobs``; but a job that a sweep
-    submitted to Slurm has its cores to itself. Raises ConfigError if there are fewer cores.
+    submitted to Slurm has its cores to itself. NUMBA_NUM_THREADS, which clusters export, is an upper bound. Raises
+    ConfigError if there are fewer cores, or if the environment keeps Numba from computing.
     """
     require(threads >= 0, f"hardware.threads must be 0 (all cores) or more, got {threads}")
     import numba
     import torch
 
+    require(not numba.config.DISABLE_JIT, "NUMBA_DISABLE_JIT is set, but kernels have to be compiled; unset it")
+
     if os.environ.get("SUBMITIT_EXECUTOR") == "slurm":
         parallel_jobs = 1
-    count = threads or max(1, _cores() // parallel_jobs)
-    if parallel_jobs > 1 and not threads:  # a launcher may have given Numba fewer
-        count = min(count, numba.config.NUMBA_NUM_THREADS)
+    most: int = numba.config.NUMBA_NUM_THREADS
+    count = threads or min(most, max(1, _cores() // parallel_jobs))
+    bound = "threads that NUMBA_NUM_THREADS allows" if os.environ.get("NUMBA_NUM_THREADS") else "cores of this process"
     require(
-        count <= numba.config.NUMBA_NUM_THREADS,
-        f"hardware.threads={count} is more than the {numba.config.NUMBA_NUM_THREADS} cores of this process;"
-        " give a smaller number, or 0 for all cores",
+        count <= most,
+        f"hardware.threads={count} is more than the {most} {bound}; give a smaller number, or 0 for as many",
     )
-    numba.set_num_threads(count)
+    try:
+        numba.set_num_threads(count)
+    except ValueError as error:  # Numba looks for its threads only now
+        layer = numba.config.THREADING_LAYER
+        raise ConfigError(
+            f"NUMBA_THREADING_LAYER={layer} cannot be had here ({str(error).partition(chr(10))[0].rstrip('.')});"
+            " unset it, or try workqueue"
+        ) from None
     torch.set_num_threads(count)
     return count
 

@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.contracts import Batch, TrainingFacts
+from runner.door.samplers import build_sampler
 from runner.errors import require
 from runner.measures.gradients import (
     Draw,
@@ -255,7 +256,7 @@ def fresh_samplers(
     if not config.random_tables:
         return
     for other in range(seed + 1, seed + 1 + count):
-        yield config.build(layer=layer, training=training, seed=other)
+        yield build_sampler(config, layer=layer, training=training, seed=other)
 
 
 def divergence_of(network: "ClassNetwork", batch: Batch, *, first_step: int, draws: int) -> Divergence:

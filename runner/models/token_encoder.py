@@ -31,6 +31,7 @@ from runner.machine.threads import EncoderThreads
 from runner.models.parameters import Parameters, draws_of, gradient_of_words, load_states, states_of
 from runner.output.gradients import Gradient
 from runner.output.layer import Rows
+from runner.output.torch.arrays import ids_of
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
@@ -90,8 +91,7 @@ class TokenEncoder(ABC, Generic[AnyModule]):
 
     def vectors(self, batch: Any) -> Tensor:
         """Return the vectors of the batch's tokens where the module computes, in the shape of ``tokens`` and E."""
-        tokens = torch.from_numpy(self.tokens(batch))
-        return self.words.tensor[tokens.to(self.device, torch.int64, non_blocking=True)]
+        return self.words.tensor[ids_of(self.tokens(batch), self.device)]
 
     # ------------------------------------------------------------ training
 

@@ -17,6 +17,8 @@ from runner.errors import require
 _METADATA = "option"
 PLACE = {"place": True}
 """Metadata of a field that says where and how a run happens, never what it computes: it is not part of the run's id."""
+PLACE_ONLY: set[str] = set()
+"""The keys of all such options, those of plugins too, such as ``hardware.threads``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +164,13 @@ class Options:
 
     section: ClassVar[str] = ""
     selects: ClassVar[Mapping[str, Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        before = f"{cls.section}." if cls.section else ""
+        for name, value in vars(cls).items():
+            if isinstance(value, dataclasses.Field) and value.metadata.get("place"):
+                PLACE_ONLY.add(before + name)
 
     def __post_init__(self) -> None:
         check(self, f"{self.section}." if self.section else "")

@@ -9,8 +9,7 @@ import hashlib
 import itertools
 import json
 import math
-import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 from runner.errors import require
 from runner.options.conversion import as_path
-from runner.options.fields import PLACE, Options, option
+from runner.options.fields import PLACE, PLACE_ONLY, Options, option
 
 _FIRST_SECONDS = 0.25  # the first moment of evaluation.seconds_factor
 ADAPTIVE = "adaptive_softmax"  # the method of runs with output.kind=adaptive
@@ -373,6 +372,11 @@ class RunConfig(Options):
         names = (self.dataset.name, self.model.name, self.sampler_name, *device)
         return "-".join([*map(str, names), digest_of(self.identity)])
 
+    def check_processor(self) -> None:
+        """Raise ``ProcessorLacks`` if the run needs instructions that this processor does not have."""
+        if self.sampler is not None and self.hardware.engine == "numba":
+            self.sampler.check_processor()
+
     @property
     def has_classes(self) -> bool:
         """Tell whether the network has a class matrix with a sampler."""
@@ -395,19 +399,6 @@ class RunConfig(Options):
     def run_dir(self) -> Path:
         """Return the absolute path of the run folder."""
         return as_path(self.results_dir, "results_dir") / "runs" / self.run_id
-
-
-def _places(config_class: type, prefix: str = "") -> Iterator[str]:
-    hints = typing.get_type_hints(config_class)
-    for part in dataclasses.fields(config_class):
-        if part.metadata.get("place"):
-            yield f"{prefix}{part.name}"
-        elif dataclasses.is_dataclass(hints[part.name]):
-            yield from _places(hints[part.name], f"{prefix}{part.name}.")
-
-
-PLACE_ONLY = frozenset(_places(RunConfig))
-"""The keys of settings that say where and how a run happens, such as ``hardware.threads``."""
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -12,10 +12,12 @@ from runner.data.shared.places import PREPARE, prepared_dir
 from runner.data.shared.prepare import prepare_card
 from runner.data.shared.store import read_manifest
 from runner.errors import DataError, RunnerError
+from runner.machine.terminal import print_anything
 
 
 def main() -> int:
     """Prepare and list what is asked for; return the exit status (1 if a set could not be prepared)."""
+    print_anything()
     parser = argparse.ArgumentParser(prog=PREPARE, description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="data sets to prepare (see --list)")
     parser.add_argument(

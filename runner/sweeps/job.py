@@ -23,8 +23,7 @@ def carry_out(cfg: DictConfig) -> Failure | None:
     try:
         config = to_run_config(cfg)
         check_model_reads_dataset(config)
-        if config.sampler is not None:
-            config.sampler.check_processor()
+        config.check_processor()
         from runner.training.run import run  # a wrong configuration is reported before this slow import
 
         print(run(config, compiles_apart=True), flush=True)

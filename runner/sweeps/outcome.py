@@ -15,7 +15,11 @@ def report(jobs: Sequence[Job], failures: Mapping[int, Failure]) -> str:
 
     ``failures`` are known by the job's number.
     """
-    records = {job.number: record_of(job.step.run) for job in jobs if job.step and job.is_launched}
+    records = {
+        job.number: record_of(job.step.run, failures[job.number].reason if job.number in failures else "")
+        for job in jobs
+        if job.step and job.is_launched
+    }
     parts = [
         f"## {name}\n\n{screen_table(as_printed(comparison(mine), mine), sys.stderr)}\n"
         for name, mine in by_dataset([record for record in records.values() if record.config])

@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from runner.errors import DamagedRun, Diverged
+from runner.door.examples import build_example_sampler
+from runner.errors import DamagedRun, Diverged, PluginError
+from runner.lgd import ExampleSampler
 from runner.machine import memory
 from runner.machine.clock import BUILD, StageClock
 from runner.machine.device import clock_of
@@ -87,8 +89,8 @@ class Training:
 
     def __init__(self, config: RunConfig, folder: RunFolder, task: Task, summary: dict[str, Any]) -> None:
         self.config, self.folder, self.task, self.summary = config, folder, task, summary
-        self.examples = config.batch_sampler.build(
-            examples=task.examples, batch_size=config.batch_size, seed=config.seed
+        self.examples: ExampleSampler = build_example_sampler(
+            config.batch_sampler, examples=task.examples, batch_size=config.batch_size, seed=config.seed
         )
         # Together, the two lines would be too long for most terminals.
         print(f"{config.run_id}\n{task.description}; preparing kernels", file=sys.stderr)
@@ -124,6 +126,12 @@ class Training:
 
     def go(self) -> None:
         """Train from where ``resume`` left off to the end."""
+        try:
+            self._go()
+        except PluginError as error:
+            raise error.at(self.progress.step) from error.__cause__
+
+    def _go(self) -> None:
         config, progress, task = self.config, self.progress, self.task
         if progress.step == 0:
             self._build_tables()

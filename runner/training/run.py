@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.config import check_model_reads_dataset
+from runner.door.data import open_data
 from runner.errors import ConfigError, DamagedRun, DataError, DataNotPrepared, Diverged, RunnerError, require
 from runner.machine import memory
 from runner.machine.device import settled
@@ -20,7 +21,7 @@ from runner.training.loop import Training
 from runner.training.needs import check_memory
 from runner.training.progress import Progress
 from runner.training.run_folder import RunFolder, description, provenance
-from runner.training.same_run import changed_plugin, difference
+from runner.training.same_run import DATA_CHANGED, changed_plugin, difference
 from runner.training.schedule import Schedule
 from runner.training.stored_arrays import fitting
 from runner.training.trackers import Trackers, check_libraries, trackers_of
@@ -38,30 +39,29 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
     check_model_reads_dataset(config)
     check_libraries(config)
     config.model.check_installed()
-    if config.sampler is not None:
-        config.sampler.check_processor()
     config = settled(config)
+    config.check_processor()
     _say_where_it_draws(config)
     # This may raise ConfigError, which must be before a folder is made.
     threads = set_threads(config.hardware.threads, config.hardware.parallel_jobs)
     folder = RunFolder(config.run_dir)
     with folder.locked():
         if config.force:
-            config.dataset.build()  # the data may be missing, which must be found before anything is deleted
+            open_data(config.dataset)  # the data may be missing, which must be found before anything is deleted
             folder.clear()
         folder.check(config.run_id)
         _check_same_run(config, folder)
         if folder.is_finished():
             _check_same_data(config, folder)
             folder.drop_what_resumes()  # a kill may have come between the result and this
-            said = f"already finished, not repeated (force=true re-runs): {config.run_id}"
+            said = f"already finished, not repeated (force=true re-runs): {config.run_id}{_made_as(config, folder)}"
             print(fitted(said, sys.stderr), file=sys.stderr)
             return folder.path
         summary: dict[str, Any] = {"status": "running", **description(config)}
         trackers = Trackers({})
         try:
             memory.reset_peak()
-            data = config.dataset.build()
+            data = open_data(config.dataset)
             _check_same_data(config, folder, data.checksum)
             check_memory(config, data)
             task = task_of(config, data)
@@ -103,6 +103,12 @@ def _say_where_it_draws(config: RunConfig) -> None:
         print(said, file=sys.stderr)
 
 
+def _made_as(config: RunConfig, folder: RunFolder) -> str:
+    """Return in words which other method with the same settings named the run when it was made; empty if none did."""
+    made_as = (folder.summary() or {}).get("config", {}).get("method")
+    return f", made as method={made_as}, which has the same settings" if made_as not in (None, config.method) else ""
+
+
 def _leave(folder: RunFolder, summary: dict[str, Any]) -> None:
     """Write how the run ended. If the disk does not take that, the status of its beginning stays."""
     with suppress(OSError, RunnerError):  # what ended the run tells more
@@ -137,11 +143,11 @@ def _check_same_data(config: RunConfig, folder: RunFolder, checksum: str | None 
     if checksum is None and config.dataset.kind == "synthetic_xc":
         return  # its settings determine its content, and generating it again can take long
     try:
-        now = checksum or config.dataset.build().checksum
+        now = checksum or open_data(config.dataset).checksum
     except (ConfigError, DataError):
         return  # a finished run stays finished even if its data were deleted
     if before is not None and before != now:
-        raise RunnerError(f"the data changed since {folder.path} was made; force=true starts it again")
+        raise RunnerError(f"{DATA_CHANGED} {folder.path} was made; force=true starts it again")
 
 
 def load_trained(config: RunConfig, folder: RunFolder) -> tuple[ClassNetwork, Task, int]:
@@ -152,7 +158,7 @@ def load_trained(config: RunConfig, folder: RunFolder) -> tuple[ClassNetwork, Ta
     """
     if changed := changed_plugin(config, folder.provenance(), folder.run_id):
         print(f"warning: {changed}", file=sys.stderr)
-    data = config.dataset.build()
+    data = open_data(config.dataset)
     _check_same_data(config, folder, data.checksum)
     kept = folder.load_weights()
     if kept is None:

@@ -32,7 +32,7 @@ from typing import IO, Any
 import numpy as np
 import yaml
 
-from runner import __version__
+from runner import NUMBERS, __version__
 from runner.config import to_run_config
 from runner.errors import ConfigError, DamagedRun, DataNotPrepared, RunLocked, RunnerError
 from runner.home import IS_CHECKOUT, REPOSITORY
@@ -404,6 +404,8 @@ def _git(*arguments: str) -> str | None:
             ["git", "-C", str(REPOSITORY), *arguments],
             capture_output=True,
             text=True,
+            encoding="utf-8",
+            errors="replace",
             check=True,
             timeout=20,
         )
@@ -414,7 +416,7 @@ def _git(*arguments: str) -> str | None:
 
 def _cpu_name() -> str:
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     except OSError:
@@ -453,6 +455,7 @@ def provenance(config: RunConfig, threads: int, data_checksum: str) -> dict[str,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "python": platform.python_version(),
         "versions": {"runner": __version__, **{name: version(name) for name in packages}},
+        "numbers": NUMBERS,
         "plugins": sources_of(config),
         "threads": threads,
         "parallel_jobs": config.hardware.parallel_jobs,

@@ -8,9 +8,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from runner import NUMBERS
 from runner.options.settings import RunConfig, flat
 from runner.registry import file_of, sources_of
 
+DATA_CHANGED = "the data changed since"
 _AGAIN = "force=true starts it again"
 
 
@@ -24,6 +26,7 @@ def difference(config: RunConfig, summary: Mapping[str, Any], provenance: Mappin
     return (
         _of_settings(config, summary["config"], run)
         or changed_plugin(config, provenance, run)
+        or _of_numbers(provenance, run)
         or _of_device(config, summary.get("device", {}), run)
     )
 
@@ -50,6 +53,13 @@ def changed_plugin(config: RunConfig, provenance: Mapping[str, Any], run: str) -
         if before.get(name, digest) != digest:
             return f"plugin {file_of(name) or name} changed since {run} was made; {_AGAIN}"
     return ""
+
+
+def _of_numbers(provenance: Mapping[str, Any], run: str) -> str:
+    then = provenance.get("numbers", 1)
+    if then == NUMBERS:
+        return ""
+    return f"{run} was made when the same settings gave other numbers (version {then}, now {NUMBERS}); {_AGAIN}"
 
 
 def _of_device(config: RunConfig, device: Mapping[str, Any], run: str) -> str:

@@ -4,7 +4,8 @@ from contextlib import suppress
 
 import numpy as np
 
-from runner.errors import Diverged
+from runner.door.examples import build_example_sampler
+from runner.errors import Diverged, PluginError
 from runner.machine.clock import StageClock
 from runner.measures.by_rank import proposal_of
 from runner.measures.divergence import divergence_of
@@ -13,10 +14,20 @@ from runner.parts import rehearsal_of
 
 
 def warm_up(config: RunConfig) -> None:
-    """Train, evaluate and diagnose on throw-away data, so that all kernels are compiled or loaded."""
+    """Train, evaluate and diagnose on throw-away data, so that all kernels are compiled or loaded.
+
+    What is wrong with a plugin there, the run's own data tell in the run's own numbers.
+    """
+    with suppress(PluginError):
+        _rehearse(config)
+
+
+def _rehearse(config: RunConfig) -> None:
     task = rehearsal_of(config)
     network = task.build_network()
-    sampler = config.batch_sampler.build(examples=task.examples, batch_size=task.config.batch_size, seed=config.seed)
+    sampler = build_example_sampler(
+        config.batch_sampler, examples=task.examples, batch_size=task.config.batch_size, seed=config.seed
+    )
     view = task.view(network)
     sampler.refresh(0, view)
     clock, step = StageClock(), 0

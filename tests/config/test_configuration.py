@@ -20,10 +20,12 @@ from runner.lgd import BATCH_SAMPLERS
 from runner.optimizers import OPTIMIZERS
 from runner.options import settings
 from runner.options.conversion import convert, did_you_mean
-from runner.options.settings import PLACE_ONLY, RunConfig
+from runner.options.fields import PLACE_ONLY, option
+from runner.options.settings import RunConfig, flat
 from runner.output.losses import LOSSES
 from runner.parts import MODELS
 from runner.samplers import SAMPLERS
+from runner.samplers.static import UniformConfig
 
 ROOT = CONF.parent
 CLASSES: dict[str, dict[str, type]] = {
@@ -208,6 +210,22 @@ def test_every_setting_is_in_the_run_id_unless_it_says_where() -> None:
         "tracker",
         "method",
     } == PLACE_ONLY
+
+
+def test_where_a_group_does_its_work_is_compared_no_more_than_it_is_in_the_id() -> None:
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class PlacedConfig(UniformConfig):
+        scratch: str = option("/tmp", "folder of the tables", place=True)
+
+    try:
+        config = compose([*BASE, "sampler=uniform"])
+        placed = [
+            dataclasses.replace(config, sampler=PlacedConfig(name="uniform", scratch=folder)) for folder in ("/a", "/b")
+        ]
+        assert placed[0].run_id == placed[1].run_id == config.run_id
+        assert flat(placed[0].as_dict()) == flat(placed[1].as_dict()) == flat(config.as_dict())
+    finally:
+        PLACE_ONLY.discard("sampler.scratch")
 
 
 def test_a_gpu_is_in_the_id_and_in_the_name() -> None:

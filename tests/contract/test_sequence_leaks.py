@@ -248,7 +248,7 @@ def encoder_of(module: type[Module]) -> SequenceEncoder:
     encoder = Network.of(config, task.build_head(), num_features=40).encoder
     return SequenceEncoder(
         lambda: module(**sizes),  # type: ignore[arg-type]
-        dim=8, words=encoder.words, owns_words=False, optimizer=config.optimizer, seed=0,
+        dim=8, words=encoder.words, owns_words=False, seed=0,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from runner.bench.settings import LanguageStep
 from runner.config import compose, register_failure
 from runner.errors import ConfigError
 from runner.machine import memory
+from runner.training import needs
 from runner.training.needs import check_memory
 from runner.training.run import run
 
@@ -120,3 +121,13 @@ def test_memory_that_runs_out_later_is_one_line(capsys: pytest.CaptureFixture[st
         "error: the memory does not suffice (Unable to allocate 7.28 TiB for an array); choose a smaller model, batch"
         " or number of candidates"
     ]
+
+
+def test_a_gpu_has_a_memory_of_its_own(toy_folder: Path, own_data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = compose(["dataset=xmc", f"dataset.path={toy_folder}", "hardware=gpu"])
+    data = config.dataset.build()
+    monkeypatch.setattr(needs, "gpu_bytes", lambda: 10**12)
+    check_memory(config, data)
+    monkeypatch.setattr(needs, "gpu_bytes", lambda: 1000)
+    with pytest.raises(ConfigError, match=r"of the GPU's memory, but 0\.0 GiB are free"):
+        check_memory(config, data)

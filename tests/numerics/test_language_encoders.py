@@ -312,7 +312,10 @@ def test_without_a_gpu_the_run_says_so_and_goes_on(
         run_here = settled(config)
         assert run_here.run_id == compose(arguments).run_id != config.run_id
         assert (run_here.hardware.name, run_here.hardware.threads) == ("cpu", 1)
-        assert capsys.readouterr().err == f"hardware=gpu: no GPU is used, because {why}; the run uses the CPU\n"
+        said = capsys.readouterr().err
+        assert said.startswith(f"hardware=gpu: no GPU is used, because {why}")
+        assert said.endswith("; the run uses the CPU\n")
+        assert said.count("\n") == 1
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     config = compose(["dataset=python_topics", "model=lstm", "hardware=gpu"])
     assert settled(config) == config

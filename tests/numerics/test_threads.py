@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from runner.contracts import Query, TrainingFacts
+from runner.errors import ConfigError
 from runner.kernels.products import HAS_BF16
 from runner.machine.threads import set_threads
 from runner.output.losses import LOSSES
@@ -124,18 +125,24 @@ def test_a_refresh_of_few_classes_has_the_same_bits(rows: str, make_layer: Calla
 
 
 @pytest.mark.parametrize(
-    ("parallel_jobs", "of_numba", "threads"), [(1, 8, 8), (2, 8, 4), (3, 8, 2), (9, 8, 1), (2, 3, 3)]
+    ("parallel_jobs", "of_numba", "threads"),
+    [(1, 8, 8), (2, 8, 4), (3, 8, 2), (9, 8, 1), (2, 3, 3), (1, 1, 1), (1, 64, 8)],
 )
 def test_parallel_jobs_divide_the_cores(
     parallel_jobs: int, of_numba: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Eight cores are divided by the number of jobs; a launcher may have given Numba fewer."""
+    """Eight cores are divided by the number of jobs; a launcher or a cluster may have given Numba fewer."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
     monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", of_numba)
     for library in (numba, torch):
         monkeypatch.setattr(library, "set_num_threads", lambda count: None)
     assert set_threads(0, parallel_jobs) == threads
-    assert set_threads(3, parallel_jobs) == 3, "a number that is asked for stays"
+    if of_numba >= 3:
+        assert set_threads(3, parallel_jobs) == 3, "a number that is asked for stays"
+        return
+    monkeypatch.setenv("NUMBA_NUM_THREADS", str(of_numba))
+    with pytest.raises(ConfigError, match=r"^hardware.threads=3 is more than the 1 threads that NUMBA_NUM_THREADS"):
+        set_threads(3, parallel_jobs)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from runner.kernels import topk
 from runner.kernels.groups import group_by_id
 from runner.kernels.hadamard import LANES
 from runner.kernels.hadamard import hadamard as walsh_hadamard
-from runner.kernels.math import fast_exp
 from runner.lgd.epoch import EpochConfig
 from runner.optimizers import AdamConfig
 from runner.output.numba import layer as output_layer
@@ -234,28 +233,6 @@ def test_kth_largest_is_numpys_and_with_nan_one_of_the_values(values: list[float
     found = topk.kth_largest(np.array(values, dtype=np.float32), k)
     has_nan = np.isnan(values).any()
     assert (found in values or math.isnan(found)) if has_nan else found == sorted(values)[-k]
-
-
-# ---------------------------------------------------------------- exponential
-
-
-@njit
-def exp_of_all(x: np.ndarray, out: np.ndarray) -> None:
-    for i in range(x.shape[0]):
-        out[i] = fast_exp(x[i])
-
-
-def test_fast_exp() -> None:
-    x = np.concatenate([np.linspace(-87, 88, 200_001), np.linspace(-1e-3, 1e-3, 1001), [0.0]]).astype(np.float32)
-    out = np.empty_like(x)
-    exp_of_all(x, out)
-    np.testing.assert_allclose(out, np.exp(x.astype(np.float64)), rtol=2.4e-7)
-    assert out[-1] == 1
-    low = np.array([-87.5, -1000, -3e38, -np.inf], dtype=np.float32)
-    out = np.empty_like(low)
-    exp_of_all(low, out)
-    assert (out >= 0).all()
-    assert (out < 2e-38).all()
 
 
 # ---------------------------------------------------------------- batches

@@ -94,6 +94,7 @@ def test_a_job_that_fails_is_named_at_the_end_and_the_next_ones_run(command: Com
     assert exit_code() == 2
 
 
+@pytest.mark.slow
 def test_what_is_finished_is_no_work_and_the_time_left_falls(command: Command, made: list[RunConfig]) -> None:
     command("optimizer.lr=0.1")
     said = command("optimizer.lr=0.1,0.2,0.3,0.2", "epochs=4").splitlines()
@@ -141,6 +142,7 @@ def test_nothing_is_left_behind_if_no_combination_can_run(command: Command, resu
     assert not results_dir.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("preset", "words", "swept"), [
     ("sweep_lsh", ["sampler.L=150,300"], [("K", "L"), (5, 150), (5, 300), (6, 150), (6, 300)]),
     ("sweep_rff", [], [("D",), (128,), (256,), (512,), (1024,)]),

@@ -110,6 +110,7 @@ def test_output_layer(bench: Bench) -> None:
     assert all(note in text for note in report["notes"])
 
 
+@pytest.mark.slow
 def test_rows(bench: Bench) -> None:
     report, text = bench("rows", "classes=2000", "method=lsh_label", *STEPS)
     results = report["sizes"][0]["results"]
@@ -134,6 +135,7 @@ def test_dense_is_not_tried_where_it_would_take_for_ever(monkeypatch: pytest.Mon
     assert part["results"][2]["status"].startswith("skipped: moves every row")
 
 
+@pytest.mark.slow
 def test_refresh(bench: Bench) -> None:
     report, text = bench("refresh", "classes=2000")
     results = report["sizes"][0]["results"]
@@ -145,6 +147,7 @@ def test_refresh(bench: Bench) -> None:
     assert len(cells(text, "dwta K=4 L=50")) == 4
 
 
+@pytest.mark.slow
 def test_sampling(front: ModuleType, bench: Bench, tmp_path: Path) -> None:
     report, text = bench("sampling", "classes=400", "batch=8", "draws=5", "dim=8")
     (size,) = report["sizes"]
@@ -166,6 +169,7 @@ def test_sampling(front: ModuleType, bench: Bench, tmp_path: Path) -> None:
     assert "<!-- LSH Softmax -->" not in figure, "another number of candidates"
 
 
+@pytest.mark.slow
 def test_rf_softmax_table_stands_beside_its_printed_numbers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sampling._published_ms(500_000)["rff_D1000"] == 2.4
     monkeypatch.setattr(sampling, "_published_ms", lambda classes: {"exp": 1.5})

@@ -72,6 +72,7 @@ def test_every_method_composes() -> None:
     assert set(methods.DEFAULT_LANGUAGE_METHODS) | set(LSH_SOFTMAX["methods"]) == set(methods.LANGUAGE_METHODS)
 
 
+@pytest.mark.slow
 def test_a_report(bench: Bench) -> None:
     names = ["full", "uniform", "lsh", "rff", "midx_rq"]
     report, text = bench("texts=300,40", f"methods={','.join(names)}", "draws=6")
@@ -125,6 +126,7 @@ def test_torchs_full_softmax_is_the_same_training(preset: str, clip: str) -> Non
     assert losses["torch's"] == pytest.approx(losses["ours"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_figure_of_stages(bench: Bench, tmp_path: Path) -> None:
     report, _ = bench("texts=40", "methods=full,uniform")
     files = sorted(file.name for file in (tmp_path / "new").iterdir())
@@ -139,6 +141,7 @@ def test_a_figure_of_stages(bench: Bench, tmp_path: Path) -> None:
     assert language_step.draw(report, tmp_path / "nothing") is None
 
 
+@pytest.mark.slow
 def test_a_prepared_text(bench: Bench, write_text: Callable[..., None], tmp_path: Path, own_data_dir: Path) -> None:
     folder = tmp_path / "text"
     folder.mkdir()

@@ -208,6 +208,7 @@ def test_a_kernel_is_told_of_when_it_is_compiled_not_when_it_is_loaded(
 # ---------------------------------------------------------------- make setup
 
 
+@pytest.mark.slow
 def test_usual_runs_are_compiled_ahead_once(children: list[RunConfig], capsys: pytest.CaptureFixture[str]) -> None:
     assert ahead.compile_usual_runs() == []
     usual = {compilation.marker_of(compose(words.split())) for words in ahead.USUAL_RUNS}

@@ -79,6 +79,7 @@ def test_a_regression_run_is_diagnosed(trained: Callable[..., Path], command: Co
     assert two["example_samplers"] == found["example_samplers"], "the same bits with two threads"
 
 
+@pytest.mark.slow
 def test_logistic_regression_and_a_choice_of_samplers(trained: Callable[..., Path], command: Command) -> None:
     folder = trained("model=logistic", "dataset=breast_cancer")
     code, out, err = command(folder, "--sampler", "lgd", "norm_oracle", "--draws", "2", "batch_sampler.K=2")

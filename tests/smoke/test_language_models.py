@@ -329,6 +329,7 @@ def test_windows_are_part_of_what_names_a_text_run_only(configure: Configure) ->
 # ---------------------------------------------------------------- diagnosis
 
 
+@pytest.mark.slow
 def test_diagnostics_and_diagnosis(
     configure: Configure, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -39,6 +39,7 @@ def trained(name: str, layer: NumbaLayer, query: Query, steps: int, **options: A
     return sampler
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pq", "rq"])
 def test_learning_lowers_the_divergence_on_new_queries(kind: str, make_layer: Layers) -> None:
     """The sampler's KL(p || q) falls below that of k-means by a tenth at least, and further in each period."""
@@ -85,6 +86,7 @@ def test_null_assigns_the_classes_anew_once_an_epoch(make_layer: Layers) -> None
         assert (sampler.codes_2N != codes).any() == (step in (3, 6)), step
 
 
+@pytest.mark.slow
 def test_a_fresh_index_learns_at_once(make_layer: Layers) -> None:
     """``learn``, which serves networks trained by other samplers, gains what many steps would."""
     layer, seen, fresh = trained_like(make_layer)

@@ -13,7 +13,10 @@ from torch import Tensor
 def tensor_of(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
     """Return an array or a tensor as a tensor on ``device``; on a CPU it shares the memory of an array."""
     tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
-    return tensor.to(device=device, dtype=dtype or tensor.dtype, non_blocking=True)
+    tensor = tensor.to(dtype or tensor.dtype)
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()  # from other memory, a copy of more than 64 KB waits for all work before it
+    return tensor.to(device, non_blocking=True)
 
 
 def ids_of(values: Any, device: torch.device) -> Tensor:

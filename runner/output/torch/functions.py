@@ -131,9 +131,9 @@ class SharedLosses(Function):
             weighted_BD = hidden_BD * factor_B[:, None]
             product = Product(weighted_BD, ctx.products)
             grad_hidden_BD = _back_of_targets(ctx.one_each, vectors_PD, target_P, row_P, len(hidden_BD))
-            product.add_hidden_gradient(grad_hidden_BD, candidate_BM, vectors_MD)
+            grad_MD = product.back(candidate_BM, vectors_MD, grad_hidden_BD)
             # Candidates are pairs with the sources B, B + 1, ..., the rows of their dense gradient.
-            sources_SD = torch.cat([weighted_BD, product.row_gradient(candidate_BM)])
+            sources_SD = torch.cat([weighted_BD, grad_MD])
             source_M = torch.arange(len(hidden_BD), len(sources_SD), device=ids_M.device)
             weight_N = torch.cat([target_P, torch.ones_like(source_M, dtype=torch.float32)])
             bias_N = torch.cat([target_P * factor_B[row_P], factor_B @ candidate_BM])
@@ -239,8 +239,7 @@ class FullLosses(Function):
                 grad_BC.index_put_((row_P, place_P), taken_P, accumulate=True)
                 if sign_BC is not None:
                     grad_BC.mul_(sign_BC)
-                product.add_hidden_gradient(grad_hidden_BD, grad_BC, rows_RD[lo:hi])
-                grad_RD[lo:hi] = weighted.row_gradient(grad_BC)
+                grad_RD[lo:hi] = weighted.back(grad_BC, rows_RD[lo:hi], grad_hidden_BD)
                 grad_bias_R[lo:hi] = factor_B @ grad_BC
             return grad_hidden_BD.mul_(factor_B[:, None]), grad_RD, grad_bias_R, None, None, None
 

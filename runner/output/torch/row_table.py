@@ -429,7 +429,7 @@ class _DriftOnDevice:
         elif self.drift.step > self._step:
             changed = slice(max(1, self._step + 1 - self.drift.window), self.drift.step)
             for tensor, array in zip(self._sums, sums, strict=True):
-                tensor[changed] = torch.from_numpy(array[changed].copy()).to(self.device, non_blocking=True)
+                tensor[changed] = tensor_of(array[changed].copy(), self.device)
         self._step = self.drift.step
         return self._sums
 

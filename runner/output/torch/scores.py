@@ -321,8 +321,7 @@ class EverythingScores(TorchScores):
         share_P = torch.where(here_P, -(weight_B / targets.counts_B.clamp_min(1))[targets.row_P], 0)
         column_P = (targets.ids_P - lo).clamp_(0, hi - lo - 1)
         grad_BC.index_put_((targets.row_P, column_P), share_P, accumulate=True)
-        self.product.add_hidden_gradient(grad_hidden_BD, grad_BC, vectors_CD)
-        grad_CD = self.product.row_gradient(grad_BC)
+        grad_CD = self.product.back(grad_BC, vectors_CD, grad_hidden_BD)
         bias_grad_C = grad_BC.sum(0)
         if self.layer.scale is not None:
             rows_CD = self.table.weights[lo:hi]
@@ -364,13 +363,11 @@ class Product:
             return self._mm(self._hidden_BD, self._operand(vectors_CD).t()).add_(bias_C)
         return torch.addmm(bias_C, self._hidden_BD, vectors_CD.t())
 
-    def add_hidden_gradient(self, grad_hidden_BD: Tensor, grad_BC: Tensor, vectors_CD: Tensor) -> None:
-        """Add the product of a block's gradients and vectors, in place."""
+    def back(self, grad_BC: Tensor, vectors_CD: Tensor, grad_hidden_BD: Tensor) -> Tensor:
+        """Return the gradient of a block's vectors, (C, D), and add the block's part to the hidden states'."""
+        grad, vectors = self._operand(grad_BC), self._operand(vectors_CD)
         if self._is_bf16:
-            grad_hidden_BD.add_(self._mm(self._operand(grad_BC), self._operand(vectors_CD)))
+            grad_hidden_BD.add_(self._mm(grad, vectors))
         else:
-            grad_hidden_BD.addmm_(grad_BC, vectors_CD)
-
-    def row_gradient(self, grad_BC: Tensor) -> Tensor:
-        """Return the gradient of a block's vectors, (C, D)."""
-        return self._mm(self._operand(grad_BC).t(), self._hidden_BD)
+            grad_hidden_BD.addmm_(grad, vectors)
+        return self._mm(grad.t(), self._hidden_BD)

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from runner.report.diagnoses import example_folder, figures, tables
 from runner.report.diagnoses.folder import read
 from runner.report.diagnoses.record import Diagnosis, ExampleDiagnosis
-from runner.report.figures.style import STYLE, save
+from runner.report.figures.style import save, styled
 from runner.report.numbers.records import record_of
 from runner.report.pages.layout import folded, html, markdown_table, picture_markdown
 from runner.report.pages.publish import CURVES
@@ -78,7 +78,6 @@ class Rendered:
 
 def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: str) -> Rendered:
     """Write NAME.md, NAME.csv, NAME.png, NAME.svg, a picture by rank of each run, and the points of all pictures."""
-    import matplotlib
 
     many = len({run.seed for run in runs}) > 1
     shown, missing = [], []
@@ -93,7 +92,7 @@ def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: s
         why = "; ".join(missing)
         section = html("figure", name=spec.name, title=spec.title, made=(), pictures=(), missing=[why], notes=())
         return Rendered(files=(), html=section, markdown=f"### {spec.title}\n\n{why}")
-    with matplotlib.rc_context(STYLE):
+    with styled():
         together = figures.cumulative_of({title: found for title, _, found in shown})
         pictures = [save(together, folder / spec.name)]
         for heading, run, found in shown:

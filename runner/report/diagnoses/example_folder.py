@@ -22,8 +22,8 @@ def read(folder: Path) -> ExampleDiagnosis | None:
 def write(diagnosis: ExampleDiagnosis, folder: Path) -> None:
     """Replace the contents of ``folder`` by diagnostics.md, .csv, .json and the figure."""
     with replacement(folder) as partial:
-        (partial / "diagnostics.md").write_text(to_markdown(diagnosis))
-        (partial / "diagnostics.csv").write_text(as_frame(diagnosis.entries).to_csv(index=False))
+        (partial / "diagnostics.md").write_text(to_markdown(diagnosis), encoding="utf-8")
+        (partial / "diagnostics.csv").write_text(as_frame(diagnosis.entries).to_csv(index=False), encoding="utf-8")
         everything = {**diagnosis.made, _ENTRIES: [vars(entry) for entry in diagnosis.entries]}
         (partial / "diagnostics.json").write_text(json.dumps(everything, indent=1, allow_nan=False) + "\n")
         save(courses_of({dataset_title(diagnosis.made["dataset"]): diagnosis}), partial / "samples")

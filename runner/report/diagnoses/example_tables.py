@@ -9,7 +9,7 @@ import pandas as pd
 from runner.methods.catalogue import known_methods
 from runner.report.diagnoses.record import ExampleDiagnosis, ExampleEntry
 from runner.report.figures.panels import Line, Panel, Scale, figure_of
-from runner.report.figures.style import STYLE, looks_of
+from runner.report.figures.style import looks_of, styled
 from runner.report.numbers.sweep import exact
 from runner.report.pages.layout import markdown_table
 
@@ -120,7 +120,6 @@ def to_markdown(diagnosis: ExampleDiagnosis) -> str:
 
 def courses_of(panels: Mapping[str, ExampleDiagnosis]) -> "Figure":
     """Draw gradient norms and similarities by the number of samples, a row for each title (LGD paper, Figure 2)."""
-    import matplotlib
 
     x = Scale(label="samples", is_log=True, ticks=_SHOWN_SAMPLES)
     rows = []
@@ -137,5 +136,5 @@ def courses_of(panels: Mapping[str, ExampleDiagnosis]) -> "Figure":
             )  # fmt: skip
             row.append(Panel(title=title, lines=lines, x=x, y=y))
         rows.append(row)
-    with matplotlib.rc_context(STYLE):
+    with styled():
         return figure_of(rows)

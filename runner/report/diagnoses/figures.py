@@ -14,7 +14,7 @@ from runner.methods.catalogue import label_of
 from runner.report.diagnoses.record import Diagnosis, Entry
 from runner.report.figures.panels import Line, Panel, Scale, figure_of
 from runner.report.figures.plots import distribution_panel
-from runner.report.figures.style import STYLE, Look, looks_of, new_figure, save
+from runner.report.figures.style import Look, looks_of, new_figure, save, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,9 +29,8 @@ def shown_in_figures(diagnosis: Diagnosis) -> list[Entry]:
 
 def draw(diagnosis: Diagnosis, folder: Path) -> list[Path]:
     """Write both figures as PNG and SVG; return the paths of the PNGs."""
-    import matplotlib
 
-    with matplotlib.rc_context(STYLE):
+    with styled():
         title = dataset_title(diagnosis.made["dataset"])
         ranked = by_rank(diagnosis, title)
         if ranked is None:

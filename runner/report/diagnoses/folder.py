@@ -48,8 +48,8 @@ def read_entries(
 def write(diagnosis: Diagnosis, folder: Path) -> None:
     """Replace the contents of ``folder`` by diagnostics.md, .csv, .json and the figures."""
     with replacement(folder) as partial:
-        (partial / "diagnostics.md").write_text(to_markdown(diagnosis))
-        (partial / "diagnostics.csv").write_text(as_frame(diagnosis.entries).to_csv(index=False))
+        (partial / "diagnostics.md").write_text(to_markdown(diagnosis), encoding="utf-8")
+        (partial / "diagnostics.csv").write_text(as_frame(diagnosis.entries).to_csv(index=False), encoding="utf-8")
         everything = {**diagnosis.made, "samplers": [vars(entry) for entry in diagnosis.entries]}
         (partial / "diagnostics.json").write_text(json.dumps(everything, indent=1, allow_nan=False) + "\n")
         figures.draw(diagnosis, partial)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from runner.report.numbers.group import of_other_data
 from runner.report.numbers.records import RunRecord, record_of
 from runner.report.spec.grids import PlannedRun, point_text
 from runner.report.spec.tables import TableSpec
@@ -25,9 +26,10 @@ def figure_data(spec: TableSpec, runs: Sequence[PlannedRun], points: Points | No
     """
     labels = {method.name: method.label for method in spec.grid.methods}
     rows = []
+    other = of_other_data(map(record_of, runs))
     for run in runs:
         record = record_of(run)
-        if not record.finished:
+        if not record.finished or run.run_id in other:
             continue
         about = {
             "dataset": run.dataset,

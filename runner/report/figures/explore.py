@@ -24,8 +24,9 @@ from runner.report.figures.curves import COST_SCALES, OBSERVED, Alike, drawn, li
 from runner.report.figures.frontier import frontier, settings_of_records
 from runner.report.figures.heat_map import HeatMap, heat_maps
 from runner.report.figures.panels import Line, Panel, Scale, figure_of
-from runner.report.figures.style import STYLE, Look, file_name, look_of_value, looks_of
+from runner.report.figures.style import Look, file_name, look_of_value, looks_of, styled
 from runner.report.numbers.comparison import GROUPS
+from runner.report.numbers.group import Origins
 from runner.report.numbers.quantities import QUANTITIES, Quantity, headline, observed, quantity
 from runner.report.numbers.records import RunRecord
 from runner.report.numbers.sweep import differing_keys, exact, families, setting_text, telling_keys
@@ -152,12 +153,13 @@ def _alike(records: Sequence[RunRecord], keys: Sequence[str]) -> list[Alike]:
     by_method = "sampler." not in free and "batch_sampler." not in free
     lines: list[tuple[str, str, list[RunRecord]]] = []
     groups = families(records).items() if by_method else [(("", ""), list(records))]
+    origins = Origins(records)
     for (_, method), mine in groups:
         differing = [key for key in differing_keys(mine) if key not in keys and not key.startswith(tuple(free))]
         telling = telling_keys(mine, differing)
         found: dict[str, list[RunRecord]] = {}
         for record in mine:
-            found.setdefault(setting_text(record, telling), []).append(record)
+            found.setdefault(f"{setting_text(record, telling)} {origins.text(record)}".strip(), []).append(record)
         lines += [(method, text, alike) for text, alike in found.items()]
     looks = _looks([method for method, _, _ in lines])
     return [
@@ -215,9 +217,8 @@ def _courses(records: Sequence[RunRecord], against: Axis, metric: str, smooth: i
 
 
 def _drawn(rows: Sequence[Sequence[Panel]]) -> "Figure":
-    import matplotlib
 
-    with matplotlib.rc_context(STYLE):
+    with styled():
         return figure_of(rows)
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from runner.report.figures.style import STYLE, Look, looks_of, new_figure, plain_log_ticks, plain_ticks
-from runner.report.numbers.group import Group, Numbers
+from runner.report.figures.style import Look, looks_of, new_figure, plain_log_ticks, plain_ticks, styled
+from runner.report.numbers.group import Group, Numbers, Origins
 from runner.report.numbers.quantities import QUANTITIES
 from runner.report.numbers.records import RunRecord, record_of
 from runner.report.numbers.sweep import differing_keys, families, setting_text, telling_keys
@@ -74,14 +74,20 @@ def settings_of_records(records: Sequence[RunRecord], keys: Sequence[str] = (), 
     The text shows the keys that differ; if ``keys`` are given, only those of them.
     """
     settings: list[Setting] = []
+    origins = Origins(records)
     for (_, method), alike in families([record for record in records if _has_both(record)]).items():
         differing = differing_keys(alike)
         groups: dict[str, list[RunRecord]] = {}
         for record in alike:
-            groups.setdefault(setting_text(record, differing), []).append(record)
+            groups.setdefault(f"{setting_text(record, differing)} {origins.text(record)}", []).append(record)
         shown = [key for key in differing if key in keys] if keys else telling_keys(alike, differing)
         settings += [
-            Setting(method=method, text=setting_text(found[0], shown), records=tuple(found), metric=metric)
+            Setting(
+                method=method,
+                text=f"{setting_text(found[0], shown)} {origins.text(found[0])}".strip(),
+                records=tuple(found),
+                metric=metric,
+            )
             for found in groups.values()
         ]
     return settings
@@ -122,12 +128,11 @@ def frontier(
     order of seconds. The ringed points on the grey staircase are the Pareto frontier. Settings that lie close together
     are enlarged in a second panel, which has their texts; of many settings, only the best have one.
     """
-    import matplotlib
 
     looks = looks or looks_of(labels)
     crowds = {title: _crowd(settings) for title, settings in panels.items()}
     columns = 2 if any(crowds.values()) else 1
-    with matplotlib.rc_context(STYLE):
+    with styled():
         figure, axes = new_figure(len(panels), columns, width=6.0, height=4.4)
         written: list[tuple[Axes, list[tuple[Setting, str, str]]]] = []
         for (title, settings), row in zip(panels.items(), axes, strict=True):

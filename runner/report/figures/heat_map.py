@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runner.report.figures.style import STYLE, new_figure
+from runner.report.figures.style import new_figure, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,12 +33,11 @@ def heat_maps(maps: Sequence[HeatMap], counts: Sequence[str], label: str) -> "Fi
     Colours go from each map's lowest to its highest. They also differ in lightness, so that they compare in grey. A
     combination without a number is blank.
     """
-    import matplotlib
 
     across = min(_ABREAST, len(maps))
     down = -(-len(maps) // across)
     columns, rows = max(len(each.columns) for each in maps), max(len(each.rows) for each in maps)
-    with matplotlib.rc_context(STYLE):
+    with styled():
         figure, axes = new_figure(down, across, width=1.8 + 0.75 * columns, height=1.4 + 0.42 * rows)
         for axis in axes.flat[len(maps) :]:
             axis.set_axis_off()

@@ -1,5 +1,6 @@
 """Draw the figures of conf/table from run folders."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,8 @@ from runner.report.figures.axis_words import words_of
 from runner.report.figures.curves import curves, line_by_value
 from runner.report.figures.frontier import frontier, settings_of_plan
 from runner.report.figures.panels import Panel, Scale, figure_of, shared_out
-from runner.report.figures.style import STYLE, Look, looks_of_rows, new_figure, plain_log_ticks, save
+from runner.report.figures.style import Look, looks_of_rows, new_figure, plain_log_ticks, save, styled
+from runner.report.numbers.group import of_other_data
 from runner.report.numbers.records import record_of
 from runner.report.spec.grids import Dataset, Grid, PlannedRun
 from runner.report.spec.tables import TableSpec
@@ -28,13 +30,15 @@ def draw(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path) -> list[Path
 
     Curves of several metrics are a picture for each, NAME_METRIC.png, and so may be those of several data sets.
     """
-    import matplotlib
 
-    finished = [run for run in runs if record_of(run).finished]
+    other = of_other_data(map(record_of, runs))
+    for run_id, why in other.items():
+        print(f"left out of {spec.name}: {run_id}: {why}", file=sys.stderr)
+    finished = [run for run in runs if record_of(run).finished and run.run_id not in other]
     datasets = [d for d in spec.grid.datasets if any(run.dataset == d.name for run in finished)]
     if not datasets:
         return []
-    with matplotlib.rc_context(STYLE):
+    with styled():
         if spec.kind == "distribution":
             figures = {f"{spec.name}_{d.name}": _distribution(spec.grid, d, finished) for d in datasets}
         elif spec.kind == "frontier":

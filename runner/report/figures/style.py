@@ -1,7 +1,8 @@
 """Say how figures look: style, sizes, axes, and each method's colour, marker and line."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,8 +27,9 @@ _MORE = (  # for methods that are not in the catalogue, by their order in the fi
     ("#332288", "<"), ("#2D7FA8", ">"), ("#117733", "H"), ("#7F7F20", "8"), ("#AA4499", "p"), ("#882255", "d"),
     ("#2F8F80", "v"), ("#A08A20", "^"), ("#661100", "X"), ("#4F77B0", "P"),
 )  # fmt: skip
+_OF_WINDOWS = ("backend", "backend_fallback", "date.epoch")  # matplotlib does not take these back
 _OF_VALUES = ("o", "s", "^", "D", "v", "P", "X")
-STYLE: Any = {
+_STYLE: Any = {
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -40,6 +42,16 @@ STYLE: Any = {
     "legend.handlelength": 3.2,  # long enough to tell dashes from dots
     "svg.hashsalt": "runner",  # the same runs give the same file
 }
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw as all figures look: what a person's matplotlibrc says, such as text.usetex, does not count."""
+    import matplotlib
+
+    usual = {key: value for key, value in matplotlib.rcParamsDefault.items() if key not in _OF_WINDOWS}
+    with matplotlib.rc_context({**usual, **_STYLE}):
+        yield
 
 
 def looks_of(names: Iterable[str]) -> dict[str, Look]:
@@ -70,10 +82,8 @@ def look_of_value(place: int, count: int) -> Look:
 def save(figure: "Figure", stem: Path, *, with_pdf: bool = False) -> Path:
     """Write STEM.svg and STEM.png, and STEM.pdf if asked for; return the path of the PNG."""
     stem.parent.mkdir(parents=True, exist_ok=True)
-    import matplotlib
-
     png = Path(f"{stem}.png")
-    with matplotlib.rc_context(STYLE):
+    with styled():
         figure.savefig(f"{stem}.svg", bbox_inches="tight", metadata={"Date": None})
         figure.savefig(png, dpi=150, bbox_inches="tight")
         if with_pdf:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import pandas as pd
 
 from runner.report.numbers.columns import Column, References, panels_of
-from runner.report.numbers.group import Numbers, of_seeds
+from runner.report.numbers.group import Numbers, of_other_data, of_seeds
 from runner.report.numbers.records import FINISHED, NOT_RUN, record_of, status_of
 from runner.report.numbers.tuning import Choices
 from runner.report.spec.grids import Dataset, Grid, PlannedRun
@@ -38,7 +38,8 @@ def references_of(grid: Grid, runs: Sequence[PlannedRun]) -> dict[int, Reference
 
     ``runs`` are all planned runs of one data set.
     """
-    finished = [run for run in runs if record_of(run).finished]
+    other = of_other_data(map(record_of, runs))
+    finished = [run for run in runs if record_of(run).finished and run.run_id not in other]
     fulls = grid.full_methods or (grid.baseline,)
     return {
         run.seed: References(
@@ -50,9 +51,17 @@ def references_of(grid: Grid, runs: Sequence[PlannedRun]) -> dict[int, Reference
     }
 
 
-def measure(column: Column, runs: Sequence[PlannedRun], references: Mapping[int, References]) -> Ours:
-    """Return the mean over the seeds' runs; if any run has no number, return a status, not the mean of the others."""
-    statuses = [status_of(run) for run in runs]
+def measure(
+    column: Column,
+    runs: Sequence[PlannedRun],
+    references: Mapping[int, References],
+    other: Mapping[str, str] = MappingProxyType({}),
+) -> Ours:
+    """Return the mean over the seeds' runs; if any run has no number, return a status, not the mean of the others.
+
+    ``other``: the status of runs of other data than most of their data set (``of_other_data``).
+    """
+    statuses = [other.get(run.run_id) or status_of(run) for run in runs]
     if unfinished := of_seeds(["" if status == FINISHED else status for status in statuses]):
         return Ours(unfinished)
     if column.needs_baseline and any(run.seed not in references for run in runs):
@@ -97,7 +106,7 @@ def cells(spec: TableSpec, runs: Sequence[PlannedRun], choices: Choices = Mappin
     rows = []
     for dataset in map(spec.grid.dataset, dict.fromkeys([*(run.dataset for run in runs), *others])):
         here = [run for run in runs if run.dataset == dataset.name]
-        references = references_of(spec.grid, here)
+        references, other = references_of(spec.grid, here), of_other_data(map(record_of, here))
         for method in spec.grid.methods:
             if here and all(run.method != method.name for run in here):
                 continue
@@ -105,7 +114,7 @@ def cells(spec: TableSpec, runs: Sequence[PlannedRun], choices: Choices = Mappin
             for index, panel, column in placed:
                 mine = [run for run in here if run.method == method.name and column.point in (None, run.point)]
                 missing = Ours(NOT_TRIED if here else NOT_RUN)
-                ours = measure(column, mine, references) if mine else missing
+                ours = measure(column, mine, references, other) if mine else missing
                 printed, printed_word = None, ""
                 if dataset.published and published is not None and panel.with_published:
                     printed, printed_word = _lookup(published, dataset, method, column)

@@ -15,7 +15,7 @@ from runner.errors import ConfigError, RunnerError
 from runner.methods.catalogue import known_methods
 from runner.options.conversion import did_you_mean
 from runner.options.settings import flat
-from runner.report.numbers.group import Group, Numbers
+from runner.report.numbers.group import Group, Origins
 from runner.report.numbers.quantities import QUANTITIES
 from runner.report.numbers.records import FINISHED, RunRecord
 from runner.report.numbers.sweep import differing_keys, exact
@@ -76,15 +76,17 @@ def comparison(records: Sequence[RunRecord]) -> pd.DataFrame:
     """Return a row for each setting of the runs of one data set, the best quality first, unfinished runs last.
 
     Columns: method, model, settings, quality (mean over seeds), deviation, seconds, seconds an epoch, candidates a row,
-    seeds, status, runs. Quality is the headline on the test set, as it is printed. A row with an unfinished run has its
-    status and no numbers.
+    seeds, status, runs. Quality is the headline on the test set, as it is printed. Means are over the finished runs; of
+    how many of the seeds, ``seeds`` tells (``2 of 3``). Runs of other data, of another state of a plugin or of other
+    numbers of the runner are a row of their own, and what tells them apart stands behind their settings.
     """
     settings = {record.run_id: flat(record.config) for record in records}
-    telling = _Telling(records)
+    telling, origins = _Telling(records), Origins(records)
     groups: dict[tuple[str, str, str], list[RunRecord]] = {}
     for record in records:
         setting = settings[record.run_id]
-        text = " ".join(f"{key}={exact(setting[key])}" for key in setting if telling(record, key))
+        shown = [f"{key}={exact(setting[key])}" for key in setting if telling(record, key)]
+        text = " ".join(filter(None, [*shown, origins.text(record)]))
         groups.setdefault((record.method_name, _model(record), text), []).append(record)
     labels = {name: method.label for name, method in known_methods().items()}
     rows = []
@@ -95,7 +97,7 @@ def comparison(records: Sequence[RunRecord]) -> pd.DataFrame:
             "model": model,
             "settings": text,
             **_numbers(group),
-            "seeds": len(found),
+            "seeds": group.seeds,
             "status": group.status,
             "runs": group.short_ids,
         })  # fmt: skip
@@ -131,12 +133,12 @@ def _model(record: RunRecord) -> str:
 
 
 def _numbers(group: Group) -> dict[str, float]:
-    """Return the means over the seeds; they are nan if a run did not finish."""
-    quality = group.numbers(lambda record: record.quality) if group.finished else Numbers(())
+    """Return the means over the seeds that finished; they are nan if none did."""
+    quality = group.numbers(lambda record: record.quality)
     means = {"quality": quality.mean, "deviation": quality.deviation}
     for title, name in _COSTS.items():
         cost = QUANTITIES[name]
-        is_known = group.finished and not (cost.of_time and group.is_mixture)
+        is_known = group.made and not (cost.of_time and group.is_mixture)
         means[title] = group.numbers(cost.of).mean if is_known else math.nan
     return means
 

@@ -1,11 +1,16 @@
-"""Runs that differ in nothing but the seed: their status, and the mean and deviation of a number of each."""
+"""Runs that differ in nothing but the seed: their status, and the mean and deviation of a number of each.
+
+Settings do not tell all: the data may have changed between two seeds, or the sources of a plugin, or what the runner
+makes of the same settings. Such runs are not pooled (``Origins``).
+"""
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from runner.report.numbers.records import FINISHED, MIXTURE, RunRecord, record_of
+from runner.report.numbers.records import DATA, FINISHED, MIXTURE, OTHER_DATA, RunRecord, record_of
 from runner.report.spec.grids import PlannedRun
 
 
@@ -36,25 +41,31 @@ class Group:
         return cls(records=tuple(map(record_of, runs)))
 
     @property
-    def finished(self) -> bool:
-        """Whether all runs are."""
-        return all(record.finished for record in self.records)
+    def made(self) -> tuple[RunRecord, ...]:
+        """The runs that are finished, whose numbers count."""
+        return tuple(record for record in self.records if record.finished)
 
     @property
     def status(self) -> str:
-        """The first status of a run that is not finished; if all are, what is wrong with their seconds is added."""
-        unfinished = [record.status for record in self.records if not record.finished]
-        if unfinished:
-            return unfinished[0]
+        """The first status of a run that is not finished, and of how many seeds; if all are, what is wrong with their
+        seconds is added."""
+        if unfinished := of_seeds(["" if record.finished else record.status for record in self.records]):
+            return unfinished
         if self.is_mixture:
             return f"{FINISHED}; {MIXTURE}"
         at_once = max(record.parallel_jobs for record in self.records)
         return FINISHED if at_once == 1 else f"{FINISHED}, {at_once} runs at once, whose seconds are longer"
 
     @property
+    def seeds(self) -> int | str:
+        """How many runs there are, or of which part of them the numbers are: ``2 of 3``."""
+        made, all_of_them = len(self.made), len(self.records)
+        return all_of_them if made in (0, all_of_them) else f"{made} of {all_of_them}"
+
+    @property
     def is_mixture(self) -> bool:
-        """Whether a run's seconds are of several machines, so that there is no mean of them."""
-        return any(record.is_mixture for record in self.records)
+        """Whether a finished run's seconds are of several machines, so that there is no mean of them."""
+        return any(record.is_mixture for record in self.made)
 
     @property
     def short_ids(self) -> str:
@@ -62,8 +73,45 @@ class Group:
         return " ".join(record.short_id for record in self.records)
 
     def numbers(self, of: Callable[[RunRecord], float]) -> Numbers:
-        """Return a number of each run."""
-        return Numbers(tuple(of(record) for record in self.records))
+        """Return a number of each finished run."""
+        return Numbers(tuple(of(record) for record in self.made))
+
+
+class Origins:
+    """Know what tells runs apart besides settings: their data, the sources of plugins, and the runner's numbers.
+
+    Data tell runs apart only if the same settings of the data set stand for several. What a run of an earlier version
+    did not store is unknown, which tells it apart only from runs that differ among each other.
+    """
+
+    def __init__(self, records: Sequence[RunRecord]) -> None:
+        origins = [record.origin for record in records]
+        found: dict[str, set[str]] = {}
+        for origin in origins:
+            for key, value in origin.items():
+                found.setdefault(key, set()).add(value)
+        data: dict[str, set[str]] = {}
+        for record in records:
+            if checksum := record.origin.get(DATA):
+                data.setdefault(repr(record.config.get("dataset")), set()).add(checksum)
+        found[DATA] = max(data.values(), key=len, default=set())
+        self._telling = [key for key, values in found.items() if len(values) > 1]
+
+    def text(self, record: RunRecord) -> str:
+        """Return what tells a run apart, as settings are written: ``data=1b2c3d4e``; empty if nothing does."""
+        return " ".join(f"{key}={record.origin.get(key, 'unknown')}" for key in self._telling)
+
+
+def of_other_data(records: Iterable[RunRecord]) -> dict[str, str]:
+    """Return, by run id, the status of finished runs that were made on other data than most of the same data set."""
+    made = [record for record in records if record.finished and DATA in record.origin]
+    counts: dict[str, Counter[str]] = {}
+    for record in made:
+        counts.setdefault(repr(record.config.get("dataset")), Counter())[record.origin[DATA]] += 1
+    usual = {dataset: found.most_common(1)[0][0] for dataset, found in counts.items()}
+    return {
+        record.run_id: OTHER_DATA for record in made if record.origin[DATA] != usual[repr(record.config.get("dataset"))]
+    }
 
 
 def of_seeds(reasons: Sequence[str]) -> str:

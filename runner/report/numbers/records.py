@@ -16,16 +16,19 @@ from runner.options.settings import ADAPTIVE, CPU, EVERY_EXAMPLE_ONCE, RunConfig
 from runner.report.numbers.yardstick import Yardstick
 from runner.report.spec.grids import PlannedRun
 from runner.training.run_records import FINISHED, check_run, read_observations, read_provenance, read_summary
-from runner.training.same_run import difference
+from runner.training.same_run import DATA_CHANGED, difference
 
 DIVERGED = "diverged"
 NOT_RUN = "not run"
 UNFINISHED = "unfinished"
 DAMAGED = "damaged"
 OLDER = "made by an earlier version, which stored no measures: force=true repeats it"
+OTHER_DATA = "other data than those meant now: force=true repeats it"
 CHANGED = "made before a default, a plugin or the device changed: force=true repeats it"
+REFUSED = "refused"
 MIXTURE = "mixture: resumed on another machine or with other threads, so that its seconds are no number"
 PARALLEL = "parallel: made beside other runs of its sweep, so that its seconds are no number"
+DATA = "data"  # among the marks of an origin
 NO_DATA = "skipped: data not prepared"
 
 
@@ -47,11 +50,13 @@ class RunRecord:
     """A record gives access to one run folder.
 
     ``tells``: damage is named on standard error when it is found. ``planned``: the run that the folder should hold.
+    ``refused``: why the run was refused just now, though the folder holds a finished one.
     """
 
     path: Path
     tells: bool = True
     planned: RunConfig | None = field(default=None, compare=False)
+    refused: str = field(default="", compare=False)
 
     @functools.cached_property
     def damage(self) -> str:
@@ -62,7 +67,31 @@ class RunRecord:
     @functools.cached_property
     def difference(self) -> str:
         """How the run differs from the planned one, though their ids are equal; empty if it does not."""
-        return difference(self.planned, self.summary, self.provenance) if self.planned and self.summary else ""
+        if not (self.planned and self.summary):
+            return ""
+        return difference(self.planned, self.summary, self.provenance)
+
+    @functools.cached_property
+    def has_other_data(self) -> bool:
+        """Whether it was made on other data than are meant now, as far as that can be told without reading them."""
+        if DATA_CHANGED in self.refused:
+            return True
+        if self.planned is None or not isinstance(self.planned.dataset, CardConfig):
+            return False
+        before = self.provenance.get("data_checksum")
+        now = _prepared_checksum(self.planned.dataset.name)
+        return None not in (before, now) and before != now
+
+    @functools.cached_property
+    def origin(self) -> dict[str, str]:
+        """Marks of what its numbers come from, besides its settings: data, sources of plugins, the runner's numbers."""
+        made = self.provenance
+        if not made:
+            return {}
+        marks = {f"plugins.{name}": str(digest) for name, digest in made.get("plugins", {}).items()}
+        if made.get("data_checksum"):
+            marks[DATA] = str(made["data_checksum"])
+        return {**{key: mark[:8] for key, mark in marks.items()}, "numbers": str(made.get("numbers", 1))}
 
     @property
     def _files(self) -> list[Path]:
@@ -126,22 +155,31 @@ class RunRecord:
     @property
     def status(self) -> str:
         """The run's status: ``finished``, ``failed``, ``diverged``, ``unfinished`` (stopped or still running), ``not
-        run``, ``damaged``, ``OLDER``: it finished, but stored no measures to read its metrics by, or ``CHANGED``: it
-        left what is not the planned run's."""
+        run``, ``damaged``, ``OLDER``: it finished, but stored no measures to read its metrics by, ``CHANGED``: it left
+        what is not the planned run's, ``OTHER_DATA``, or ``REFUSED``: it is finished, but could not be opened now."""
         if self.damage:
             return DAMAGED
         status = self.summary.get("status")
         if status is None or str(status).startswith("skipped"):
             return NOT_RUN  # earlier versions left a folder where data were missing; status_of tells if they still are
-        if self.difference and (status in (FINISHED, DIVERGED) or any(self.path.glob("checkpoint/step-*"))):
+        has_results = status in (FINISHED, DIVERGED) or any(self.path.glob("checkpoint/step-*"))
+        if has_results and self.difference:
             return CHANGED
+        if has_results and self.has_other_data:
+            return OTHER_DATA
+        if status == FINISHED and self.refused:
+            return REFUSED
         if status == FINISHED and Yardstick.read(self.summary) is None:
             return OLDER
         return UNFINISHED if status in ("running", "interrupted") else str(status)
 
     @property
     def error(self) -> str:
-        return self.damage or (self.difference if self.status == CHANGED else str(self.summary.get("error", "")))
+        if self.damage or self.refused:
+            return self.damage or self.refused
+        if self.status == OTHER_DATA:
+            return f"{DATA_CHANGED} {self.path} was made"
+        return self.difference if self.status == CHANGED else str(self.summary.get("error", ""))
 
     @property
     def config(self) -> dict[str, Any]:
@@ -180,7 +218,12 @@ class RunRecord:
 
     @property
     def method_name(self) -> str:
-        """The method that the run was made as or, if none was chosen, the sampler's name (see ``RunConfig``)."""
+        """The method that the run was made as or, if none was chosen, the sampler's name (see ``RunConfig``).
+
+        A planned run is of the planned method, also where another one with the same settings made it.
+        """
+        if self.planned is not None:
+            return self.planned.method_name
         if self.config.get("method"):
             return str(self.config["method"])
         if self.config.get("output", {}).get("kind") == "adaptive":
@@ -238,9 +281,18 @@ class RunRecord:
         return [point for point in observed if math.isfinite(point[-1])]
 
 
-def record_of(run: PlannedRun) -> RunRecord:
-    """Return the record of a planned run, which may have no folder yet."""
-    return RunRecord(run.config.run_dir, planned=run.config)
+def record_of(run: PlannedRun, refused: str = "") -> RunRecord:
+    """Return the record of a planned run, which may have no folder yet. ``refused``: as that of ``RunRecord``."""
+    return RunRecord(run.config.run_dir, planned=run.config, refused=refused)
+
+
+def _prepared_checksum(dataset: str) -> str | None:
+    """Return the checksum of a card's prepared data; None if there are none that are whole."""
+    try:
+        manifest = read_manifest(prepared_dir(dataset))
+    except DataError:
+        return None
+    return None if manifest is None else manifest.checksum
 
 
 def all_records(results_dir: Path) -> list[RunRecord]:
@@ -271,8 +323,7 @@ def why_skipped(run: PlannedRun) -> str | None:
     """Return ``skipped: REASON`` if data, a library or instructions are missing that the run needs, or None."""
     try:
         run.config.model.check_installed()
-        if run.config.sampler is not None:
-            run.config.sampler.check_processor()
+        run.config.check_processor()
     except (NotInstalled, ProcessorLacks) as error:
         return error.status
     if run.config.hardware.name != CPU:
@@ -287,6 +338,6 @@ def why_skipped(run: PlannedRun) -> str | None:
 def status_of(run: PlannedRun) -> str:
     """Return the run's status; ``skipped: REASON`` if it is not finished and cannot be made here."""
     record = record_of(run)
-    if record.status in (FINISHED, OLDER, DAMAGED, CHANGED):
+    if record.status in (FINISHED, OLDER, DAMAGED, CHANGED, OTHER_DATA):
         return record.status
     return why_skipped(run) or record.status

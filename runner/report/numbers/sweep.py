@@ -9,10 +9,11 @@ import pandas as pd
 from runner.errors import ConfigError
 from runner.options.conversion import did_you_mean
 from runner.options.settings import flat
-from runner.report.numbers.group import Group
+from runner.report.numbers.group import Group, Origins
 from runner.report.numbers.quantities import QUANTITIES, Quantity, metric
 from runner.report.numbers.records import RunRecord
 
+ORIGIN = "origin"
 _COSTS = ("seconds_per_epoch", "train_seconds", "candidates_per_row", "peak_rss_mb")
 
 
@@ -63,8 +64,9 @@ def setting_text(record: RunRecord, keys: Sequence[str]) -> str:
 def sweep_table(records: Sequence[RunRecord], keys: Sequence[str]) -> pd.DataFrame:
     """Return one row per combination of the settings that differ, with means over seeds; ``keys`` come first.
 
-    A combination with a run that did not finish has that run's status and no numbers. Raises ConfigError for a key that
-    no run has.
+    Means are over the finished runs; of how many of the seeds, the column ``seeds`` tells (``2 of 3``). Runs of other
+    data, of another state of a plugin or of other numbers of the runner have rows of their own, which a column
+    ``origin`` then tells apart. Raises ConfigError for a key that no run has.
     """
     known = dict.fromkeys(key for record in records for key in flat(record.config))
     for key in keys:
@@ -74,9 +76,12 @@ def sweep_table(records: Sequence[RunRecord], keys: Sequence[str]) -> pd.DataFra
     shown = [*metrics_of(records), *(QUANTITIES[name] for name in _COSTS)]
     groups: dict[tuple[str, ...], list[RunRecord]] = {}
     values: dict[tuple[str, ...], dict[str, Any]] = {}
+    origins = Origins(records)
+    is_told = any(map(origins.text, records))
     for record in records:
         setting = flat(record.config)
         combination = {key: setting.get(key) for key in columns}
+        combination |= {ORIGIN: origins.text(record)} if is_told else {}
         name = tuple(map(repr, combination.values()))
         groups.setdefault(name, []).append(record)
         values[name] = combination
@@ -84,7 +89,8 @@ def sweep_table(records: Sequence[RunRecord], keys: Sequence[str]) -> pd.DataFra
     for name, group in groups.items():
         alike = Group(records=tuple(group))
         row = {**values[name], **_means(alike, shown)}
-        rows.append({**row, "seeds": len(group), "status": alike.status, "runs": alike.short_ids})
+        rows.append({**row, "seeds": alike.seeds, "status": alike.status, "runs": alike.short_ids})
+    columns += [ORIGIN] if is_told else []
     return pd.DataFrame(rows).sort_values(columns, key=_sortable, ignore_index=True) if columns else pd.DataFrame(rows)
 
 
@@ -98,10 +104,10 @@ def metrics_of(records: Sequence[RunRecord]) -> list[Quantity]:
 
 
 def _means(group: Group, shown: Sequence[Quantity]) -> dict[str, float]:
-    """Return the means by column title; they are nan if a run did not finish."""
+    """Return the means over finished runs by column title; they are nan if none finished."""
     means = {}
     for quantity in shown:
-        is_known = group.finished and not (quantity.of_time and group.is_mixture)
+        is_known = group.made and not (quantity.of_time and group.is_mixture)
         means[quantity.title()] = group.numbers(quantity.of).mean if is_known else math.nan
     return means
 
@@ -113,7 +119,7 @@ def _sortable(column: pd.Series) -> pd.Series:
 
 def pivots(table: pd.DataFrame, keys: Sequence[str], records: Sequence[RunRecord]) -> dict[str, pd.DataFrame]:
     """Return headline and seconds as grids of the first key by the second; {} unless exactly these two keys differ."""
-    if len(keys) != 2 or set(differing_keys(records)) - set(keys) or not metrics_of(records):
+    if ORIGIN in table or len(keys) != 2 or set(differing_keys(records)) - set(keys) or not metrics_of(records):
         return {}
     titles = [quantity.title() for quantity in (metrics_of(records)[0], QUANTITIES["seconds_per_epoch"])]
     return {title: table.pivot(index=keys[0], columns=keys[1], values=title) for title in titles}

@@ -25,6 +25,7 @@ from runner.report.numbers.records import (
     NO_DATA,
     NOT_RUN,
     OLDER,
+    OTHER_DATA,
     UNFINISHED,
     RunRecord,
     all_records,
@@ -41,7 +42,7 @@ from runner.training.run_folder import RunFolder, description
 
 UNCOMMITTED = ", by code with uncommitted changes"
 _FORKS = sys.platform == "linux"  # elsewhere libraries may not work in a copy of a process that has imported them
-_ENDED = (FINISHED, OLDER, DIVERGED, DAMAGED, CHANGED)
+_ENDED = (FINISHED, OLDER, DIVERGED, DAMAGED, CHANGED, OTHER_DATA)
 TO_RUN, RESUME, AGAIN = "to run", "resume", "failed, run again"
 
 
@@ -96,7 +97,7 @@ def _status(run: PlannedRun) -> str:
     status = record_of(run).status
     if run.config.force:
         return why_skipped(run) or TO_RUN
-    if status in (FINISHED, OLDER, DAMAGED, CHANGED) or _is_answer(run, status):
+    if status in (FINISHED, OLDER, DAMAGED, CHANGED, OTHER_DATA) or _is_answer(run, status):
         return status
     return why_skipped(run) or {NOT_RUN: TO_RUN, UNFINISHED: RESUME}.get(status, AGAIN)
 
@@ -136,18 +137,14 @@ def plan_total(steps: Sequence[Step], at_once: int = 1) -> str:
     without_data = [step for step in steps if step.status.startswith(NO_DATA)]
     skipped = sum(step.status.startswith("skipped") for step in steps) - len(without_data)
     finished = sum(step.status == FINISHED for step in steps)
-    older = sum(step.status == OLDER for step in steps)
     parts = [f"{len(steps)} runs: {finished} finished, {len(pending)} to run, {len(without_data)} without data"]
     if diverged := sum(step.status == DIVERGED for step in steps):
         parts.append(f"{diverged} {DIVERGED}")
     if changed := sum(record_of(step.run).has_changes for step in steps):
         parts.append(f"{changed} made{UNCOMMITTED.removeprefix(',')}, which force=true makes again")
-    if damaged := sum(step.status == DAMAGED for step in steps):
-        parts.append(f"{damaged} {DAMAGED}")
-    if older:
-        parts.append(f"{older} {OLDER}")
-    if other := sum(step.status == CHANGED for step in steps):
-        parts.append(f"{other} {CHANGED}")
+    for status in (DAMAGED, OLDER, CHANGED, OTHER_DATA):
+        if count := sum(step.status == status for step in steps):
+            parts.append(f"{count} {status}")
     if skipped:
         parts.append(f"{skipped} that need{'s' * (skipped == 1)} another processor or a library that is not installed")
     if pending:
@@ -246,7 +243,7 @@ def execute(steps: Sequence[Step]) -> Outcome:
     outcome.failed += [
         (step.title, f"{step.status}: {record_of(step.run).error}")
         for step in steps
-        if step.status in (DAMAGED, CHANGED)
+        if step.status in (DAMAGED, CHANGED, OTHER_DATA)
     ]
     with stopper.listening(), _Worker(stopper) as shared, _Worker(stopper, "--fork") as forking:
         for index, step in enumerate(pending):

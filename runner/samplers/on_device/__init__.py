@@ -7,10 +7,11 @@ from runner.contracts import TrainingFacts
 from runner.output.layer import Layer
 from runner.output.torch.layer import TorchLayer
 from runner.samplers.base import Sampler, SamplerConfig
-from runner.samplers.full import Full, FullConfig
+from runner.samplers.full import FullConfig
 from runner.samplers.in_batch import InBatchConfig
 from runner.samplers.log_uniform import LogUniformConfig
 from runner.samplers.midx import MidxConfig
+from runner.samplers.on_device.full import TorchFull
 from runner.samplers.on_device.midx import TorchMidx
 from runner.samplers.on_device.scored import TorchScored, TorchTopK
 from runner.samplers.on_device.static import TorchInBatch, TorchStatic
@@ -45,7 +46,7 @@ def _midx(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) ->
 
 
 def _full(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
-    return Full(config, layer.num_classes)
+    return TorchFull(config, layer)
 
 
 # By the method that builds the sampler of the CPU: a config that inherits it draws as that sampler does.

@@ -15,7 +15,7 @@ from torch import Tensor
 from runner import rng
 from runner.contracts import Passed, Query
 from runner.errors import Diverged
-from runner.output.torch.arrays import array_of, ids_of
+from runner.output.torch.arrays import array_of, ids_of, tensor_of
 from runner.output.torch.batches import Targets, TorchProposal, TorchQuery
 from runner.output.torch.layer import TorchLayer
 from runner.samplers.on_device import words
@@ -59,7 +59,7 @@ class TorchScored(Scored):
         queries_BD, targets = layer.queries(_hidden(query)), Targets(query, layer.device)
         # A row whose targets are all classes draws from the softmax over them.
         avoids_B = (np.diff(query.target_indptr_B1) < layer.num_classes) & self.avoids_targets
-        avoided_P = torch.from_numpy(avoids_B[query.row_P]).to(layer.device, non_blocking=True)
+        avoided_P = tensor_of(avoids_B[query.row_P], layer.device)
         for lo, hi in layer.blocks(query.num_rows):
             logits_BC = layer.block(queries_BD, lo, hi)
             if self.avoids_targets:

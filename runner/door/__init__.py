@@ -1,0 +1,1 @@
+"""Check what plugins hand over, once, where it comes in: behind the door, kernels trust it."""
