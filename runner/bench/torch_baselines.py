@@ -1,8 +1,8 @@
-"""Provide the PyTorch baselines: full softmax in blocks, and sampled softmax.
+"""Provide the PyTorch baselines: full softmax in blocks, adaptive and sampled softmax; and our module for PyTorch.
 
-A user of PyTorch could have these without the project. Both train their own parameters (N, D) with a bias, on one
-target a row. Their stage "score" is the forward pass, in which ``linear_cross_entropy`` also computes gradients. Their
-stage "update" is the backward pass and the optimizer.
+A user of PyTorch could have all but the last without the project. They train their own parameters (N, D) with a bias,
+on one target a row. Their stage "score" is the forward pass, in which ``linear_cross_entropy`` also computes gradients.
+Their stage "update" is the backward pass and the optimizer.
 Legend: B rows of a batch, D hidden size, M distinct negatives, N classes, P targets (one a row).
 """
 
@@ -10,7 +10,9 @@ import importlib
 import importlib.util
 import math
 from abc import abstractmethod
-from typing import ClassVar
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,6 +27,7 @@ from runner.machine.clock import StageClock
 from runner.machine.device import device_of
 from runner.options.settings import CPU, HardwareConfig
 from runner.output.torch.arrays import array_of, ids_of
+from runner.torch import RowAdam, SampledSoftmaxLoss
 
 # Rows of a batch in one block of logits: of 32 to 1,024 rows, 128 and 256 were fastest (20,000 classes, batch 1,024,
 # two threads). Torch's own choice, blocks of a few rows, is far slower.
@@ -44,10 +47,12 @@ def bytes_needed(name: str, num_classes: int, dim: int, batch: int) -> float:
     all logits of the batch, and their gradients.
     """
     parameters = matrix_bytes(num_classes, dim)
-    if name == "torch_sampled":
+    if name in ("torch_sampled", "torch_module"):
         return parameters
     if name == "torch_naive":  # logits in bf16 and float32, their log softmax and its gradient
         return parameters * 4 / 3 + 14.0 * batch * num_classes
+    if name == "torch_adaptive":
+        return parameters * 4 / 3
     logits = 2 * batch if name == "tensorflow_full" else block_rows(num_classes)
     return parameters * 4 / 3 + 4.0 * logits * num_classes
 
@@ -145,6 +150,84 @@ class TorchSampled(_TorchMethod):
         return Listed(per_row=float(num), ids_N=array_of(ids_M).astype(np.int32))
 
 
+class Adaptive(_TorchMethod):
+    """``AdaptiveLogSoftmaxWithLoss``, whose rarer classes have vectors of a quarter and a sixteenth the size; Adam."""
+
+    name = "torch_adaptive"
+    rows_policy = "dense"
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload)
+        classes = self.num_classes
+        cutoffs = sorted({max(1, classes // 64), max(2, classes // 8)})
+        self.loss = nn.AdaptiveLogSoftmaxWithLoss(workload.dim, classes, cutoffs, div_value=4.0).to(self.device)
+        self.optimizer = torch.optim.Adam(self.loss.parameters(), lr=self.lr, fused=True)
+        del self.weight  # it has vectors of its own
+
+    def step(self, query: Query, step: int, clock: StageClock) -> Drawn:
+        hidden_BD, target_B = self._tensors(query)
+        with clock.stage("score"):
+            loss = self.loss(hidden_BD, target_B).loss
+        with clock.stage("update"):
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+        return Listed(per_row=float(self.num_classes), ids_N=None)
+
+
+@dataclass(frozen=True)
+class _DrawnAgain:
+    """Draw a step's candidates once more where they are asked for, which is off the clock (``Drawn``)."""
+
+    loss: SampledSoftmaxLoss
+    query: Query
+    step: int
+
+    @cached_property
+    def _proposal(self) -> Any:
+        return self.loss.sampler.sample(self.query, self.step)
+
+    @property
+    def per_row(self) -> float:
+        found: float = self._proposal.candidates_per_row(self.query.num_rows)
+        return found
+
+    @property
+    def ids_N(self) -> np.ndarray | None:
+        found: np.ndarray = self._proposal.ids_N
+        return found
+
+
+class Module(_TorchMethod):
+    """``runner.torch.SampledSoftmaxLoss`` with log-uniform candidates, and ``RowAdam`` under ``catch_up``."""
+
+    name = "torch_module"
+    rows_policy = "catch_up"
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload)
+        rows = nn.Embedding.from_pretrained(self.weight.detach(), freeze=False, sparse=True)
+        self.loss = SampledSoftmaxLoss(
+            workload.dim, self.num_classes, num_samples=NUM_SAMPLES, rows=rows, device=self.device
+        )
+        self.optimizer = RowAdam(self.loss, lr=self.lr)
+        # As after an epoch: every row was updated, and none is exempt from catching up (``Workload``).
+        state = self.optimizer.state_dict()
+        for name, value in {"first": 1e-6, "second": 1e-9, "last_step": 1}.items():
+            state["rows"][name].fill_(value)
+        self.optimizer.load_state_dict({**state, "step": workload.step})
+
+    def step(self, query: Query, step: int, clock: StageClock) -> Drawn:
+        hidden_BD, target_B = self._tensors(query)
+        with clock.stage("score"):
+            loss = self.loss(hidden_BD, target_B).loss
+        with clock.stage("update"):
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+        return _DrawnAgain(self.loss, query, int(self.loss.step))
+
+
 class OnGpu(_TorchMethod):
     """Full softmax on a GPU with bf16 products, and fused Adam; a subclass says by what the loss is computed."""
 
@@ -217,4 +300,5 @@ class Liger(OnGpu):
 
 
 ON_GPU: dict[str, type[OnGpu]] = {method.name: method for method in (Naive, CutCrossEntropy, Liger)}
-TORCH: dict[str, type[TorchFull] | type[TorchSampled]] = {"torch_full": TorchFull, "torch_sampled": TorchSampled}
+_ANYWHERE: tuple[type[_TorchMethod], ...] = (TorchFull, Adaptive, TorchSampled, Module)
+TORCH: dict[str, type[_TorchMethod]] = {method.name: method for method in _ANYWHERE}

@@ -48,6 +48,16 @@ class RowTable:
         self._lr = config.lr
         self._is_frozen = False
 
+    @classmethod
+    def over(cls, config: OptimizerConfig, weights_RD: np.ndarray, bias_R1: np.ndarray | None) -> "RowTable":
+        """Return a table that steps these arrays in place; they must be float32, row by row."""
+        assert weights_RD.dtype == np.float32
+        assert weights_RD.flags.c_contiguous
+        table = cls(config, weights_RD, bias=bias_R1 is not None)
+        if bias_R1 is not None:
+            table.bias = bias_R1
+        return table
+
     @property
     def lr(self) -> float:
         """Return the learning rate of the next step: the configuration's, unless ``set_lr`` changed it."""

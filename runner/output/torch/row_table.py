@@ -66,6 +66,21 @@ class TorchRowTable:
         self._is_frozen = False
         self._all_stand_at = 0  # every row stands at this step or a later one
 
+    @classmethod
+    def over(cls, config: OptimizerConfig, weights_RD: Tensor, bias_R: Tensor | None) -> "TorchRowTable":
+        """Return a table that steps these tensors in place. It has no row for nobody: every row given must exist."""
+        rows, columns = weights_RD.shape
+        table = cls(config, np.zeros((0, columns), dtype=np.float32), bias=False, device=weights_RD.device)
+        table.num_rows, table.weights = rows, weights_RD
+        firsts = rows if isinstance(config, AdamConfig) else 0
+        seconds = 0 if isinstance(config, SgdConfig) else rows
+        table.first, table.second = (weights_RD.new_zeros((moments, columns)) for moments in (firsts, seconds))
+        if bias_R is not None:
+            table.bias = bias_R
+            table.bias_first, table.bias_second = (bias_R.new_zeros(moments) for moments in (firsts, seconds))
+        table.last_step = torch.zeros(rows, dtype=torch.int32, device=weights_RD.device)
+        return table
+
     @property
     def nobody(self) -> int:
         """Return the place of the row that is not shown."""

@@ -27,7 +27,7 @@ from runner.output.torch.arrays import array_of, tensor_of
 from runner.output.torch.batches import Targets, TorchProposal, TorchQuery, proposal_on
 from runner.output.torch.directions import HiddenDirections, carry_to_rows, inverse_norms
 from runner.output.torch.groups import Groups, bag_sums, group_rows, segment_sums
-from runner.output.torch.losses import TorchRowLogits
+from runner.output.torch.listed import listed_losses
 from runner.output.torch.row_table import TorchRowGradient, TorchRowTable
 
 _PAIR_ELEMENTS = 2**26  # numbers of class vectors that are gathered at a time: 256 MB
@@ -146,47 +146,21 @@ class _ListedScores(TorchScores):
         return self.groups.rows_G
 
     def _loss(self, loss: LossConfig, log_count_P: Tensor | None, weight_B: Tensor) -> Tensor:
-        proposal, candidate_BM = self.proposal, self.candidate_BM
-        signs = [values.sign() for values in (self.target_P, candidate_BM)] if loss.by_magnitude else []
-        if loss.by_magnitude:
-            self.target_P.abs_()
-            candidate_BM.abs_()
-        if loss.corrects_candidates:
-            candidate_BM.sub_(proposal.log_count)
-        if log_count_P is not None:
-            self.target_P.sub_(log_count_P)
-        if proposal.valid is not None:
-            candidate_BM.masked_fill_(~proposal.valid, -torch.inf)
-        if loss.masks_hits_where(distinct=proposal.distinct):
-            self._mask_hits()
-        rows = TorchRowLogits(
-            target_P=self.target_P,
-            target_indptr_B1=self.targets.indptr_B1,
-            target_row_P=self.targets.row_P,
-            candidate_BM=candidate_BM,
-            num_targets_B=self.targets.counts_B,
+        proposal = self.proposal
+        return listed_losses(
+            loss,
+            self.target_P,
+            self.candidate_BM,
+            targets=self.targets,
+            ids=proposal.ids,
+            log_count=proposal.log_count,
+            valid=proposal.valid,
+            distinct=proposal.distinct,
+            log_count_P=log_count_P,
             weight_B=weight_B,
             num_classes=self.layer.num_classes,
             across=self.layer.across,
         )
-        losses_B: Tensor = loss.apply(rows)
-        for grad, sign in zip((self.target_P, candidate_BM), signs, strict=False):
-            grad.mul_(sign)
-        return losses_B
-
-    def _hits(self, ids_BM: Tensor) -> Tensor:
-        """Return which candidates are targets of their rows, (B, M) bool."""
-        if len(self.targets.ids_P) == 0:
-            return torch.zeros((self.rows, ids_BM.shape[-1]), dtype=torch.bool, device=ids_BM.device)
-        # Targets ascend in each row, so these keys ascend.
-        row_B = torch.arange(self.rows, device=ids_BM.device)[:, None]
-        key_P = self.targets.row_P * (self.table.num_rows + 1) + self.targets.ids_P
-        key_BM = row_B * (self.table.num_rows + 1) + ids_BM
-        place_BM = torch.searchsorted(key_P, key_BM).clamp_max_(len(key_P) - 1)
-        return key_P[place_BM] == key_BM
-
-    def _mask_hits(self) -> None:
-        self.candidate_BM.masked_fill_(self._hits(self.ids), -torch.inf)
 
     def logit_gradients(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the row, class and gradient of each logit of targets and candidates; call it after ``loss``."""
@@ -217,17 +191,6 @@ class SharedScores(_ListedScores):
         super().__init__(layer, query, proposal, step)
         self.candidate_MD = self._vectors(self.ids)
         self.candidate_BM = torch.addmm(self.table.bias[self.ids], self.hidden_BD, self.candidate_MD.t())
-
-    def _mask_hits(self) -> None:
-        if not self.proposal.distinct or len(self.ids) == 0:
-            super()._mask_hits()
-            return
-        # Each class is there once: find its place in the sorted candidates, and subtract infinity or nothing there.
-        sorted_M, order_M = torch.sort(self.ids, stable=True)
-        place_P = torch.searchsorted(sorted_M, self.targets.ids_P).clamp_max_(len(sorted_M) - 1)
-        is_hit_P = sorted_M[place_P] == self.targets.ids_P
-        mask_P = torch.zeros_like(self.target_P).masked_fill_(is_hit_P, -torch.inf)
-        self.candidate_BM.index_put_((self.targets.row_P, order_M[place_P]), mask_P, accumulate=True)
 
     def _hidden_gradient(self) -> Tensor:
         return self._hidden_gradient_of_targets().addmm_(self.candidate_BM, self.candidate_MD)

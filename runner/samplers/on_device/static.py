@@ -27,6 +27,9 @@ class TorchStatic(Static):
         self._accept_N = tensor_of(self._accept, device)
         self._alias_N = ids_of(self._alias, device)
         self._log_count_N = tensor_of(self.log_count_N, device)
+        # Held, not made in each step: a compiler would multiply the numbers of a range without wrapping.
+        draw_M = torch.arange(config.num_samples, device=device)
+        self._slot_M, self._coin_M = words.multiples(2 * draw_M), words.multiples(2 * draw_M + 1)
 
     def sample(self, query: Query, step: int | Tensor) -> TorchProposal:
         rows: int | Tensor = 0
@@ -46,14 +49,17 @@ class TorchStatic(Static):
 
     def _draws(self, key: Tensor) -> Tensor:
         """Return the classes that the streams draw, (..., M) int64, by an alias table (Walker 1977; Vose 1991)."""
-        draw_M = torch.arange(self.config.num_samples, device=self.device)
-        slot = words.below(words.word(key, 2 * draw_M), len(self._accept_N))
-        is_alias = words.unit(words.word(key, 2 * draw_M + 1)) >= self._accept_N[slot]
+        slot = words.below(words.mix(key + self._slot_M), len(self._accept_N))
+        is_alias = words.unit(words.mix(key + self._coin_M)) >= self._accept_N[slot]
         return torch.where(is_alias, self._alias_N[slot], slot)
 
     def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> Passed:
         """Return the log expected count of each target, (P,) float32, as a tensor."""
-        return self._log_count_N[ids_of(query.targets_P, self.device)]
+        return self.log_count_of(ids_of(query.targets_P, self.device))
+
+    def log_count_of(self, ids: Tensor) -> Tensor:
+        """Return the log expected counts of classes, float32, in the shape of ``ids``."""
+        return self._log_count_N[ids]
 
 
 def _is_first(ids: Tensor, *, is_sorted: bool) -> Tensor:

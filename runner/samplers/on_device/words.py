@@ -42,9 +42,14 @@ def stream(seed: int, purpose: int, step: AnyInt, row: AnyInt, device: torch.dev
     return mix(key)
 
 
+def multiples(counter: Tensor) -> Tensor:
+    """Return what counters add to a key before its bits are mixed into a word."""
+    return counter * _GOLDEN
+
+
 def word(key: Tensor, counter: AnyInt) -> Tensor:
     """Return words of streams (``rng.word``)."""
-    step = counter * _GOLDEN if isinstance(counter, Tensor) else _signed(counter * _GOLDEN % 2**64)
+    step = multiples(counter) if isinstance(counter, Tensor) else _signed(counter * _GOLDEN % 2**64)
     return mix(key + step)
 
 
