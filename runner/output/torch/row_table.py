@@ -19,6 +19,7 @@ from torch import Tensor
 from runner.optimizers.configs import AdaGradConfig, AdamConfig, OptimizerConfig, SgdConfig
 from runner.optimizers.drift import Drift
 from runner.output.layer import RowGradient
+from runner.output.torch.adam import AdamStep, DriftOnDevice, apply_drift
 from runner.output.torch.arrays import array_of, ids_of, tensor_of
 from runner.output.torch.groups import bag_sums, group_rows, segment_sums
 
@@ -61,7 +62,7 @@ class TorchRowTable:
         self.last_step = torch.zeros(places, dtype=torch.int32, device=self.device)
         self._bias_moves = bias_moves
         self.drift = Drift(config) if isinstance(config, AdamConfig) else None
-        self._sums = _DriftOnDevice(self.drift, self.device) if self.drift is not None else None
+        self._sums = DriftOnDevice(self.drift, self.device) if self.drift is not None else None
         self._lr = config.lr
         self._is_frozen = False
         self._all_stand_at = 0  # every row stands at this step or a later one
@@ -267,9 +268,9 @@ class TorchRowTable:
         drift_S, damping_S = self._sums.until(upto)
         drift_U = torch.where(lags_U, drift_S[last_U.long()], 0)
         damping_U = damping_S[last_U.long()].clamp_min(1e-30)
-        _drift(self.weights, self.first, self.second, rows, drift_U[:, None], damping_U[:, None])
+        apply_drift(self.weights, self.first, self.second, rows, drift_U[:, None], damping_U[:, None])
         if self.bias.numel():
-            _drift(self.bias, self.bias_first, self.bias_second, rows, drift_U, damping_U)
+            apply_drift(self.bias, self.bias_first, self.bias_second, rows, drift_U, damping_U)
         if moments:
             gap_U = torch.where(lags_U, upto - last_U, 0)
             for tensor, of_bias, beta in self._moments:
@@ -365,7 +366,7 @@ class TorchRowTable:
             missed = None
             if (upto := self._upto(step)) > self._all_stand_at:
                 missed = (upto - self.last_step[rows]).clamp_min(0)
-            return _Adam(config, self._lr, rows, step, missed).take
+            return AdamStep(config, self._lr, rows, step, missed).take
         rate = self._lr
         if isinstance(config, AdaGradConfig):
             epsilon = config.epsilon
@@ -381,62 +382,6 @@ class TorchRowTable:
             weights[rows] -= rate * grad
 
         return descend
-
-
-def _drift(
-    weights: Tensor, first: Tensor, second: Tensor, rows: Tensor | slice, drift: Tensor, damping: Tensor
-) -> None:
-    weights[rows] -= drift * first[rows] / second[rows].sqrt().add_(damping)
-
-
-class _Adam:
-    """Take a step of Adam (Kingma & Ba 2015, as ``torch.optim.Adam``) with rows whose moments may have missed steps."""
-
-    def __init__(self, config: AdamConfig, lr: float, rows: Tensor | slice, step: int, missed: Tensor | None) -> None:
-        self.config, self.rows = config, rows
-        self.step_size = lr / (1 - config.beta1**step)
-        self.root = 1 / math.sqrt(1 - config.beta2**step)
-        betas = (config.beta1, config.beta2)
-        self.kept: tuple[float | Tensor, ...] = betas
-        if missed is not None:
-            self.kept = tuple(torch.pow(beta, missed.double()).mul_(beta).float() for beta in betas)
-
-    def take(self, weights: Tensor, first: Tensor, second: Tensor, grad: Tensor) -> None:
-        """Step the rows of one matrix, or of one vector, by their gradient."""
-        config, rows = self.config, self.rows
-        keep1, keep2 = (kept[:, None] if isinstance(kept, Tensor) and grad.dim() == 2 else kept for kept in self.kept)
-        # A slice is a view, which changes in place; a list of rows gives a copy, which is written back.
-        w, m, v = weights[rows], first[rows], second[rows]
-        m.mul_(keep1).add_(grad, alpha=1 - config.beta1)
-        v.mul_(keep2).addcmul_(grad, grad, value=1 - config.beta2)
-        w.addcdiv_(m, v.sqrt().mul_(self.root).add_(config.epsilon), value=-self.step_size)
-        if isinstance(rows, Tensor):
-            weights[rows], first[rows], second[rows] = w, m, v
-
-
-class _DriftOnDevice:
-    """Keep a copy of a ``Drift``'s sums on the device; each step brings there only what changed."""
-
-    def __init__(self, drift: Drift, device: torch.device) -> None:
-        self.drift, self.device = drift, device
-        self.restart()
-
-    def restart(self) -> None:
-        """Copy the sums whole the next time."""
-        self._step = -1
-        self._sums: tuple[Tensor, ...] = ()
-
-    def until(self, step: int) -> tuple[Tensor, ...]:
-        """Return the coefficients (drift_S, damping_S) for all missed steps up to and including ``step``."""
-        sums = self.drift.until(step)
-        if not self._sums or len(self._sums[0]) != len(sums[0]):
-            self._sums = tuple(torch.from_numpy(array.copy()).to(self.device) for array in sums)
-        elif self.drift.step > self._step:
-            changed = slice(max(1, self._step + 1 - self.drift.window), self.drift.step)
-            for tensor, array in zip(self._sums, sums, strict=True):
-                tensor[changed] = tensor_of(array[changed].copy(), self.device)
-        self._step = self.drift.step
-        return self._sums
 
 
 @dataclass(frozen=True, kw_only=True)
