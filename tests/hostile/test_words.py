@@ -47,7 +47,7 @@ WRONG = [
     (["+sampler.alpha=1"], "has no key 'alpha'"),
     (["output.normalize=true", "output.temperature=1e-300"], "output.temperature must lie in [1e-6, 1e6]"),
     (["results_dir='~nosuchuser/x'"], "results_dir: ~nosuchuser/x begins with ~ and no known user"),
-    (["results_dir=~nosuchuser"], "cannot read 'results_dir=~nosuchuser'"),
+    (["results_dir=~nosuchuser"], "results_dir: ~nosuchuser begins with ~ and no known user"),
     (["dataset=text", "model=lstm", "dataset.path='~nosuchuser/x'"], "dataset.path: ~nosuchuser/x begins with ~"),
     (
         ["dataset=interactions", "model=gru4rec", "dataset.path='~nosuchuser/x'"],
@@ -71,7 +71,8 @@ WRONG = [
     (["sampler=uniform,full"], "sampler=uniform,full are several values: add -m to sweep over them"),
     (["seed=range(1,5)"], "seed=range(1,5) are several values: add -m to sweep over them"),
     (["sampler=glob(*)"], "sampler=glob(*) are several values: add -m"),
-    (["dataset=text", "dataset.path=a,b"], "or write one value with a comma in two pairs of quotes, 'KEY=\"VALUE\"'"),
+    (["sampler=uniform", "results_dir=a,b"], "or write one value with a comma in two pairs of quotes, 'KEY=\"VALUE\"'"),
+    (["dataset=text", "dataset.path=a,b"], "dataset.path: "),
     (["results_dir=gr\udcc3\udcb6\udcc3\udc9fe"], "it is UTF-8, but the locale, "),
     (["hardware.threads=-1"], "hardware.threads must be 0"),
     (["hardware.threads=1000000000000"], "hardware.threads=1000000000000 is more than the"),
