@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from runner.report.numbers.records import FINISHED, MIXTURE, RunRecord, record_of
+from runner.report.numbers.records import BUSY, FINISHED, MIXTURE, RunRecord, record_of
 from runner.report.spec.grids import PlannedRun
 
 
@@ -46,15 +46,16 @@ class Group:
         unfinished = [record.status for record in self.records if not record.finished]
         if unfinished:
             return unfinished[0]
-        if self.is_mixture:
-            return f"{FINISHED}; {MIXTURE}"
+        if self.why_no_mean:
+            return f"{FINISHED}; {self.why_no_mean}"
         at_once = max(record.parallel_jobs for record in self.records)
         return FINISHED if at_once == 1 else f"{FINISHED}, {at_once} runs at once, whose seconds are longer"
 
     @property
-    def is_mixture(self) -> bool:
-        """Whether a run's seconds are of several machines, so that there is no mean of them."""
-        return any(record.is_mixture for record in self.records)
+    def why_no_mean(self) -> str:
+        """Why there is no mean of the runs' seconds: they are of several machines, or of one that others used."""
+        found = [record.why_no_seconds for record in self.records]
+        return next((why for why in found if why in (MIXTURE, BUSY)), "")
 
     @property
     def short_ids(self) -> str:

@@ -101,7 +101,7 @@ def _means(group: Group, shown: Sequence[Quantity]) -> dict[str, float]:
     """Return the means by column title; they are nan if a run did not finish."""
     means = {}
     for quantity in shown:
-        is_known = group.finished and not (quantity.of_time and group.is_mixture)
+        is_known = group.finished and not (quantity.of_time and group.why_no_mean)
         means[quantity.title()] = group.numbers(quantity.of).mean if is_known else math.nan
     return means
 
