@@ -2,15 +2,28 @@
 
 import os
 import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 from runner.home import REPOSITORY, written
 
-__all__ = ["NUMBERS", "REPOSITORY", "__version__"]
+__all__ = ["NUMBERS", "REPOSITORY", "__version__", "load_run"]
 __version__ = "0.1.0"
 
 # Raise this whenever the same settings give other numbers than before, beyond rounding (tests/golden then change). Runs
 # of different numbers are neither resumed nor pooled. Runs that stored none are of 1.
 NUMBERS = 1
+
+
+def load_run(run: str | Path, results_dir: str | Path = "results") -> Any:
+    """Load a run to predict with, in a notebook or a program: ``load_run(RUN).predict(texts, k=3)``.
+
+    ``run``: its folder, its id, the end of its id, or a folder that ``runner.export`` wrote. Returns a
+    ``runner.ranking.LoadedRun``, whose module says in ten lines what it takes.
+    """
+    return import_module("runner.ranking").load_run(run, results_dir)
+
 
 # torch and Numba each keep a pool of OpenMP threads. By default an idle pool spins for milliseconds, so on a busy
 # machine the two pools starve each other. A short spin is a compromise: threads that sleep at once (PASSIVE) slow down

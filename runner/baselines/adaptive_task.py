@@ -20,6 +20,7 @@ class AdaptiveLanguageModelling(LanguageModelling):
     """Train and measure as all language models do; probabilities are those of the adaptive softmax, which are exact."""
 
     sections = frozenset({"output", "windows"})
+    can_rank_without_data = False  # its bands follow the frequencies of the training text
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:

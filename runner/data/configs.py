@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from runner.data.pairs.dataset import PairsDataset
 from runner.data.regression.bundled import SklearnConfig
@@ -28,6 +28,10 @@ from runner.errors import ConfigError, require
 from runner.options.conversion import one_spelling
 from runner.options.fields import Variant, option
 
+# The options of XmcFilesConfig that tables of texts have, and files of numbers have not.
+_OF_TEXTS = (
+    "labels", "test_path", "separator", "vectorizer", "ngrams", "min_rows", "most_features", "test_share", "split_seed",
+)  # fmt: skip
 CARD_KEYS: dict[str, dict[str, Any]] = {
     "rows": {"valid_share": 0.0},
     "text": {},
@@ -102,31 +106,92 @@ class CardConfig(DatasetConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class XmcFilesConfig(DatasetConfig):
-    """Read your own rows with labels: dataset=xmc dataset.path=DIR. DIR holds train.txt and test.txt in XC text, or
-    train.svm and test.svm in svmlight text, or train.csv and test.csv (each plain, .xz, .gz or .bz2), or SciPy's
-    train.npz, train_labels.npz, test.npz and test_labels.npz.
+    """Read your own rows with labels: dataset=xmc dataset.path=FILE dataset.text=COLUMN dataset.labels=COLUMN, for a
+    table of texts and names of labels (CSV, TSV, JSON lines, Parquet), or dataset.path=DIR for numbers. DIR holds
+    train.txt and test.txt in XC text, or train.svm and test.svm in svmlight text, or train.csv and test.csv (each
+    plain, .xz, .gz or .bz2), or SciPy's train.npz, train_labels.npz, test.npz and test_labels.npz.
     """
 
     family: ClassVar[str] = "rows"
 
     kind: str = "files"
     name: str = "xmc"
-    path: str | None = option(None, "folder of the files")
+    path: str | None = option(None, "table of texts and labels, or folder of the files")
+    test_path: str | None = option(
+        None, "a second table of texts and labels", null="test_share of the rows of path, drawn by split_seed"
+    )
+    text: str | None = option(None, "column of the texts", null="the files hold numbers")
+    labels: str | None = option(
+        None, "column of the names of labels: a list as JSON, pandas or NumPy write it, or names and separators"
+    )
+    separator: str | None = option(
+        None,
+        "character between two labels of a cell; none: each cell is one label",
+        null="the one of | ; , that most cells have, and the run says which",
+    )
+    vectorizer: Literal["tfidf", "hashing"] = option(
+        "tfidf",
+        "how texts become rows",
+        choices={"tfidf": "weights of the words of the training texts", "hashing": "words by their hash"},
+    )
+    ngrams: int = option(1, "most words in a row that are a feature together", low=1, high=5)
+    min_rows: int = option(1, "training texts that a word must occur in, for tfidf", low=1, high=2**31 - 1)
+    most_features: int | None = option(
+        None,
+        "largest number of features: for tfidf the most frequent words stay, for hashing it is the number of hashes",
+        null="no limit; 262144 hashes",
+        low=1,
+        high=2**31 - 1,
+    )
+    test_share: float = share_for_test()
+    split_seed: int = seed_of("the draw of the test rows")
     valid_share: float = share_for_validation(0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_plain(self.name)
         _spell_paths(self)
+        if self.text is None:
+            for key in _OF_TEXTS:
+                require(
+                    getattr(self, key) == getattr(XmcFilesConfig, key),
+                    f"dataset.{key} is for tables of texts: give dataset.text=COLUMN too",
+                )
+            return
+        require(bool(self.text and self.labels), "dataset.text and dataset.labels go together: name both columns")
+        require(self.text != self.labels, f"dataset.text and dataset.labels both name {self.text!r}")
+        require(self.separator != "", "dataset.separator must be a character, or none for one label a cell")
+        if self.vectorizer == "hashing":
+            require(self.min_rows == 1, "dataset.min_rows has no effect on dataset.vectorizer=hashing; leave it at 1")
+        _no_split_beside(self, XmcFilesConfig, "rows")
 
     def build(self) -> XmcDataset:
-        """Prepare the files and open them. Files of the same path, size and time are prepared once.
+        """Prepare the files and open them. Files of the same path, size, time and settings are prepared once.
 
         Raises ConfigError for a wrong path, DataError for wrong files.
         """
-        from runner.data.rows.convert import load_own_rows
+        from runner.data.rows.convert import load_own_rows, load_own_texts
 
-        return load_own_rows(_folder(self.path, "the rows, such as train.txt and test.txt"), self.name)
+        if self.text is None or self.labels is None:
+            if self.path and Path(self.path).is_file():
+                raise ConfigError(
+                    f"dataset.path: {self.path} is a file; for a table of texts name its columns, dataset.text=COLUMN"
+                    " dataset.labels=COLUMN; rows of numbers are a folder with train.txt and test.txt"
+                )
+            return load_own_rows(_folder(self.path, "the rows, such as train.txt and test.txt"), self.name)
+        from runner.data.rows.labelled_texts import TextColumns
+        from runner.data.rows.vectorize import TextOptions
+
+        return load_own_texts(
+            _own_tables(self.path, self.test_path, "texts and labels (CSV, TSV, JSON lines or Parquet)"),
+            self.name,
+            columns=TextColumns(text=self.text, labels=self.labels, separator=self.separator),
+            options=TextOptions(
+                kind=self.vectorizer, ngrams=self.ngrams, min_rows=self.min_rows, most_features=self.most_features
+            ),
+            test_share=self.test_share,
+            split_seed=self.split_seed,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,11 +253,7 @@ class TableFileConfig(SplitConfig):
         super().__post_init__()
         _require_plain(self.name)
         _spell_paths(self)
-        for key in ("test_share", "split_seed"):
-            require(
-                self.test_path is None or getattr(self, key) == getattr(TableFileConfig, key),
-                f"dataset.{key} has no effect if dataset.test_path gives the test rows; leave it at its default",
-            )
+        _no_split_beside(self, TableFileConfig, "rows")
 
     def build(self) -> RegressionDataset:
         """Prepare the files and open them. Files of the same path, size, time and settings are prepared once.
@@ -238,11 +299,7 @@ class PairsFileConfig(DatasetConfig):
             len(set(names)) == 3 and all(names),
             "dataset.first, dataset.second and dataset.label must name three different columns",
         )
-        for key in ("test_share", "split_seed"):
-            require(
-                self.test_path is None or getattr(self, key) == getattr(PairsFileConfig, key),
-                f"dataset.{key} has no effect if dataset.test_path gives the test pairs; leave it at its default",
-            )
+        _no_split_beside(self, PairsFileConfig, "pairs")
 
     def build(self) -> PairsDataset:
         """Prepare the files and open them. Files of the same path, size, time and settings are prepared once.
@@ -329,6 +386,15 @@ class InteractionsConfig(DatasetConfig):
             filters=self.filters,
         )
         return dataset.with_split(self.split)
+
+
+def _no_split_beside(config: Any, cls: type, what: str) -> None:
+    """Raise ConfigError if rows are to be split although a second file gives the test rows."""
+    for key in ("test_share", "split_seed"):
+        require(
+            config.test_path is None or getattr(config, key) == getattr(cls, key),
+            f"dataset.{key} has no effect if dataset.test_path gives the test {what}; leave it at its default",
+        )
 
 
 def _spell_paths(config: DatasetConfig) -> None:

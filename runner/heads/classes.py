@@ -21,6 +21,7 @@ from runner.output.engines import layer_of, query_of, rows_of
 from runner.output.layer import Layer, RowGradient, Rows, Scores
 from runner.output.losses import LossConfig
 from runner.samplers.base import Sampler, SamplerConfig
+from runner.samplers.full import FullConfig
 
 if TYPE_CHECKING:
     from runner.options.settings import RunConfig
@@ -109,8 +110,11 @@ class ClassesHead:
         self.build_seconds = time.perf_counter() - begin
 
     @classmethod
-    def of(cls, config: "RunConfig", training: TrainingFacts) -> "ClassesHead":
-        """Make the untrained head of a run's configuration."""
+    def of(cls, config: "RunConfig", training: TrainingFacts, *, ranks_only: bool = False) -> "ClassesHead":
+        """Make the untrained head of a run's configuration.
+
+        ``ranks_only``: it is to rank by weights that are loaded, so that it needs no tables of the run's sampler.
+        """
         num_classes, output = len(training.label_counts_N), config.output
         table = rows_of(config, class_vectors(config, num_classes))
         # Biases start at -log n: softmax ignores a common shift, and losses that treat logits as log probabilities
@@ -118,7 +122,8 @@ class ClassesHead:
         # The biases of a normalised layer stay 0.
         if output.bias and not (config.loss.by_magnitude or config.sampler.by_magnitude or output.normalize):
             table.write(None, biases=-math.log(num_classes))
-        return cls(layer_of(table, output.scale), config.sampler, config.loss, training, config.seed)
+        sampler = FullConfig(name="full") if ranks_only else config.sampler
+        return cls(layer_of(table, output.scale), sampler, config.loss, training, config.seed)
 
     @property
     def tables(self) -> Sequence[Rows]:
@@ -151,6 +156,17 @@ class ClassesHead:
         """Return the logits of some classes of each row, (B, K) float32, or magnitudes if the loss is of these."""
         logit_BK = self.layer.logits(hidden_BD, class_BK)
         return np.abs(logit_BK) if self.loss.by_magnitude else logit_BK
+
+    def probabilities_of(self, hidden_BD: np.ndarray, class_BK: np.ndarray, logit_BK: np.ndarray) -> np.ndarray:
+        """Return the probabilities of each row's best classes, best first, (B, K) float64, from their logits.
+
+        They are those of the loss: sigmoid(logit) where each class is a problem of its own, else the softmax over all
+        classes.
+        """
+        if self.loss.independent:
+            return 1 / (1 + np.exp(-logit_BK.astype(np.float64)))
+        first_B = -self.layer.cross_entropy(hidden_BD, class_BK[:, 0], by_magnitude=self.loss.by_magnitude)
+        return np.exp(logit_BK - logit_BK[:, :1].astype(np.float64) + first_B[:, None])
 
     def is_sound(self, hidden_BD: np.ndarray) -> bool:
         """Tell whether all logits of these hidden states are below ``LARGEST_OUTPUT``. Rows must be current."""

@@ -44,6 +44,7 @@ class LossConfig(Options):
     candidates are drawn with replacement (``masks_hits_where``).
     by_magnitude: take the absolute values of logits, before corrections and in every ranking.
     needs_every_class: the loss contains the sum over all classes, so candidates of a sampler are not enough.
+    independent: each class is a problem of its own, so that the probability of a class is sigmoid(logit).
     like: for a loss from a plugin, the built-in loss whose samplers it goes with.
     """
 
@@ -52,6 +53,7 @@ class LossConfig(Options):
     masks_hits: ClassVar[bool] = True
     by_magnitude: ClassVar[bool] = False
     needs_every_class: ClassVar[bool] = False
+    independent: ClassVar[bool] = False
     like: ClassVar[str | None] = None
     name: str
 
@@ -177,6 +179,7 @@ class NegativeSamplingLoss(LogisticLoss):
     """Take NCE's binary problems without any correction: skip-gram's negative sampling (Mikolov et al. 2013)."""
 
     corrects_candidates = False
+    independent = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +193,7 @@ class GbceLoss(LogisticLoss):
     """
 
     corrects_candidates = False
+    independent = True
     t: float = option(
         0.75,
         "degree of calibration: 0 is plain binary cross-entropy, 1 corrects fully for the classes that were not drawn",

@@ -67,6 +67,23 @@ class Task(ABC):
     def __init__(self, config: RunConfig, data: Any) -> None:
         self.config, self.data = config, data
 
+    ranks_only = False
+    """True if there are no examples: such a task builds a network that ranks, and does nothing else."""
+    can_rank_without_data: ClassVar[bool] = True
+    """False if the head that ranks needs more of the training data than their sizes."""
+
+    @classmethod
+    def without_examples(
+        cls, config: RunConfig, data: Any, *, num_features: int, num_classes: int, steps_per_epoch: int
+    ) -> Self:
+        """Return a task that ranks by the weights of a run, without its examples."""
+        task = cls.__new__(cls)
+        task.config, task.data, task.num_features, task.ranks_only = config, data, num_features, True
+        task.training = TrainingFacts(
+            label_counts_N=np.zeros(num_classes, np.int64), num_rows=0, steps_per_epoch=steps_per_epoch
+        )
+        return task
+
     @classmethod  # noqa: B027
     def check_config(cls, config: RunConfig) -> None:
         """Raise ConfigError for settings that this task refuses whatever the data are; by default it takes all."""
@@ -95,7 +112,7 @@ class Task(ABC):
 
     def build_head(self) -> Any:
         """Return the head of the network: by default the class matrix with the sampler and the loss."""
-        return ClassesHead.of(self.config, self.training)
+        return ClassesHead.of(self.config, self.training, ranks_only=self.ranks_only)
 
     def build_network(self) -> Any:
         """Return what is trained: an untrained network, or a model that is fitted once (``baselines.base.Fitted``)."""

@@ -33,6 +33,7 @@ from runner.network import Network
 from runner.options.settings import CPU, EvaluationConfig, RunConfig
 from runner.tasks import Task
 from runner.tasks.base import PROGRESS_BAR, CompiledSteps
+from runner.training.prediction import save_prediction
 from runner.training.progress import Progress
 from runner.training.run_folder import RunFolder
 from runner.training.schedule import Schedule
@@ -419,6 +420,7 @@ class Training:
         keep = self.config.keep_weights
         if keep or (keep is None and size <= _KEPT_BYTES):
             self.folder.save_weights(self.progress.best_step or self.progress.step, weights)
+            save_prediction(self.folder.path, self.task)
 
     # ------------------------------------------------------------ stopping and resuming
 

@@ -19,6 +19,7 @@ from runner.tasks import Task
 from runner.training import compilation
 from runner.training.loop import Training
 from runner.training.needs import check_memory
+from runner.training.prediction import restored_task
 from runner.training.progress import Progress
 from runner.training.run_folder import RunFolder, description, provenance
 from runner.training.same_run import DATA_CHANGED, changed_plugin, difference
@@ -156,24 +157,51 @@ def load_trained(config: RunConfig, folder: RunFolder) -> tuple[ClassNetwork, Ta
     The weights are those of the end of the run or, before it, of the last checkpoint. Raises RunnerError if the weights
     were not kept or the data have changed since the run.
     """
-    if changed := changed_plugin(config, folder.provenance(), folder.run_id):
-        print(f"warning: {changed}", file=sys.stderr)
+    _warn_of_plugins(config, folder)
     data = open_data(config.dataset)
     _check_same_data(config, folder, data.checksum)
+    config = settled(config)
+    task = task_of(config, data)
+    network, step = _with_weights(config, folder, task)
+    return network, task, step
+
+
+def load_to_rank(config: RunConfig, folder: RunFolder) -> tuple[ClassNetwork, Task, int]:
+    """Return what ``load_trained`` does, to rank with, by the folder alone if it holds names and sizes.
+
+    The task then has no examples. Raises RunnerError as ``load_trained``, and DamagedRun.
+    """
+    config_here = settled(config)
+    task = restored_task(config_here, folder.path)
+    if task is None:
+        return load_trained(config, folder)
+    _warn_of_plugins(config, folder)
+    network, step = _with_weights(config_here, folder, task)
+    return network, task, step
+
+
+def _warn_of_plugins(config: RunConfig, folder: RunFolder) -> None:
+    if changed := changed_plugin(config, folder.provenance(), folder.run_id):
+        print(f"warning: {changed}", file=sys.stderr)
+
+
+def _with_weights(config: RunConfig, folder: RunFolder, task: Task) -> tuple[ClassNetwork, int]:
+    """Return the network of a task with the weights of the run's folder, and their step. Raises RunnerError."""
     kept = folder.load_weights()
     if kept is None:
         raise RunnerError(
             f"{folder.path} has no weights, because they were not kept; run its command again with force=true"
             " keep_weights=true"
         )
-    config = settled(config)
-    task = task_of(config, data)
     network: ClassNetwork = task.build_network()
+    arrays = kept.arrays
+    if task.ranks_only:
+        arrays = {name: array for name, array in arrays.items() if not name.startswith("sampler.")}
     with fitting(folder.path):
-        network.load_final_weights(kept.arrays)
+        network.load_final_weights(arrays)
     if kept.progress is not None:
         # Rows of a checkpoint may lag behind by some steps of its epoch's learning rate; final weights do not.
         progress = Progress.of(kept.progress, str(folder.path))
         network.set_lr(Schedule.of(config, task.training.steps_per_epoch).rate(progress))
         network.read_all(kept.step + 1)
-    return network, task, kept.step
+    return network, kept.step

@@ -8,6 +8,7 @@
     checkpoint/       step-<n>/ with arrays and their manifest (see ``stored_arrays``)
     best/             step-<n>/ with weights of the best validation so far; deleted at the end of the run
     weights/          final weights, if they are kept, with their manifest
+    prediction/       names and sizes that predicting needs besides (see ``prediction``)
     diagnostics*/     results of ``python -m runner.diagnose``
 """
 
@@ -159,7 +160,13 @@ class RunFolder:
         sync(self.path)
         for name in ("summary.json", "metrics.jsonl", "provenance.json", "config.yaml"):
             (self.path / name).unlink(missing_ok=True)
-        for folder in (self._checkpoints, self._best, self._weights, *self.path.glob("diagnostics*")):
+        for folder in (
+            self._checkpoints,
+            self._best,
+            self._weights,
+            self.path / "prediction",
+            *self.path.glob("diagnostics*"),
+        ):
             discard(folder)
         sync(self.path)  # nothing may come back after the mark is gone
         self._clearing.unlink()

@@ -13,10 +13,12 @@ import numpy as np
 from runner.data.rows.card import MATRICES, RowsCard, RowsLayout
 from runner.data.rows.dataset import FEATURE_NAMES, LABEL_NAMES, RowsManifest, SplitCounts, XmcDataset, rows_left_out
 from runner.data.rows.files import MATRIX, TABLE, TEXTS, OwnRows, find_own_rows
+from runner.data.rows.labelled_texts import TextColumns, convert_texts
 from runner.data.rows.matrices import read_matrices
 from runner.data.rows.tables import LABELS, form_of_rows, read_row_table
 from runner.data.rows.texts import Block, FileCounts, TextFormat, read_names, read_rows, read_split_lines
 from runner.data.rows.uniform import write_uniform
+from runner.data.rows.vectorize import TextOptions
 from runner.data.rows.write import RowsWriter
 from runner.data.shared.cards import differences, origin_of
 from runner.data.shared.files import progress_bar
@@ -88,6 +90,22 @@ def load_own_rows(path: Path, name: str) -> XmcDataset:
     rows = find_own_rows(path)
     anew = [READ_ANEW] if rows.form == TABLE else []
     return load_own("xmc", XmcDataset, name, partial(convert_own, rows, name=name), rows.files, *anew, says=path)
+
+
+def load_own_texts(
+    files: dict[str, Path],
+    name: str,
+    *,
+    columns: TextColumns,
+    options: TextOptions,
+    test_share: float,
+    split_seed: int,
+) -> XmcDataset:
+    """Prepare a user's tables of texts and labels once and open the result. Raises DataError."""
+    fill = partial(
+        convert_texts, files, name=name, columns=columns, options=options, test_share=test_share, split_seed=split_seed
+    )
+    return load_own("xmc", XmcDataset, name, fill, files, columns, options, test_share, split_seed)
 
 
 def convert_own(rows: OwnRows, folder: Path, *, name: str) -> RowsManifest:

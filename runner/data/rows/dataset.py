@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +15,12 @@ import numpy.typing as npt
 from runner.data.shared.card import Size
 from runner.data.shared.manifests import Dataset, Int32s, Manifest, combine
 from runner.data.shared.places import damaged
-from runner.data.shared.verify import check_offsets, map_array, map_ids, map_numbers, read_names
+from runner.data.shared.verify import check_offsets, content_of, map_array, map_ids, map_numbers, read_names
 
 COLUMNS = {"indptr": "<i8", "indices": "<i4", "values": "<f4", "label_indptr": "<i8", "labels": "<i4"}
 LABEL_NAMES = "labels.txt"
 FEATURE_NAMES = "features.json"
+VECTORIZER = "vectorizer.json"  # what turns texts into rows (runner.data.rows.vectorize)
 
 Int64s = npt.NDArray[np.int64]
 Float32s = npt.NDArray[np.float32]
@@ -49,6 +51,10 @@ class LabelledRows:
 class XmcDataset(Dataset):
     """Hold a prepared data set of extreme classification."""
 
+    NAMES: ClassVar[Mapping[str, str]] = {
+        "label_names_path": LABEL_NAMES, "feature_names_path": FEATURE_NAMES, "vectorizer_path": VECTORIZER,
+    }  # fmt: skip
+
     train: LabelledRows
     test: LabelledRows
     num_features: int
@@ -57,6 +63,17 @@ class XmcDataset(Dataset):
     propensity_b: float
     label_names_path: Path | None = None
     feature_names_path: Path | None = None
+    vectorizer_path: Path | None = None
+
+    @classmethod
+    def without_examples(cls, *, num_features: int, num_classes: int, **known: Any) -> Self:
+        """Return data that have names and sizes but no rows."""
+        start, none = np.zeros(1, np.int64), np.zeros(0, np.int32)
+        rows = LabelledRows(indptr=start, indices=none, values=np.zeros(0, np.float32), label_indptr=start, labels=none)
+        return cls(
+            train=rows, test=rows, num_features=num_features, num_classes=num_classes, propensity_a=0.55,
+            propensity_b=1.5, **known,
+        )  # fmt: skip
 
     @property
     def left_out(self) -> str | None:
@@ -78,7 +95,7 @@ class XmcDataset(Dataset):
         if self.feature_names_path is None:
             return None
         try:
-            names = json.loads(self.feature_names_path.read_bytes())
+            names = json.loads(content_of(self.feature_names_path))
         except (OSError, ValueError, RecursionError) as error:
             raise damaged(self.feature_names_path, f"it cannot be read ({error})") from None
         if not isinstance(names, list) or len(names) != self.num_features:
@@ -141,7 +158,7 @@ class RowsManifest(Manifest):
         return combine(self.num_features, self.num_classes, *splits)
 
     def open(self, folder: Path) -> XmcDataset:
-        names, features = folder / LABEL_NAMES, folder / FEATURE_NAMES
+        names, features, vectorizer = (folder / name for name in (LABEL_NAMES, FEATURE_NAMES, VECTORIZER))
         return XmcDataset(
             name=self.name,
             train=_load_rows(folder, "train", self.train, self),
@@ -154,6 +171,7 @@ class RowsManifest(Manifest):
             variant=self.variant,
             label_names_path=names if names.exists() else None,
             feature_names_path=features if features.exists() else None,
+            vectorizer_path=vectorizer if vectorizer.exists() else None,
         )
 
 

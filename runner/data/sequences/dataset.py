@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -30,12 +30,23 @@ class SequencesDataset(Dataset):
     positions in ``items_E``. Class ids are numbers of items in the order of their first appearance.
     """
 
+    NAMES: ClassVar[Mapping[str, str]] = {"items_path": ITEM_NAMES}
+
     items_E: Int32s
     indptr_U1: np.ndarray  # int64
     train_end_U: np.ndarray  # int64
     valid_end_U: np.ndarray  # int64
     num_classes: int
     items_path: Path
+
+    @classmethod
+    def without_examples(cls, *, num_features: int, num_classes: int, **known: Any) -> Self:
+        """Return data that have names of items but no users."""
+        none = np.zeros(0, np.int64)
+        return cls(
+            items_E=np.zeros(0, np.int32), indptr_U1=np.zeros(1, np.int64), train_end_U=none, valid_end_U=none,
+            num_classes=num_classes, **known,
+        )  # fmt: skip
 
     def with_split(self, split: Split) -> "SequencesDataset":
         """Return the same events, split by the rule of `split_events`."""

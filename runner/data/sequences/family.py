@@ -2,7 +2,9 @@
 
 from runner.data.sequences.card import SequencesCard
 from runner.data.sequences.convert import convert
-from runner.data.sequences.dataset import SequencesManifest
+from runner.data.sequences.dataset import SequencesDataset, SequencesManifest
 from runner.data.shared.family import Family
 
-FAMILY = Family(card=SequencesCard, manifest=SequencesManifest, convert=convert, holds_out="no")
+FAMILY = Family(
+    card=SequencesCard, manifest=SequencesManifest, dataset=SequencesDataset, convert=convert, holds_out="no"
+)

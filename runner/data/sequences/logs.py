@@ -33,9 +33,9 @@ from runner.data.sequences.events import Events
 from runner.data.shared.files import progress_bar
 from runner.data.shared.tables import (
     NUMBER,
-    SEPARATORS,
     Form,
     LongCells,
+    cells_of_line,
     first_line,
     is_blank,
     lines_of,
@@ -43,6 +43,7 @@ from runner.data.shared.tables import (
     other_spelling,
     place_of,
     rows_of_text,
+    separator_of_header,
 )
 from runner.errors import DataError
 
@@ -211,11 +212,11 @@ def _layout(path: Path, columns: LogColumns, separator: str | None, header: bool
     """Find out separator, width and the kind of times from the first lines. Raises DataError."""
     number, first = first_line(path, lines_of(path))
     used = columns.used()
-    separator = _separator(first, used) if separator is None else separator
+    separator = separator_of_header(first, set(map(str, used.values()))) if separator is None else separator
     if separator == "\t" and quoted:
-        plain = {cell.strip() for cell in _cells(first, separator, False)}
+        plain = {cell.strip() for cell in cells_of_line(first, separator, quoted=False)}
         quoted = not plain.issuperset(used.values()) and {f'"{name}"' for name in used.values()} <= plain
-    cells = _cells(first, separator, quoted)
+    cells = cells_of_line(first, separator, quoted=quoted)
     names = tuple(cell.strip() for cell in cells) if header else None
     if names is not None:
         way_out = " (comma, semicolon or tab separate columns); name the column by "
@@ -237,26 +238,6 @@ def _layout(path: Path, columns: LogColumns, separator: str | None, header: bool
         _, row = next(_numbered(log), (0, cells))
     is_iso = len(row) == len(cells) and NUMBER.fullmatch(row[place["time"]]) is None and _is_iso(row[place["time"]])
     return replace(log, iso=is_iso)
-
-
-def _separator(line: str, used: dict[str, str | int]) -> str:
-    """Return the separator that finds the most of the wanted columns in a header, and then the most columns."""
-
-    def fitting(separator: str) -> tuple[int, int]:
-        names = [cell.strip() for cell in _cells(line, separator, True)]
-        return len(set(names) & set(used.values())), len(names)
-
-    return max(SEPARATORS, key=fitting)
-
-
-def _cells(line: str, separator: str, quoted: bool) -> list[str]:
-    """Split a single line; a line with unbalanced quotes is one cell."""
-    if not quoted:
-        return line.rstrip("\r\n").split(separator)
-    try:
-        return next(csv.reader([line], delimiter=separator, strict=True))
-    except csv.Error:
-        return [line]
 
 
 def _numbered(log: _Log) -> Iterator[tuple[int, list[str]]]:

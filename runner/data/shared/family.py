@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from runner.data.shared.card import Card
-from runner.data.shared.manifests import Manifest
+from runner.data.shared.manifests import Dataset, Manifest
 
 # The module of each family, whose FAMILY is a Family; modules are imported when they are needed.
 FAMILIES = {
@@ -31,6 +31,7 @@ class Family:
     ``convert(card, layout, files, folder)`` converts published files, by field of the layout, to a folder. Raises
     DataError for files that are damaged or hold another set than the card describes.
     ``derive(card, base, folder)`` computes a set from the prepared set that its card names as its base.
+    ``dataset`` is what its manifests open, for families whose runs rank without their examples.
     ``holds_out``: whether tasks hold a share of the training rows out for validation.
     """
 
@@ -38,6 +39,7 @@ class Family:
     manifest: type[Manifest]
     convert: Callable[[Any, Any, dict[str, tuple[Path, ...]], Path], Manifest]
     derive: Callable[[Any, Any, Path], Manifest] | None = None
+    dataset: type[Dataset] | None = None
     holds_out: Literal["always", "maybe", "no"]
 
 

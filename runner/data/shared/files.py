@@ -4,6 +4,7 @@ import bz2
 import contextlib
 import gzip
 import hashlib
+import io
 import lzma
 import re
 import sys
@@ -15,6 +16,7 @@ from typing import BinaryIO, cast
 from runner.errors import DataError
 
 COMPRESSIONS = ("", ".xz", ".gz", ".bz2")
+STDIN = Path("standard input")  # this very object stands for it; messages call it so
 BLOCK_BYTES = 8 << 20
 LONGEST_LINE = 64 << 20
 _BEGINNING = 4096  # so many bytes tell what a file is
@@ -78,7 +80,7 @@ def blocks(path: Path, line: Callable[[], int], *, cut_at: tuple[bytes, ...] = (
     """
     rest, first, ends_in_cr = b"", True, False
     try:
-        with path.open("rb") as file:
+        with io.BytesIO(sys.stdin.buffer.read()) if path is STDIN else path.open("rb") as file:
             _check_ending(path, file.read(_BEGINNING))
             file.seek(0)
             stream = decompress(path, file)

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -37,11 +38,22 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """Hold what is known of the prepared data of any family."""
+    """Hold what is known of the prepared data of any family.
+
+    ``NAMES``: the files of names that predicting needs, by the field that has their path; a field may be None. A family
+    that has some also has ``without_examples``.
+    """
+
+    NAMES: ClassVar[Mapping[str, str]] = {}
 
     name: str
     checksum: str  # sha256 of the prepared arrays, texts and dimensions
     variant: str  # the published (or private) version and split of the data
+
+    @classmethod
+    def without_examples(cls, *, num_features: int, num_classes: int, **known: Any) -> Self:
+        """Return data that have names and sizes but no examples; ``known``: its other fields."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -341,6 +341,26 @@ def first_line(path: Path, lines: Iterator[str]) -> tuple[int, str]:
     raise DataError(f"{path}: the file is empty")
 
 
+def separator_of_header(line: str, wanted: set[str], separators: Sequence[str] = SEPARATORS) -> str:
+    """Return the separator that finds the most of the wanted columns in a header, and then the most columns."""
+
+    def fitting(separator: str) -> tuple[int, int]:
+        names = [cell.strip() for cell in cells_of_line(line, separator, quoted=True)]
+        return len(set(names) & wanted), len(names)
+
+    return max(separators, key=fitting)
+
+
+def cells_of_line(line: str, separator: str, *, quoted: bool) -> list[str]:
+    """Split a single line; a line with unbalanced quotes is one cell."""
+    if not quoted:
+        return line.rstrip("\r\n").split(separator)
+    try:
+        return next(csv.reader([line], delimiter=separator, strict=True))
+    except csv.Error:
+        return [line]
+
+
 def place_of(path: Path, line: int, names: Sequence[str], wanted: str, way_out: str = "") -> int:
     """Return the position of a column in a header. Raises DataError if it is missing or there twice."""
     if names.count(wanted) != 1:

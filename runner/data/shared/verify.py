@@ -7,9 +7,11 @@ of the files that had that checksum, so that this is done once; without it, it i
 """
 
 import contextlib
+import gzip
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,10 +94,21 @@ def read_lines(path: Path, count: int) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def content_of(path: Path) -> bytes:
+    """Return what a file holds, unpacked if its name ends in .gz, as in run folders. Raises OSError."""
+    data = path.read_bytes()
+    if path.suffix != ".gz":
+        return data
+    try:
+        return gzip.decompress(data)
+    except (EOFError, zlib.error) as error:
+        raise OSError(str(error)) from None
+
+
 def read_names(path: Path, count: int, *, what: str = "names") -> tuple[str, ...]:
     """Read the name of each of ``count`` classes, one in a line. Raises DataError if the file has changed."""
     try:
-        names = path.read_bytes().decode().split("\n")[:-1]
+        names = content_of(path).decode().split("\n")[:-1]
     except (OSError, UnicodeDecodeError) as error:
         raise damaged(path, f"it cannot be read ({error})") from None
     if len(names) != count:

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
 
 from runner.data.shared.card import Size
 from runner.data.shared.manifests import Dataset, Int32s, Manifest, combine
@@ -24,11 +27,19 @@ class TextDataset(Dataset):
     0 is the most frequent word (`runner/data/text/words.py` states the whole rule).
     """
 
+    NAMES: ClassVar[Mapping[str, str]] = {"vocabulary_path": VOCABULARY}
+
     train_T: Int32s
     valid_T: Int32s
     test_T: Int32s
     num_classes: int
     vocabulary_path: Path
+
+    @classmethod
+    def without_examples(cls, *, num_features: int, num_classes: int, **known: Any) -> Self:
+        """Return data that have a vocabulary but no text."""
+        none = np.zeros(0, np.int32)
+        return cls(train_T=none, valid_T=none, test_T=none, num_classes=num_classes, **known)
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
