@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from runner.config import exit_code, explain, prepare_plugins, with_usual_model
 from runner.home import CONF
 from runner.machine.terminal import fitted, print_anything
+from runner.options.words import readable
 from runner.sweeps.job import carry_out
 from runner.sweeps.sweep import sweep
 
@@ -40,6 +41,7 @@ def run() -> int:
     """Do what the words of the command line ask for; return the exit status."""
     print_anything()
     try:
+        sys.argv[1:] = readable(sys.argv[1:])
         prepare_plugins(sys.argv[1:])
         sys.argv[1:] = with_usual_model(sys.argv[1:])
         if not sweep(sys.argv[1:]):

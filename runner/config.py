@@ -1,5 +1,5 @@
-"""Convert what Hydra composed to a frozen RunConfig. Of what runs, only this module, ``runner.sweeps`` and ``__main__``
-import hydra and omegaconf.
+"""Convert what Hydra composed to a frozen RunConfig. Of what runs, only this module, ``runner.options.words``,
+``runner.sweeps`` and ``__main__`` import hydra and omegaconf.
 
 Hydra chooses files and applies command-line overrides; everything after that is typed. The dataclass of each group
 is defined beside the class that it configures. ``runner.options`` checks names, types and ranges. Every error is a
@@ -26,6 +26,7 @@ from runner.methods.catalogue import known_method, method_names, sets_model
 from runner.options.conversion import as_path, convert, did_you_mean, number_in, shown
 from runner.options.files import GROUPS, option_file
 from runner.options.settings import EVERY_EXAMPLE_ONCE, GpuConfig, HardwareConfig, RunConfig
+from runner.options.words import readable
 from runner.registry import FROM_OUTSIDE, load_plugins
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ def _compose_unchecked(overrides: Iterable[str]) -> "DictConfig":
     """Return what Hydra composes for the overrides, whether it can run or not. Raises ConfigError (one line)."""
     import hydra
 
-    overrides = with_usual_model(overrides)
+    overrides = with_usual_model(readable(overrides))
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         try:
             prepare_plugins(overrides)

@@ -22,7 +22,8 @@ whose name is -. A text becomes a row as in training; words outside the vocabula
 A run on sequences (recommendation) takes a log, CSV or TSV, and ranks the items that each of its users
 may take next; items that the user took before are left out if the run was measured so (ranking.exclude_seen). Items
 that the run never saw are left out of the log, and users of whom nothing is left get no lines. --user, --item and
---time name the columns, as dataset.user, dataset.item and dataset.time did for training, which are their defaults.
+--time name the columns, as dataset.user, dataset.item and dataset.time did for training, which are their defaults;
+--time null takes the order of the file, and --columns names those of a log without a header.
 
 A run on text takes a text in UTF-8, plain or compressed, and ranks the words that may follow each of its lines. Lines
 are independent of each other; a blank line gets no words. If the model was trained with sentence ends, a line starts
@@ -71,6 +72,7 @@ def main() -> int:
     parser.add_argument("--text", metavar="COLUMN", help="column of the texts in a table; default: that of training")
     for column in ("user", "item", "time"):
         parser.add_argument(f"--{column}", metavar="COLUMN", help="column of a log; default: that of training")
+    parser.add_argument("--columns", metavar="NAMES", help="those of a log without a header, such as user,item,time")
     arguments = parser.parse_args()
     return carry_out(lambda: predict(arguments))
 
@@ -122,10 +124,13 @@ def _log(run: Any, arguments: argparse.Namespace) -> Any:
     from runner.data.sequences.logs import LogColumns
     from runner.ranking.users import histories_of_log
 
-    trained, names = run.config.dataset, {}
+    trained, used = run.config.dataset, {}
     for column in ("user", "item", "time"):
-        names[column] = getattr(arguments, column) or getattr(trained, column, column)
-    return histories_of_log(run.task, arguments.file, LogColumns(**names, set_by="--{} COLUMN"))
+        used[column] = getattr(arguments, column) or getattr(trained, column, column)
+    if used["time"] == "null":
+        used["time"] = None
+    names = None if arguments.columns is None else tuple(arguments.columns.split(","))
+    return histories_of_log(run.task, arguments.file, LogColumns(**used, names=names, set_by="--{} COLUMN"))
 
 
 def _lines(run: Any, arguments: argparse.Namespace) -> Any:

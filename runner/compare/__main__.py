@@ -4,7 +4,9 @@ python -m runner.compare                                  all runs under results
 python -m runner.compare --where dataset=ml100k epochs=30
 python -m runner.compare results/runs/RUN 5c0d3c2a17      two runs, by folder or by the end of the run id
 
-Runs that differ in nothing but the seed are one row, and the best come first. Settings are shown where they differ.
+Runs that differ in nothing but the seed are one row, and the best come first. A row shows the settings that tell it
+from the rows above and below, at most four; +7 says that seven more differ somewhere in the table. --all shows every
+one, and so does --csv.
 """
 
 import argparse
@@ -23,6 +25,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("runs", nargs="*", metavar="RUN", help="run folders, run ids or their ends (default: all)")
     parser.add_argument("--where", nargs="+", default=[], metavar="KEY=VALUE", help="only runs with these settings")
     parser.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help="default: results")
+    parser.add_argument(
+        "--all", action="store_true", help="show every setting that differs, in rows as long as it takes"
+    )
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the numbers to this file, too")
     arguments = parser.parse_args(words)
     return carry_out(lambda: compare(arguments))
@@ -45,7 +50,7 @@ def compare(arguments: argparse.Namespace) -> None:
     frames = {}
     for name, mine in by_dataset(records):
         frames[name] = comparison(mine)
-        print(f"## {name}\n\n{screen_table(as_printed(frames[name], mine), sys.stdout)}\n")
+        print(f"## {name}\n\n{screen_table(as_printed(frames[name], mine, whole=arguments.all), sys.stdout)}\n")
     if arguments.csv is not None:
         together = pd.concat([frame.assign(dataset=name) for name, frame in frames.items()])
         write_atomically(as_path(arguments.csv, "--csv"), together.to_csv(index=False, float_format="%.6g"))

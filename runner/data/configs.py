@@ -336,7 +336,14 @@ class InteractionsConfig(DatasetConfig):
     path: str | None = option(None, "the file")
     user: str = option("user", "column of the user")
     item: str = option("item", "column of the item")
-    time: str = option("time", "column of the time: numbers (seconds since 1970) or ISO 8601 (2010-10-19T23:55:27Z)")
+    time: str | None = option(
+        "time",
+        "column of the time: numbers (seconds since 1970) or ISO 8601 (2010-10-19T23:55:27Z)",
+        null="the order of the file",
+    )
+    columns: str | None = option(
+        None, "names of all columns of a file without a header, such as user,item,time", null="the first line has them"
+    )
     rating: str | None = option(None, "column of the rating, needed for min_rating only")
     min_rating: float | None = option(None, "leave out events rated below it", null="keep all")
     min_user: int = option(
@@ -365,6 +372,16 @@ class InteractionsConfig(DatasetConfig):
             (self.rating is None) == (self.min_rating is None),
             "dataset.rating and dataset.min_rating go together: give both, or leave both at null to keep all events",
         )
+        for name in names if self.names else ():
+            require(
+                self.names is not None and self.names.count(name) == 1,
+                f"dataset.columns={self.columns} must name the column {name!r} once; without times, dataset.time=null",
+            )
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Return the names of all columns of a file without a header, None for a file with one."""
+        return None if self.columns is None else tuple(name.strip() for name in self.columns.split(","))
 
     @property
     def filters(self) -> Filters:
@@ -382,7 +399,7 @@ class InteractionsConfig(DatasetConfig):
         dataset = load_own_log(
             _file("path", self.path, "CSV or TSV with a header"),
             self.name,
-            columns=LogColumns(user=self.user, item=self.item, time=self.time, rating=self.rating),
+            columns=LogColumns(user=self.user, item=self.item, time=self.time, rating=self.rating, names=self.names),
             filters=self.filters,
         )
         return dataset.with_split(self.split)

@@ -47,7 +47,7 @@ WRONG = [
     (["+sampler.alpha=1"], "has no key 'alpha'"),
     (["output.normalize=true", "output.temperature=1e-300"], "output.temperature must lie in [1e-6, 1e6]"),
     (["results_dir='~nosuchuser/x'"], "results_dir: ~nosuchuser/x begins with ~ and no known user"),
-    (["results_dir=~nosuchuser"], "cannot read 'results_dir=~nosuchuser'"),
+    (["results_dir=~nosuchuser"], "results_dir: ~nosuchuser begins with ~ and no known user"),
     (["dataset=text", "model=lstm", "dataset.path='~nosuchuser/x'"], "dataset.path: ~nosuchuser/x begins with ~"),
     (
         ["dataset=interactions", "model=gru4rec", "dataset.path='~nosuchuser/x'"],

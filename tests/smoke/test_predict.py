@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from runner import predict
 from runner.config import compose
 from runner.data.rows.batches import take
+from runner.ranking import rows
 from runner.training.run import load_trained, run
 from runner.training.run_folder import RunFolder
 
@@ -57,7 +57,7 @@ def test_rows_without_labels_are_ranked_as_in_the_evaluation(
     file.write_text(as_xc_text(task.data.test, 20))
     status, lines, _ = ranked(trained_rows, file, "-k", 3)
     assert status == 0
-    assert lines[0] == ["row", "rank", "class", "score"]
+    assert lines[0] == ["row", "rank", "class", "score", "probability"]
     assert [[int(line[0]), int(line[1]), int(line[2])] for line in lines[1:]] == [
         [row + 1, rank + 1, top_BK[row, rank]] for row in range(20) for rank in range(3)
     ]
@@ -65,6 +65,11 @@ def test_rows_without_labels_are_ranked_as_in_the_evaluation(
     network.head.layer.block_logits(hidden_BD, 0, 60, logits_BN)
     scores = np.array([float(line[3]) for line in lines[1:]]).reshape(20, 3)
     np.testing.assert_allclose(scores, np.take_along_axis(logits_BN, top_BK, axis=1), rtol=1e-4, atol=1e-5)
+    chances = np.array([float(line[4]) for line in lines[1:]]).reshape(20, 3)
+    softmax_BN = np.exp(logits_BN.astype(float)) / np.exp(logits_BN.astype(float)).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(chances, np.take_along_axis(softmax_BN, top_BK, axis=1), rtol=1e-4)
+    _, likely, _ = ranked(trained_rows, file, "-k", 3, "--threshold", np.median(chances))
+    assert likely[1:] == [line for line in lines[1:] if float(line[4]) >= np.median(chances)]
 
 
 def written_as(form: str, folder: Path, rows_RF: np.ndarray) -> tuple[Path, list[str]]:
@@ -108,7 +113,7 @@ def test_many_classes_of_a_row_are_ranked_a_few_rows_at_a_time(
     rows_RF = sparse.random_array((7, 200), density=0.03, rng=3, dtype=np.float32).toarray()
     file, _ = written_as("npz", tmp_path, rows_RF)
     _, wanted, _ = ranked(trained_rows, file, "-k", 60)
-    monkeypatch.setattr(predict, "_NUMBERS_AT_ONCE", 2 * 60 * 8)
+    monkeypatch.setattr(rows, "NUMBERS_AT_ONCE", 2 * 60 * 8)
     assert ranked(trained_rows, file, "-k", 100)[1] == wanted
 
 
@@ -148,16 +153,19 @@ def test_users_get_the_items_that_they_have_not_taken(trained_log: Path, ranked:
     out = tmp_path / "ranked.tsv"
     status, lines, err = ranked(trained_log, log, "--user", "who", "-k", 40, "--out", out)
     assert (status, lines) == (0, [])
-    assert "2 events of items that the run never saw are left out" in err
+    assert (
+        "2 events of items that the run never saw are left out: they are called 'unheard', those of the run 'i" in err
+    )
     assert "1 users have no event that counts" in err
     found = [line.split("\t") for line in out.read_text().splitlines()]
-    assert found[0] == ["user", "rank", "item", "score"]
+    assert found[0] == ["user", "rank", "item", "score", "probability"]
     of_anna = [line for line in found[1:] if line[0] == "anna"]
     assert {line[0] for line in found[1:]} == {"anna", "bob"}
     assert [int(line[1]) for line in of_anna] == list(range(1, 39)), "40 items but the two that she took"
     assert not {"i03", "i07"} & {line[2] for line in of_anna}
     scores = [float(line[3]) for line in of_anna]
     assert scores == sorted(scores, reverse=True)
+    assert sum(float(line[4]) for line in of_anna) == pytest.approx(1, abs=1e-4), "of all items that are ranked"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log.csv", "ranked.tsv"]
 
 

@@ -3,15 +3,16 @@
 import gzip
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from runner import predict
 from runner.config import compose
 from runner.data.text.batches import TextBatch
 from runner.data.text.dataset import TextDataset
 from runner.data.text.words import TextPart, read_words
+from runner.ranking import lines
 from runner.training.run import load_trained, run
 from runner.training.run_folder import RunFolder, config_of
 
@@ -61,13 +62,13 @@ def test_words_are_those_of_the_exact_softmax(
     at_once: int, trained: Path, ranked: Ranked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lines of different lengths are encoded together, and the long one in pieces."""
-    monkeypatch.setattr(predict, "_TOKENS_AT_ONCE", at_once)
+    monkeypatch.setattr(lines, "_TOKENS_AT_ONCE", at_once)
     file = tmp_path / "lines.txt.gz"
     file.write_bytes(gzip.compress(("\n".join(LINES) + "\n").encode()))
     status, found, err = ranked(trained, file, "-k", 100)
     assert status == 0
     assert err == "2 of 39 words are not in the vocabulary, and are read as <unk>\n"
-    assert found[0] == ["line", "rank", "word", "score"]
+    assert found[0] == ["line", "rank", "word", "score", "probability"]
     assert [int(row[0]) for row in found[1::62]] == [1, 2, 4, 5, 6, 7], "a blank line gets no words"
     for first in range(1, len(found), 62):
         rows = found[first : first + 62]
@@ -83,9 +84,9 @@ def test_words_are_those_of_the_exact_softmax(
 
 
 def test_lines_wait_until_they_are_many_or_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predict, "_TOKENS_KEPT", 10)
-    lines = [(number, np.zeros(size, dtype=np.int32)) for number, size in enumerate([1, 2, 3, 1, 20, 4, 6, 1])]
-    groups = [[number for number, _ in group] for group in predict._groups(iter(lines), 3)]
+    monkeypatch.setattr(lines, "_TOKENS_KEPT", 10)
+    some = [(number, np.zeros(size, dtype=np.int32)) for number, size in enumerate([1, 2, 3, 1, 20, 4, 6, 1])]
+    groups = [[number for number, _ in group] for group in lines._groups(iter(some), 3)]
     assert groups == [[0, 1, 2], [3, 4], [5, 6], [7]]
 
 
@@ -102,7 +103,10 @@ def test_lines_have_the_words_of_training(tmp_path: Path, capsys: pytest.Capture
         name="", train_T=none, valid_T=none, test_T=none, num_classes=len(vocabulary),
         vocabulary_path=tmp_path / "vocabulary.txt", checksum="", variant="",
     )  # fmt: skip
-    found = {number: [vocabulary[i] for i in ids_T] for number, ids_T in predict._read_lines(text, data)}
+    found = {
+        number: [vocabulary[i] for i in ids_T]
+        for number, ids_T in lines.lines_of_file(SimpleNamespace(data=data), text)
+    }
     assert found == {
         1: ["<eos>", "a", "b"], 2: ["<eos>", "\u00a0"], 3: ["<eos>", "\u3000", "c"], 5: ["<eos>", "\x1cd\u2028"],
         6: ["<eos>", "e"],

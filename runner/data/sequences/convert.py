@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -54,6 +55,8 @@ def load_own_log(path: Path, name: str, *, columns: LogColumns, filters: Filters
 def convert_own(path: Path, folder: Path, *, name: str, columns: LogColumns, filters: Filters) -> SequencesManifest:
     """Convert a user's log, a CSV or TSV file with a header, to a prepared folder. Raises DataError."""
     read = read_events(path, columns, separator=None, header=True, quoted=True, min_rating=filters.min_rating)
+    if columns.time is None:
+        read = replace(read, notes=(*read.notes, "there is no column of times: events count in the order of the file"))
     return _write(read, filters, folder, Origin.own(name, "given", {"data": path}), drop_copies=True, path=path)
 
 

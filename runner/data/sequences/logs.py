@@ -19,7 +19,7 @@ import csv
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -33,6 +33,7 @@ from runner.data.sequences.events import Events
 from runner.data.shared.files import progress_bar
 from runner.data.shared.tables import (
     NUMBER,
+    SEPARATORS,
     Form,
     LongCells,
     cells_of_line,
@@ -56,17 +57,19 @@ _NO_NUMBER = {"nan", "inf", "infinity"}  # lower case and without sign
 class LogColumns:
     """Say which columns of a table are used: names if it has a header, otherwise numbers from 0.
 
+    ``time``: None if the order of the file is that of time. ``names``: those of all columns of a file without a header.
     ``set_by`` tells how a user names a column; messages say so.
     """
 
     user: str | int
     item: str | int
-    time: str | int
+    time: str | int | None
     rating: str | int | None = None
+    names: tuple[str, ...] | None = None
     set_by: str = "dataset.{}=COLUMN"
 
     def used(self) -> dict[str, str | int]:
-        """Return the columns by what they hold; the rating only if there is one."""
+        """Return the columns by what they hold; time and rating only if they are among them."""
         columns = {"user": self.user, "item": self.item, "time": self.time, "rating": self.rating}
         return {what: column for what, column in columns.items() if column is not None}
 
@@ -147,7 +150,8 @@ def read_events(
     rating that is no finite number, unbalanced quotes, bytes that are not UTF-8, and a file without events.
     """
     log = _layout(path, columns, separator, header, quoted)
-    users, items, times, count = _Ids(), _Ids(), _Times(iso=log.iso), 0
+    users, items, count = _Ids(), _Ids(), 0
+    times = _Times(iso=log.iso) if "time" in log.place else _Order()
     spans = LongCells()
     use_ratings = min_rating is not None and "rating" in log.place
     try:
@@ -164,7 +168,7 @@ def read_events(
                 keep_r = None
                 if use_ratings:
                     keep_r = _numbers(cells["rating"], float) >= min_rating
-                times.append(cells["time"], keep_r)
+                times.append(cells.get("time", cells["user"]), keep_r)
                 users.append(cells["user"], keep_r)
                 items.append(cells["item"], keep_r)
     except (ValueError, OverflowError, csv.Error) as error:
@@ -212,18 +216,24 @@ def _layout(path: Path, columns: LogColumns, separator: str | None, header: bool
     """Find out separator, width and the kind of times from the first lines. Raises DataError."""
     number, first = first_line(path, lines_of(path))
     used = columns.used()
-    separator = separator_of_header(first, set(map(str, used.values()))) if separator is None else separator
+    if separator is None:
+        separator = (
+            max(SEPARATORS, key=lambda each: len(cells_of_line(first, each, quoted=True)))
+            if columns.names is not None
+            else separator_of_header(first, set(map(str, used.values())))
+        )
     if separator == "\t" and quoted:
         plain = {cell.strip() for cell in cells_of_line(first, separator, quoted=False)}
         quoted = not plain.issuperset(used.values()) and {f'"{name}"' for name in used.values()} <= plain
     cells = cells_of_line(first, separator, quoted=quoted)
-    names = tuple(cell.strip() for cell in cells) if header else None
+    names = tuple(cell.strip() for cell in cells) if header and columns.names is None else None
     if names is not None:
-        way_out = " (comma, semicolon or tab separate columns); name the column by "
         place = {
-            what: place_of(path, number, names, str(name), way_out + columns.set_by.format(what))
+            what: place_of(path, number, names, str(name), _way_out(columns, what, names))
             for what, name in used.items()
         }
+    elif columns.names is not None:
+        place = _named_places(path, number, cells, columns)
     else:
         place = {what: int(column) for what, column in used.items()}
         if max(place.values()) >= len(cells):
@@ -233,11 +243,44 @@ def _layout(path: Path, columns: LogColumns, separator: str | None, header: bool
     quoting = None if len(separator) > 1 else csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     form = Form(path=path, separator=separator, first_line=number, names=names, columns=len(cells), quoting=quoting)
     log = _Log(form=form, place=place, iso=False)
+    if "time" not in place:
+        return log
     row = cells
-    if header:
+    if names is not None:
         _, row = next(_numbered(log), (0, cells))
     is_iso = len(row) == len(cells) and NUMBER.fullmatch(row[place["time"]]) is None and _is_iso(row[place["time"]])
     return replace(log, iso=is_iso)
+
+
+def _way_out(columns: LogColumns, what: str, names: Sequence[str]) -> str:
+    """Return what a message says of a column that a header lacks."""
+    text = f" (comma, semicolon or tab separate columns); name the column by {columns.set_by.format(what)}"
+    if what == "time":
+        text += f", or take the order of the file: {columns.set_by.format(what).replace('COLUMN', 'null')}"
+    if any(map(NUMBER.fullmatch, names)):
+        in_order = columns.set_by.format("columns").replace("COLUMN", "user,item,time")
+        text += f"; if the file has no header, name all its columns: {in_order}"
+    return text
+
+
+def _named_places(path: Path, number: int, cells: Sequence[str], columns: LogColumns) -> dict[str, int]:
+    """Return the positions of the used columns in a file without a header. Raises DataError if they do not fit."""
+    assert columns.names is not None
+    key = columns.set_by.format("columns").replace("=COLUMN", "").replace(" COLUMN", "")
+    if len(cells) != len(columns.names):
+        raise DataError(
+            f"{path}: line {number}: {len(cells)} columns, but {key} names {len(columns.names)}:"
+            f" {', '.join(columns.names)}; name every column"
+        )
+    if [cell.strip() for cell in cells] == list(columns.names):
+        raise DataError(f"{path}: line {number}: is a header; leave {key} out")
+    used = columns.used()
+    for what, name in used.items():
+        if name not in columns.names:
+            raise DataError(
+                f"{path}: {key} names no column {name!r} for the {what}; it names {', '.join(columns.names)}"
+            )
+    return {what: columns.names.index(str(name)) for what, name in used.items()}
 
 
 def _numbered(log: _Log) -> Iterator[tuple[int, list[str]]]:
@@ -291,6 +334,23 @@ class _Times:
         rank_E = np.empty(len(order))
         rank_E[order] = np.concatenate([[0], np.cumsum(later_E)])
         return rank_E
+
+
+class _Order:
+    """Stand in for the times of events whose order is that of the file."""
+
+    def __init__(self) -> None:
+        self._pieces: list[np.ndarray] = [np.empty(0)]
+        self._read = 0
+
+    def append(self, cells_r: list[str], keep_r: np.ndarray | None) -> None:
+        place_r = np.arange(self._read, self._read + len(cells_r), dtype=np.float64)
+        self._read += len(cells_r)
+        self._pieces.append(place_r if keep_r is None else place_r[keep_r])
+
+    def finish(self) -> np.ndarray:
+        """Return the numbers of the events' rows, (E,) float64."""
+        return np.concatenate(self._pieces)
 
 
 def _rests(cells_r: list[str], near_r: np.ndarray) -> np.ndarray:
@@ -352,7 +412,7 @@ def _problem(log: _Log, row: list[str], use_ratings: bool) -> str | None:
             return f"{log.named(what)} is empty; every event needs a user and an item"
         if "\n" in text:
             return f"{log.named(what)}: an id must not hold a line end, found {text[:40]!r}"
-    time = row[log.place["time"]]
+    time = row[log.place["time"]] if "time" in log.place else "0"
     if log.iso and not _is_iso(time):
         return f"{log.named('time')}: {time.strip()[:40]!r} is not ISO 8601, as the times before it are"
     if not log.iso and (problem := _no_number(time, log.form.separator)) is not None:

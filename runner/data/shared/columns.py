@@ -113,8 +113,8 @@ def _of_parquet(path: Path, columns: Sequence[str], set_by: Sequence[str], notes
         from pyarrow import parquet
     except ImportError:
         raise DataError(
-            f"{path}: Parquet is read by pyarrow, which is not installed: pip install '.[parquet]' (or save the table as"
-            " CSV or JSON lines)"
+            f"{path}: Parquet is read by pyarrow, which is not installed: pip install '.[parquet]', or save the table"
+            " as CSV or JSON lines"
         ) from None
     try:
         with parquet.ParquetFile(path) as file:

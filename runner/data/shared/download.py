@@ -110,6 +110,7 @@ def _fetch(url: str, part: Path) -> None:
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
         raise _Failed("only http and https addresses are fetched")
     failures, farthest = 0, 0
+    print(f"fetching {url}", file=sys.stderr, flush=True)
     while True:
         before = part.stat().st_size if part.exists() else 0
         farthest = max(farthest, before)
@@ -133,7 +134,10 @@ def _fetch(url: str, part: Path) -> None:
         failures = 0 if part.exists() and part.stat().st_size > farthest else failures + 1
         if final or failures >= ATTEMPTS:
             raise _Failed(reason)
-        time.sleep(PAUSE_SECONDS * 2**failures)
+        pause = PAUSE_SECONDS * 2**failures
+        said = f"  {reason}; attempt {failures + 1} of {ATTEMPTS} in {pause:g} s (Ctrl-C ends; what came is kept)"
+        print(said, file=sys.stderr, flush=True)
+        time.sleep(pause)
 
 
 def _fetch_rest(url: str, part: Path) -> None:

@@ -6,6 +6,7 @@ data set.
 """
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -26,6 +27,7 @@ _COSTS = {
     "seconds an epoch": "seconds_per_epoch",
     "candidates a row": "candidates_per_row",
 }
+_EACH = re.compile(r" (?=[a-z_]+(?:\.[\w.]+)?=)")  # between two settings
 NO_RUNS_YET = "no runs yet; python -m runner makes one"
 NO_SUCH_RUNS = "no run has these settings"
 GROUPS = ("dataset", "model", "sampler", "loss", "optimizer", "batch_sampler")  # dataset=X stands for dataset.name=X
@@ -143,8 +145,26 @@ def _numbers(group: Group) -> dict[str, float]:
     return means
 
 
-def as_printed(frame: pd.DataFrame, records: Sequence[RunRecord]) -> pd.DataFrame:
-    """Return the comparison as text, with the headline's name and unit over its column."""
+def beside_neighbours(settings: Sequence[str], most: int = 4) -> list[str]:
+    """Return of each row's settings those that the row above or the one below does not have, at most so many.
+
+    How many more there are is said, such as ``+7``. A single row has no neighbours, and shows nothing but that.
+    """
+    rows = [_EACH.split(text) if text else [] for text in settings]
+    out = []
+    for number, row in enumerate(rows):
+        beside = [rows[other] for other in (number - 1, number + 1) if 0 <= other < len(rows)]
+        differs = [each for each in row if any(each not in other for other in beside)][:most]
+        folded = len(row) - len(differs)
+        out.append(" ".join([*differs, *([f"+{folded}"] if folded else [])]))
+    return out
+
+
+def as_printed(frame: pd.DataFrame, records: Sequence[RunRecord], *, whole: bool = False) -> pd.DataFrame:
+    """Return the comparison as text, with the headline's name and unit over its column.
+
+    Settings are those that differ between neighbours (``beside_neighbours``), or, if ``whole``, all.
+    """
     finished = next((record for record in records if record.finished), None)
     title, decimals = "quality", 2
     if finished is not None:
@@ -154,6 +174,7 @@ def as_printed(frame: pd.DataFrame, records: Sequence[RunRecord]) -> pd.DataFram
     def number(value: float, digits: int) -> str:
         return "–" if pd.isna(value) else f"{value:,.{digits}f}"
 
+    settings = frame["settings"].tolist()
     quality = [
         number(mean, decimals) + ("" if pd.isna(deviation) else f" ± {number(deviation, decimals)}")
         for mean, deviation in zip(frame["quality"].tolist(), frame["deviation"].tolist(), strict=True)
@@ -161,7 +182,7 @@ def as_printed(frame: pd.DataFrame, records: Sequence[RunRecord]) -> pd.DataFram
     out = {
         "method": frame["method"],
         "model": frame["model"],
-        "settings": frame["settings"].replace("", "–"),
+        "settings": [text or "–" for text in (settings if whole else beside_neighbours(settings))],
         title: quality,
         "seconds": [number(value, 1) for value in frame["seconds"]],
         "seconds an epoch": [number(value, 2) for value in frame["seconds an epoch"]],
