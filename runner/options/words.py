@@ -24,7 +24,7 @@ def _readable(word: str, sweeps: bool) -> str:
     from hydra.errors import HydraException
 
     parser = OverridesParser.create()
-    if (found := _ASSIGNMENT.fullmatch(word)) is None or "${" in word:
+    if (found := _ASSIGNMENT.fullmatch(word)) is None or "${" in word or not _is_text(word):
         return word
     key, value = found[1], found[2]
     try:
@@ -46,3 +46,11 @@ def _readable(word: str, sweeps: bool) -> str:
         parser.parse_override(f"{key}='{escaped}'")
         return f"{key}='{escaped}'"
     return word
+
+
+def _is_text(word: str) -> bool:
+    """Return whether the shell gave a word in UTF-8."""
+    with suppress(UnicodeEncodeError):
+        word.encode()
+        return True
+    return False

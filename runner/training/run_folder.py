@@ -8,6 +8,7 @@
     checkpoint/       step-<n>/ with arrays and their manifest (see ``stored_arrays``)
     best/             step-<n>/ with weights of the best validation so far; deleted at the end of the run
     weights/          final weights, if they are kept, with their manifest
+    weights.safetensors    in their place, in a folder that ``python -m runner.export`` wrote
     prediction/       names and sizes that predicting needs besides (see ``prediction``)
     diagnostics*/     results of ``python -m runner.diagnose``
 """
@@ -52,6 +53,7 @@ from runner.training.run_records import (
     read_settings,
     read_summary,
 )
+from runner.training.safetensors import SAFETENSORS, load_safetensors
 from runner.training.stored_arrays import MANIFEST, StoredArrays, complete, discard, load_arrays, save_arrays
 
 
@@ -251,6 +253,9 @@ class RunFolder:
 
         Raises DamagedRun.
         """
+        if (self.path / SAFETENSORS).is_file():
+            arrays, step = load_safetensors(self.path / SAFETENSORS, run_id=self.run_id)
+            return KeptWeights(arrays=arrays, step=step, progress=None)
         if self.has_weights:
             kept = load_arrays(self._weights, run_id=self.run_id)
             return KeptWeights(arrays=kept.arrays, step=kept.step, progress=None)
@@ -290,7 +295,7 @@ class RunFolder:
     @property
     def has_weights(self) -> bool:
         """Tell whether the final weights were kept."""
-        return self._weights.exists()
+        return self._weights.exists() or (self.path / SAFETENSORS).is_file()
 
     def diagnostics_path(self, name: str = "") -> Path:
         """Return the folder that ``python -m runner.diagnose --name NAME`` writes to."""

@@ -159,7 +159,7 @@ def test_mirrors_in_order(server: Server, tmp_path: Path) -> None:
     assert [path for path, _ in server.log] == ["404", "page", "ok"]
 
 
-def test_all_mirrors_fail_in_one_line(server: Server, tmp_path: Path) -> None:
+def test_all_mirrors_fail_in_one_line(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     urls = [server.url(kind) for kind in ("404", "page", "503", "always_cuts")]
     with pytest.raises(DataError) as caught:
         download(source(*urls, "ftp://127.0.0.1/x", "file:///etc/passwd"), tmp_path)
@@ -167,6 +167,9 @@ def test_all_mirrors_fail_in_one_line(server: Server, tmp_path: Path) -> None:
     for part in ("HTTP 404", "web page instead", "HTTP 503", "cut after 0 of", "only http and https"):
         assert part in message
     assert "\n" not in message
+    said = capsys.readouterr().err
+    assert all(f"fetching {url}\n" in said for url in urls)
+    assert "  HTTP 503 Service Unavailable; attempt 2 of 4 in " in said
     assert not (tmp_path / "data.zip").exists()
     assert sum(path == "404" for path, _ in server.log) == 1, "a missing file is not asked for again"
     assert sum(path == "503" for path, _ in server.log) == module.ATTEMPTS

@@ -198,7 +198,7 @@ BAD: dict[str, tuple[str | bytes, dict, str]] = {
     "no header": (
         LOG.split("\n", 1)[1],
         {},
-        r"no column named 'user'; the header has u2, a, 5, 30 .*by dataset\.user=COLUMN$",
+        r"no column named 'user'; the header has u2, a, 5, 30 .*=COLUMN; if .* no header, .* dataset\.columns=user",
     ),
     "double column": (LOG.replace("rating", "user"), {}, "line 1: 2 columns named 'user'"),
     "missing rating": (
@@ -261,6 +261,33 @@ def test_mistakes_are_one_line(case: str, tmp_path: Path, data_dir: Path) -> Non
     assert "\n" not in str(caught.value)
     assert not list(data_dir.rglob("manifest.json"))
     assert not list(data_dir.rglob("items.*"))
+
+
+def test_a_log_may_lack_header_and_times(tmp_path: Path, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bare = LOG.split("\n", 1)[1]
+    assert sequences_of(own(tmp_path, bare, "bare.csv", columns="user,item,rating,time")) == ORDERED
+    dataset = own(tmp_path, "item,user\nb,u1\na,u2\na,u1\na,u1\n", "order.csv", time=None)
+    assert sequences_of(dataset) == [["b", "a", "a"], ["a"]], "in the order of the file, in which there are no copies"
+    assert "events count in the order of the file" in capsys.readouterr().err
+    both = own(
+        tmp_path, "u1;x;5\nu1;y;1\n", "both.csv", time=None, columns="user,item,stars", rating="stars", min_rating=3
+    )
+    assert sequences_of(both) == [["x"]]
+
+
+@pytest.mark.parametrize(("text", "options", "says"), [
+    ("u,a,1\n", {"columns": "user,item"}, r"line 1: 3 columns, but dataset\.columns names 2: user, item; name every"),
+    ("user,item\nu,a\n", {"columns": "user,item"}, r"line 1: is a header; leave dataset\.columns out"),
+    ("user,item\nu,a\n", {"time": "time"}, r"no column named 'time'; .* order of the file: dataset\.time=null"),
+    ("u,a\nu\n", {"columns": "user,item"}, r"line 2: 1 columns, but the first line has 2"),
+])  # fmt: skip
+def test_mistakes_without_header_or_times(
+    text: str, options: dict[str, object], says: str, tmp_path: Path, data_dir: Path
+) -> None:
+    with pytest.raises(DataError, match=says):
+        own(tmp_path, text, **{"time": None, **options})
+    with pytest.raises(ConfigError, match=r"dataset\.columns=user,item must name the column 'time' once"):
+        InteractionsConfig(path="x", columns="user,item")
 
 
 @pytest.mark.parametrize("rows", [5, 8, 1000], ids=["at the end of a piece", "in the next piece", "far on"])

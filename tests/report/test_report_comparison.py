@@ -11,7 +11,7 @@ import yaml
 from runner.compare.__main__ import main
 from runner.config import compose
 from runner.errors import ConfigError, RunnerError
-from runner.report.numbers.comparison import chosen, comparison
+from runner.report.numbers.comparison import beside_neighbours, chosen, comparison
 from runner.report.numbers.records import RunRecord, all_records
 from runner.report.numbers.sweep import as_text, differing_keys, exact
 from runner.report.spec.grids import PlannedRun
@@ -47,6 +47,12 @@ def test_methods_stand_side_by_side_with_what_differs(runs: list[RunRecord]) -> 
     assert table["status"].tolist() == ["finished"] * 3 + ["diverged"]
     assert table.iloc[3][["quality", "seconds", "candidates a row"]].isna().all()
     assert table["seconds an epoch"].tolist()[:2] == pytest.approx([80, 20])
+
+
+def test_a_row_shows_what_tells_it_from_its_neighbours() -> None:
+    settings = ["lr=1 epochs=2 cut=[1, 2]", "lr=1 epochs=4 cut=[1, 2]", "lr=1 epochs=4 cut=[1, 3]", ""]
+    assert beside_neighbours(settings, most=2) == ["epochs=2 +2", "epochs=4 cut=[1, 2] +1", "lr=1 epochs=4 +1", ""]
+    assert beside_neighbours(["lr=1"]) == ["+1"]
 
 
 def test_settings_of_another_sampler_do_not_count_as_differences(runs: list[RunRecord]) -> None:
