@@ -21,6 +21,7 @@ def save_safetensors(folder: Path, *, run_id: str, step: int, arrays: Mapping[st
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     remarks = {"run_id": run_id, "step": str(step), "sha256": _digest(whole)}
     save_file(whole, folder / SAFETENSORS, metadata=remarks)
+    (folder / SAFETENSORS).chmod(0o644)  # as all other files of the folder
 
 
 def load_safetensors(path: Path, *, run_id: str) -> tuple[dict[str, np.ndarray], int]:

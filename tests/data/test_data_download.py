@@ -168,7 +168,7 @@ def test_all_mirrors_fail_in_one_line(server: Server, tmp_path: Path, capsys: py
         assert part in message
     assert "\n" not in message
     said = capsys.readouterr().err
-    assert all(f"fetching {url}\n" in said for url in urls)
+    assert all(f"fetching {url} (attempt 1 of 4; " in said for url in urls)
     assert "  HTTP 503 Service Unavailable; attempt 2 of 4 in " in said
     assert not (tmp_path / "data.zip").exists()
     assert sum(path == "404" for path, _ in server.log) == 1, "a missing file is not asked for again"

@@ -110,7 +110,8 @@ def _fetch(url: str, part: Path) -> None:
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
         raise _Failed("only http and https addresses are fetched")
     failures, farthest = 0, 0
-    print(f"fetching {url}", file=sys.stderr, flush=True)
+    said = f"fetching {url} (attempt 1 of {ATTEMPTS}; one ends after {STALL_SECONDS:g} s without a byte)"
+    print(said, file=sys.stderr, flush=True)
     while True:
         before = part.stat().st_size if part.exists() else 0
         farthest = max(farthest, before)

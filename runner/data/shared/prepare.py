@@ -148,12 +148,12 @@ def _find_downloaded(card: Card, unpacked: Path) -> _Found:
     """Fetch the first source that works; sources whose files were downloaded before are tried first."""
     failures = []
     raw = places.raw_dir(card.name)
-    if not any(all((raw / file.name).exists() for file in source.files) for source in card.sources):
-        hand = card.by_hand or "get the files in any way"
-        print(
-            f"{card.name}: by hand, if the network fails: {hand}, then `{places.PREPARE} {card.name} --from DIR`",
-            file=sys.stderr,
+    if card.sources and not any(all((raw / file.name).exists() for file in source.files) for source in card.sources):
+        hand = card.by_hand or "fetch the files below with any other program"
+        said = (
+            f"{card.name}: if the network fails, by hand: {hand.rstrip('.')}; `{places.PREPARE} {card.name} --from DIR`"
         )
+        print(said, file=sys.stderr, flush=True)
     at_hand = [all((raw / file.name).exists() for file in source.files) for source in card.sources]
     for source, _ in sorted(zip(card.sources, at_hand, strict=True), key=lambda pair: not pair[1]):
         try:
