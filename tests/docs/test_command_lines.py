@@ -260,6 +260,8 @@ def rule_for(words: Sequence[str]) -> tuple[Rule, list[str]] | None:
         return runs, rest
     if program == "eval" and (inside := re.fullmatch(r"\$\((.*)\)", rest[0])):
         return rule_for(shlex.split(inside[1]))
+    if program == "echo" and "|" in rest:  # what it prints is typed into the command after it
+        return rule_for(rest[rest.index("|") + 1 :])
     if program.rpartition("/")[2].startswith("python") and rest:
         if rest[0] == "-m" and len(rest) > 1:
             name, arguments = rest[1], rest[2:]
