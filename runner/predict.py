@@ -121,7 +121,7 @@ def _rows(run: Any, arguments: argparse.Namespace) -> Any:
 
 
 def _log(run: Any, arguments: argparse.Namespace) -> Any:
-    from runner.data.sequences.logs import LogColumns
+    from runner.data.sequences.logs import LogColumns, has_header
     from runner.ranking.users import histories_of_log
 
     trained, used = run.config.dataset, {}
@@ -129,7 +129,11 @@ def _log(run: Any, arguments: argparse.Namespace) -> Any:
         used[column] = getattr(arguments, column) or getattr(trained, column, column)
     if used["time"] == "null":
         used["time"] = None
-    names = None if arguments.columns is None else tuple(arguments.columns.split(","))
+    names = getattr(trained, "names", None)
+    if arguments.columns is not None:
+        names = tuple(arguments.columns.split(","))
+    elif has_header(arguments.file, LogColumns(**used)):
+        names = None
     return histories_of_log(run.task, arguments.file, LogColumns(**used, names=names, set_by="--{} COLUMN"))
 
 

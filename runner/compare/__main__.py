@@ -4,9 +4,9 @@ python -m runner.compare                                  all runs under results
 python -m runner.compare --where dataset=ml100k epochs=30
 python -m runner.compare results/runs/RUN 5c0d3c2a17      two runs, by folder or by the end of the run id
 
-Runs that differ in nothing but the seed are one row, and the best come first. A row shows the settings that tell it
-from the rows above and below, at most four; +7 says that seven more differ somewhere in the table. --all shows every
-one, and so does --csv.
+Runs that differ in nothing but the seed are one row, and the best come first. A row with more than four settings
+shows those that tell it from the rows above and below, at most four; +7 says that seven more differ somewhere in the
+table. --all shows every one, and so does --csv.
 """
 
 import argparse

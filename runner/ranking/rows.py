@@ -22,7 +22,7 @@ from runner.errors import DataError
 
 ROWS_AT_ONCE = 1024
 NUMBERS_AT_ONCE = 2**24  # logits, or entries of the vectors of ranked classes
-_NUMBERS = (".npz", ".svm", ".svmlight", ".libsvm", ".vw")  # endings of files that hold features, never texts
+_NUMBERS = ("npz", "libsvm", "vw")  # forms of files that hold features, never texts
 Line = tuple[Any, ...]
 
 
@@ -75,7 +75,7 @@ def rows_of_file(task: Any, file: Path, *, layout: str | None, column: str | Non
     ``column``: of the texts in a table; None: that of training. Raises DataError.
     """
     vectorizer = vectorizer_of(task)
-    has_features = layout is not None or file.suffix.lower() in _NUMBERS
+    has_features = layout is not None or form_of(file) in _NUMBERS
     if vectorizer is None or has_features:
         names = None if vectorizer is not None else task.data.feature_names()
         return read_new_rows(file, layout or form_of(file), task.num_features, names)

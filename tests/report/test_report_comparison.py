@@ -52,7 +52,7 @@ def test_methods_stand_side_by_side_with_what_differs(runs: list[RunRecord]) -> 
 def test_a_row_shows_what_tells_it_from_its_neighbours() -> None:
     settings = ["lr=1 epochs=2 cut=[1, 2]", "lr=1 epochs=4 cut=[1, 2]", "lr=1 epochs=4 cut=[1, 3]", ""]
     assert beside_neighbours(settings, most=2) == ["epochs=2 +2", "epochs=4 cut=[1, 2] +1", "lr=1 epochs=4 +1", ""]
-    assert beside_neighbours(["lr=1"]) == ["+1"]
+    assert beside_neighbours(settings, most=3) == settings, "few settings are shown as they are"
 
 
 def test_settings_of_another_sampler_do_not_count_as_differences(runs: list[RunRecord]) -> None:

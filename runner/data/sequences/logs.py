@@ -182,6 +182,14 @@ def read_events(
     return Read(events=events, num_read=count, stripped=user[2] + item[2], notes=spans.notes())
 
 
+def has_header(path: Path, columns: LogColumns) -> bool:
+    """Return whether the first line of a file names the columns that are used. Raises DataError if it is empty."""
+    _, first = first_line(path, lines_of(path))
+    wanted = set(map(str, columns.used().values()))
+    cells = cells_of_line(first, separator_of_header(first, wanted), quoted=True)
+    return wanted <= {cell.strip() for cell in cells}
+
+
 def read_users(path: Path) -> Read:
     """Read a file that has a user's items in each line, oldest first, separated by blanks; a blank line is no user.
 
@@ -257,7 +265,7 @@ def _way_out(columns: LogColumns, what: str, names: Sequence[str]) -> str:
     text = f" (comma, semicolon or tab separate columns); name the column by {columns.set_by.format(what)}"
     if what == "time":
         text += f", or take the order of the file: {columns.set_by.format(what).replace('COLUMN', 'null')}"
-    if any(map(NUMBER.fullmatch, names)):
+    if any(map(NUMBER.fullmatch, names)) or not set(columns.used().values()) & set(names):
         in_order = columns.set_by.format("columns").replace("COLUMN", "user,item,time")
         text += f"; if the file has no header, name all its columns: {in_order}"
     return text

@@ -2,6 +2,7 @@
 
 import bz2
 import contextlib
+import functools
 import gzip
 import hashlib
 import io
@@ -11,7 +12,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, TextIO, cast
 
 from runner.errors import DataError
 
@@ -80,7 +81,7 @@ def blocks(path: Path, line: Callable[[], int], *, cut_at: tuple[bytes, ...] = (
     """
     rest, first, ends_in_cr = b"", True, False
     try:
-        with io.BytesIO(sys.stdin.buffer.read()) if path is STDIN else path.open("rb") as file:
+        with io.BytesIO(_typed(sys.stdin)) if path is STDIN else path.open("rb") as file:
             _check_ending(path, file.read(_BEGINNING))
             file.seek(0)
             stream = decompress(path, file)
@@ -114,6 +115,12 @@ def blocks(path: Path, line: Callable[[], int], *, cut_at: tuple[bytes, ...] = (
         raise DataError(f"{path}: line {line() + 1}: the compressed file is damaged ({error})") from None
     except OSError as error:
         raise DataError(f"{path}: line {line() + 1}: cannot be read ({error})") from None
+
+
+@functools.lru_cache(maxsize=1)
+def _typed(stream: TextIO) -> bytes:
+    """Return all of standard input, which some readers go through twice."""
+    return stream.buffer.read()
 
 
 def no_text(beginning: bytes) -> str | None:

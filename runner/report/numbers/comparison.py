@@ -146,13 +146,16 @@ def _numbers(group: Group) -> dict[str, float]:
 
 
 def beside_neighbours(settings: Sequence[str], most: int = 4) -> list[str]:
-    """Return of each row's settings those that the row above or the one below does not have, at most so many.
+    """Return of each row with more settings those that the row above or the one below does not have, at most so many.
 
-    How many more there are is said, such as ``+7``. A single row has no neighbours, and shows nothing but that.
+    How many more there are is said, such as ``+7``.
     """
     rows = [_EACH.split(text) if text else [] for text in settings]
     out = []
     for number, row in enumerate(rows):
+        if len(row) <= most:
+            out.append(" ".join(row))
+            continue
         beside = [rows[other] for other in (number - 1, number + 1) if 0 <= other < len(rows)]
         differs = [each for each in row if any(each not in other for other in beside)][:most]
         folded = len(row) - len(differs)
