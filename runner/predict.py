@@ -39,7 +39,8 @@ the model learnt, which need not be the frequencies of what is right. --threshol
 table goes to --out, which appears when it is complete, or to standard output.
 
 The weights are the best ones of a finished run, or those of the last checkpoint of an unfinished run. The run must have
-kept its weights (keep_weights=true if they are large). Its folder is enough: names and vocabulary lie beside them.
+kept its weights (keep_weights=true if they are large). The folder of a finished run is enough: names and vocabulary lie
+beside them.
 """
 
 import argparse

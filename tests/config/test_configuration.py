@@ -343,10 +343,11 @@ def test_a_target_is_a_columns_name_or_index(written: str, target: str | int | N
         assert compose(overrides).dataset.target == target
 
 
-def test_a_home_folder_in_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_folder_needs_no_second_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(ConfigError, match="in two pairs of quotes"):
-        compose(["dataset=text", "model=lstm", "dataset.path=~/there"])
+    for name in ("there", "ä b (1), c=d", "it's", "2024"):
+        config = compose(["dataset=text", "model=lstm", f"dataset.path=~/{name}"])
+        assert config.dataset.path == str(tmp_path / name)
     config = compose(["dataset=text", "model=lstm", "dataset.path='~/there'"])
     with pytest.raises(ConfigError, match="is not a folder"):
         config.dataset.build()

@@ -92,7 +92,11 @@ def _places(form: Form, order: Sequence[str]) -> np.ndarray | None:
     names = [name for name in form.names if name != LABELS]
     where, place = f"{form.path}: line {form.first_line}:", {name: number for number, name in enumerate(names)}
     if lacks := [name for name in order if name not in place]:
-        raise DataError(f"{where} no column is called {lacks[0]!r}, as one is that the run was trained with")
+        ours, theirs = (", ".join(some[:5]) + (", ..." if len(some) > 5 else "") for some in (names, list(order)))
+        raise DataError(
+            f"{where} no column is called {lacks[0]!r}, as one is that the run was trained with: the file has {ours},"
+            f" the run {theirs}"
+        )
     known = set(order)
     if others := [name for name in names if name not in known]:
         raise DataError(f"{where} column {others[0]!r} is none of those that the run was trained with; leave it out")
