@@ -27,7 +27,7 @@ class TorchMlp:
 
     def __init__(self, features: Rows, least: float) -> None:
         assert isinstance(features, TorchRowTable)
-        self.table, self.least = features, least
+        self.table, self.least, self.dim = features, least, features.num_columns
         self.bias = features.another(np.zeros((1, features.num_columns), dtype=np.float32))
         self.tables = (self.table, self.bias)
         self.dense = ()
@@ -82,5 +82,5 @@ class TorchMlp:
         of_bias = self.bias.state_dict()
         for name, ours in self._names_of_bias.items():
             if ours in of_bias:
-                of_bias[ours] = state[name]
+                of_bias[ours] = np.reshape(state[name], of_bias[ours].shape)
         self.bias.load_state_dict(of_bias)

@@ -100,6 +100,19 @@ def test_what_a_run_keeps_is_checked(trained: Path, tmp_path: Path) -> None:
         load_run(copy)
 
 
+def test_a_run_of_the_torch_engine_predicts_alike(tmp_path: Path) -> None:
+    words = [
+        "dataset=synthetic_xc", "dataset.num_classes=30", "dataset.num_features=100", "dataset.num_train=64",
+        "dataset.num_test=10", "sampler=full", "model.hidden=8", "batch_size=32", "epochs=1", "hardware.threads=1",
+        f"results_dir={tmp_path}",
+    ]  # fmt: skip
+    frames = [
+        load_run(run(compose([*words, *more]))).predict(np.eye(100)[:5], 3) for more in ([], ["hardware.engine=torch"])
+    ]
+    assert frames[0]["class"].tolist() == frames[1]["class"].tolist()
+    np.testing.assert_allclose(frames[0]["probability"], frames[1]["probability"], rtol=1e-4)
+
+
 def exported(run_folder: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr("sys.argv", ["export", str(run_folder), str(target)])
     return export_command.main()
