@@ -211,9 +211,3 @@ def test_drive_ids_become_addresses() -> None:
     first, second = module._addresses("gdrive:ABC&resourcekey=0-x")
     assert first == "https://drive.usercontent.google.com/download?id=ABC&resourcekey=0-x&export=download&confirm=t"
     assert second.startswith("https://drive.google.com/uc?id=ABC")
-
-
-def test_a_guess_is_said_to_be_one(tmp_path: Path) -> None:
-    for guessed, says in ((True, r"ftp://x \(a guessed address\): only"), (False, "ftp://x: only")):
-        with pytest.raises(DataError, match=says):
-            download(SourceFile(name="a", urls=("ftp://x",), guessed=guessed), tmp_path)

@@ -16,7 +16,6 @@ class SourceFile:
     urls: tuple[str, ...]
     sha256: str | None = None  # None if none is published: that of the first download is then recorded
     md5: str | None = None
-    guessed: bool = False  # the addresses were not seen anywhere, only guessed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +31,6 @@ class Layout(ABC):
     """Name the files of a data set inside a folder or archive; subclasses do so for one family of data."""
 
     name: str  # recorded as the variant of what was prepared
-    guessed: bool = False  # the names of the files were not seen anywhere, only guessed
 
     @abstractmethod
     def file_names(self) -> dict[str, str]:

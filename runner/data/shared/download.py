@@ -50,7 +50,7 @@ def download(file: SourceFile, folder: Path) -> Path:
                 _forget(part)
                 raise _Failed(f"{problem}; the file was removed")
         except _Failed as failure:
-            failures.append(f"{address}{' (a guessed address)' if file.guessed else ''}: {failure}")
+            failures.append(f"{address}: {failure}")
             continue
         if file.sha256 is None and not _record(path).exists():
             found = hash_file(part)

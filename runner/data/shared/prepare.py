@@ -170,8 +170,7 @@ def _fetch_source(card: Card, source: Source, unpacked: Path) -> _Found:
     found = _find_layout(card, folders, only=source.layout)
     if found is None:
         (layout,) = (layout for layout in card.layouts if layout.name == source.layout)
-        guess = ", whose names are guessed" if layout.guessed else ""
-        raise DataError(f"{raw}: the downloaded files do not hold {layout.in_words()} (layout {layout.name}{guess})")
+        raise DataError(f"{raw}: the downloaded files do not hold {layout.in_words()} (layout {layout.name})")
     return _verified(card, found)
 
 
