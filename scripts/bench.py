@@ -72,7 +72,7 @@ def busy_cores() -> float:
 
     The load average counts what ran in the last minute, such as the runs of a plan that ends with measurements.
     """
-    from runner.bench.machine import Company
+    from runner.machine.company import Company
 
     company = Company()
     time.sleep(_LOOK_SECONDS)

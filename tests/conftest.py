@@ -24,6 +24,7 @@ import torch
 from hypothesis import settings
 
 from runner.contracts import Query
+from runner.machine.company import Company, Taken
 from runner.optimizers import AdamConfig
 from runner.output.numba.layer import NumbaLayer
 from runner.output.numba.row_table import RowTable
@@ -43,6 +44,12 @@ def _one_thread() -> None:
     """Arrays here are too small to share out; a test of threads sets more."""
     numba.set_num_threads(1)
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of tests stand alone on the machine, so that what they print does not depend on who else uses it."""
+    monkeypatch.setattr(Company, "taken", lambda _: Taken(machine=1.0))
 
 
 @pytest.fixture

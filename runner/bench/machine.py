@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import os
 import re
 import time
 from collections.abc import Callable
@@ -183,32 +182,3 @@ def gpu_rates() -> tuple[float, float, float]:
     scattered = 6 * 3 * 4 * columns * len(rows) / seconds(visit)
     left, right = (part[: square**2].view(square, square) for part in (a, b))
     return stream, scattered, 2 * square**3 / seconds(lambda: torch.mm(left, right))
-
-
-class Company:
-    """Count the cores that other processes kept busy since this object was made.
-
-    A timing taken while others use the cores is not valid.
-    """
-
-    def __init__(self) -> None:
-        self._begin = self._now()
-
-    @staticmethod
-    def _now() -> tuple[float, float, float] | None:
-        try:
-            fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
-        except OSError:
-            return None
-        ticks = [int(field) for field in fields]
-        # user, nice, system, (idle, iowait,) irq, softirq, steal. Time that a virtual machine's host takes counts too.
-        busy = sum(ticks[:3]) + sum(ticks[5:8])
-        return time.perf_counter(), busy / os.sysconf("SC_CLK_TCK"), time.process_time()
-
-    def cores(self) -> float | None:
-        """Return the mean number of cores busy with other processes (0 or more); None where the system does not say."""
-        end = self._now()
-        if self._begin is None or end is None:
-            return None
-        wall, busy, own = (later - earlier for later, earlier in zip(end, self._begin, strict=True))
-        return max(0.0, busy - own) / max(wall, 1e-9)

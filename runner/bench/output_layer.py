@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from runner.bench.contenders import Contender, RunnerMethod, configuration, out_of_reach, sampler_bytes
-from runner.bench.machine import Company, Limits, shortage
+from runner.bench.machine import Limits, shortage
 from runner.bench.measure import Entrant, measure, say
 from runner.bench.methods import FULL_METHODS, METHODS
 from runner.bench.settings import OutputLayer
 from runner.bench.tensorflow_baseline import TensorFlowFull, is_installed
 from runner.bench.torch_baselines import ON_GPU, TORCH, bytes_needed
 from runner.bench.workload import Workload, matrix_bytes
+from runner.machine.company import Company
 from runner.options.settings import HardwareConfig
 
 NOTES = (

@@ -25,6 +25,7 @@ from runner.errors import DamagedRun, Diverged, PluginError
 from runner.lgd import ExampleSampler
 from runner.machine import memory
 from runner.machine.clock import BUILD, StageClock
+from runner.machine.company import Company
 from runner.machine.device import clock_of
 from runner.machine.disk import writing
 from runner.measures.by_rank import proposal_of
@@ -120,6 +121,7 @@ class Training:
         # A GPU begins a step while the one before is not finished, so losses are read one step late there.
         self._steps_ahead = 0 if config.hardware.name == CPU else 1
         self._unread: deque[tuple[int, Any, StageClock]] = deque()
+        self.company = Company()
         self.peak_mb = 0.0  # largest memory before the last diagnostics, whose own memory must not count
 
     # ------------------------------------------------------------ going
@@ -133,6 +135,7 @@ class Training:
 
     def _go(self) -> None:
         config, progress, task = self.config, self.progress, self.task
+        self.company = Company()  # from here on, what others take slows the training down
         if progress.step == 0:
             self._build_tables()
             self._probe()
@@ -381,6 +384,7 @@ class Training:
                 "train_seconds": progress.train_seconds,
                 "stage_seconds": dict(progress.stage_seconds),
                 "warm_up_seconds": self.warm_up_seconds,
+                **progress.company,
                 "candidates_per_row": progress.candidates / max(1, step),
                 "peak_rss_mb": max(self.peak_mb, memory.peak_mb()),
                 **self.network.about(),
@@ -424,6 +428,7 @@ class Training:
 
     def _save(self) -> None:
         self._catch_up()
+        self.progress.note(self.company.taken())
         of_examples = {f"{_EXAMPLES}{name}": array for name, array in self.examples.state_dict().items()}
         arrays = {**self.network.state_dict(), **of_examples}
         self.folder.save_checkpoint(self.progress.step, arrays, self.progress.state())

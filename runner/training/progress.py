@@ -6,6 +6,9 @@ from typing import Any
 
 from runner.errors import RunnerError
 from runner.machine.clock import BUILD, STAGES
+from runner.machine.company import Taken
+
+_ADDED = {"machine_seconds", "others_seconds", "stolen_seconds"}  # earlier versions did not count them
 
 
 @dataclass(kw_only=True)
@@ -23,6 +26,8 @@ class Progress:
     ``best_step``: step of the best validation; 0 before the first one.
     ``best_score``, ``best_lr``: score and learning rate at that step.
     ``lr_factor``: product of all annealing factors so far.
+    ``machine_seconds``, ``others_seconds``, ``stolen_seconds``: processor time of the machine that passed while the run
+    trained, and what others took of it (see ``runner.machine.company``).
     """
 
     step: int = 0
@@ -38,6 +43,9 @@ class Progress:
     best_step: int = 0
     best_lr: float = float("nan")
     lr_factor: float = 1.0
+    machine_seconds: float = 0.0
+    others_seconds: float = 0.0
+    stolen_seconds: float = 0.0
 
     @classmethod
     def problem(cls, state: Any, step: int) -> str | None:
@@ -66,13 +74,29 @@ class Progress:
     def of(cls, state: dict[str, Any], path: str) -> "Progress":
         """Restore what ``state`` returned. Raises RunnerError, naming ``path``, for a state of another version."""
         names = {entry.name for entry in dataclasses.fields(cls)}
-        if names != state.keys():
+        if names != state.keys() | _ADDED:
             raise RunnerError(f"{path} was written by another version of the runner; force=true starts the run again")
         return cls(**state)
 
     def state(self) -> dict[str, Any]:
         """Return plain values by name, for JSON."""
         return dataclasses.asdict(self)
+
+    def note(self, taken: Taken) -> None:
+        """Add what others took of the machine during the last steps."""
+        self.machine_seconds += taken.machine
+        self.others_seconds += taken.others
+        self.stolen_seconds += taken.stolen
+
+    @property
+    def company(self) -> dict[str, float]:
+        """Return the shares of the machine that others took and that its host stole; {} if nobody counted."""
+        if self.machine_seconds <= 0:
+            return {}
+        return {
+            "others_share": self.others_seconds / self.machine_seconds,
+            "stolen_share": self.stolen_seconds / self.machine_seconds,
+        }
 
     @property
     def mean_loss(self) -> float:

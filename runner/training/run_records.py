@@ -61,6 +61,8 @@ _MAY_BE_IN_SUMMARY: Kinds = {
     "chosen": _is_mapping,
     "identity": _is_mapping,  # earlier versions stored neither this nor the device
     "device": _is_mapping,
+    "others_share": _is_number,  # nor these shares of the machine
+    "stolen_share": _is_number,
 }
 _PROVENANCE: Kinds = {
     "commit": lambda value: value is None or _is_text(value),

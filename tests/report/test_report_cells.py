@@ -12,7 +12,7 @@ from runner.report.figures.frontier import settings_of_plan
 from runner.report.figures.plots import draw
 from runner.report.numbers.cells import cells, runs_table
 from runner.report.numbers.comparison import comparison
-from runner.report.numbers.records import record_of
+from runner.report.numbers.records import BUSY, record_of
 from runner.report.pages.layout import document, to_markdown
 from runner.report.plan.plan import plan, plan_table, plan_total
 from runner.report.render import runs_shown
@@ -206,6 +206,28 @@ def test_seconds_of_runs_beside_others_are_marked(
     assert comparison([record_of(pick(runs, "lsh_label"))])["status"].tolist() == [
         "finished, 4 runs at once, whose seconds are longer"
     ]
+
+
+def test_seconds_of_a_busy_machine_are_marked(
+    toy: Specs, planned: Plan, pick: Callable[..., PlannedRun], write_run: Callable[..., Path]
+) -> None:
+    """A small share of the machine is nothing; runs of earlier versions counted none."""
+    spec = toy["speed"]
+    runs = planned(spec.grid, "small")
+    write_run(pick(runs, "full"), [0.1] * 4, seconds=80, others_share=0.09)
+    write_run(pick(runs, "lsh_label"), [0.1] * 4, seconds=16, others_share=0.11)
+    frame = cells(spec, runs)
+    for column in ("epoch_speedup_vs_full", "seconds_per_epoch", "build_seconds"):
+        busy = cell(frame, "lsh_label", column)
+        assert pd.isna(busy["ours"])
+        assert busy["status"].startswith("busy: others took over 10% of the machine"), column
+    assert cell(frame, "lsh_label", "P@1")["ours"] == pytest.approx(10)
+    assert cell(frame, "full", "seconds_per_epoch")["ours"] == pytest.approx(20)
+    together = comparison([record_of(pick(runs, "lsh_label"))])
+    assert together["status"].tolist() == [f"finished; {BUSY}"]
+    assert together["seconds"].isna().all()
+    listed = runs_table(spec.grid, runs)
+    assert listed["status"].str.endswith(BUSY).tolist() == [run.method == "lsh_label" for run in runs]
 
 
 def test_runs_of_changed_code_are_marked(

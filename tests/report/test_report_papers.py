@@ -23,6 +23,7 @@ from runner.report.numbers.papers import (
     summary,
     verdicts,
 )
+from runner.report.numbers.records import BUSY
 from runner.report.pages.benches import bench_numbers
 from runner.report.pages.page import Report, html_page, markdown_page, missing_lines
 from runner.report.render import render
@@ -93,6 +94,14 @@ def test_what_training_did_not_reach_does_not_hold_and_what_was_not_run_decides_
     assert judge(claim(above="other"), pd.DataFrame(diverged), METHODS, DATASETS).holds == "not measured"
     assert judge(claim(above="missing"), CELLS, METHODS, DATASETS).holds == "not measured"
     assert judge(claim(above="other"), None, {}, {}).holds == "not measured"
+
+
+def test_seconds_of_a_busy_machine_decide_nothing() -> None:
+    busy, quiet = one_row("mine", math.nan, f"{BUSY} (1 of 3 seeds)"), one_row("other", 7.0, "finished")
+    for rows in ((busy, quiet), ({**quiet, "method": "mine"}, {**busy, "method": "other"})):
+        verdict = judge(claim(below="other"), pd.DataFrame(rows), METHODS, DATASETS)
+        assert (verdict.holds, verdict.sentence) == ("undecided", "Mine on D: others used the machine")
+        assert summary([replace(verdict, claim=replace(verdict.claim, headline=SOONER))], "small").startswith("0 of 1")
 
 
 def test_numbers_have_their_unit_and_commas() -> None:

@@ -23,6 +23,7 @@ from runner.config import CONF
 from runner.contracts import Query
 from runner.kernels.products import HAS_BF16
 from runner.kernels.target import target
+from runner.machine import company
 from runner.machine.clock import StageClock
 from runner.optimizers import AdamConfig
 from runner.report.pages.bench_tables import document, growth
@@ -232,7 +233,7 @@ def test_noise_is_what_others_do_now(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """The load average still counts what has ended, such as runs that a plan made before it measures."""
-    monkeypatch.setattr(machine.Company, "cores", lambda _: cores)
+    monkeypatch.setattr(company.Company, "cores", lambda _: cores)
     monkeypatch.setattr(front.os, "getloadavg", lambda: (load, load, load))
     assert front.main(["read_log", "events=1"]) == 2
     assert ("timings will be noisy" in capsys.readouterr().err) == warned

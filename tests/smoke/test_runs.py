@@ -103,6 +103,7 @@ def test_a_few_steps(sampler: str, model: str, configure: Configure, capsys: pyt
     assert set(summary["stage_seconds"]) == {BUILD, *STAGES}
     assert all(seconds >= 0 for seconds in summary["stage_seconds"].values())
     assert 0 < sum(summary["stage_seconds"].values()) <= summary["train_seconds"]
+    assert (summary["others_share"], summary["stolen_share"]) == (0, 0), "as conftest.py feigns"
     assert summary["peak_rss_mb"] > 10
     wanted = {"full": 50, "topk": 25}.get(sampler)
     if wanted:

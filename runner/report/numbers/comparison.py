@@ -138,7 +138,7 @@ def _numbers(group: Group) -> dict[str, float]:
     means = {"quality": quality.mean, "deviation": quality.deviation}
     for title, name in _COSTS.items():
         cost = QUANTITIES[name]
-        is_known = group.made and not (cost.of_time and group.is_mixture)
+        is_known = group.made and not (cost.of_time and group.why_no_mean)
         means[title] = group.numbers(cost.of).mean if is_known else math.nan
     return means
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from runner.report.numbers.records import DATA, FINISHED, MIXTURE, OTHER_DATA, RunRecord, record_of
+from runner.report.numbers.records import BUSY, DATA, FINISHED, MIXTURE, OTHER_DATA, RunRecord, record_of
 from runner.report.spec.grids import PlannedRun
 
 
@@ -51,8 +51,8 @@ class Group:
         seconds is added."""
         if unfinished := of_seeds(["" if record.finished else record.status for record in self.records]):
             return unfinished
-        if self.is_mixture:
-            return f"{FINISHED}; {MIXTURE}"
+        if self.why_no_mean:
+            return f"{FINISHED}; {self.why_no_mean}"
         at_once = max(record.parallel_jobs for record in self.records)
         return FINISHED if at_once == 1 else f"{FINISHED}, {at_once} runs at once, whose seconds are longer"
 
@@ -63,9 +63,10 @@ class Group:
         return all_of_them if made in (0, all_of_them) else f"{made} of {all_of_them}"
 
     @property
-    def is_mixture(self) -> bool:
-        """Whether a finished run's seconds are of several machines, so that there is no mean of them."""
-        return any(record.is_mixture for record in self.made)
+    def why_no_mean(self) -> str:
+        """Why there is no mean of the finished runs' seconds: they are of several machines, or of one others used."""
+        found = [record.why_no_seconds for record in self.made]
+        return next((why for why in found if why in (MIXTURE, BUSY)), "")
 
     @property
     def short_ids(self) -> str:

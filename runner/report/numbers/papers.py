@@ -11,6 +11,7 @@ import pandas as pd
 from runner.config import CONF
 from runner.errors import ConfigError, require
 from runner.options.yaml_files import read
+from runner.report.numbers.records import BUSY
 from runner.report.spec.yaml_files import build, items, mapping
 
 FILE = CONF / "papers.yaml"
@@ -112,6 +113,11 @@ class Case:
     num_classes: int | None = None
 
     @property
+    def has_no_seconds(self) -> bool:
+        """Whether it is undecided because others used the machine while its seconds were taken."""
+        return self.holds == "undecided" and (math.isnan(self.value) or math.isnan(self.bound))
+
+    @property
     def place(self) -> str:
         """Where it was measured: the data set, with the number of its classes."""
         return self.dataset + (f" ({self.num_classes:,} classes)" if self.num_classes is not None else "")
@@ -142,10 +148,12 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """The numbers of every case that was measured."""
+        """The numbers of every case that was measured, and the cases whose seconds were taken on a busy machine."""
         parts = []
         for case in self.cases:
-            if case.holds != "not measured":
+            if case.has_no_seconds:
+                parts.append(f"{case.method} on {case.dataset}: others used the machine")
+            elif case.holds != "not measured":
                 sign = "≥" if self.claim.is_lower_bound else "≤"
                 remark = f", {self.claim.too_near(case)}" if case.holds == "undecided" else ""
                 remark += ", one seed" if case.has_one_seed else ""
@@ -232,13 +240,19 @@ def _compare(
     if math.isinf(bound) and claim.is_lower_bound:
         bound = math.nan  # a method that failed is nothing to be above of
     if math.isnan(value) or math.isnan(bound):
-        return value, bound, "not measured"
+        others = [mine, rows.get(claim.above or claim.below, {})]
+        return value, bound, "undecided" if any(_is_busy(row) for row in others) else "not measured"
     gap = value - bound if claim.is_lower_bound else bound - value
     if math.isinf(value):
         return value, bound, "does not hold"
     if abs(gap) < max(math.hypot(spread, its_spread), claim.one_seed * abs(bound) if mine["seeds"] == 1 else 0):
         return value, bound, "undecided"
     return value, bound, "holds" if gap >= 0 else "does not hold"
+
+
+def _is_busy(row: Mapping[str, Any]) -> bool:
+    """Return whether the row has no seconds because others used the machine."""
+    return str(row.get("status", "")).startswith(BUSY)
 
 
 def _number(row: Mapping[str, Any]) -> tuple[float, float]:
@@ -310,7 +324,8 @@ def _headlines(found: Sequence[Verdict], profile: str) -> list[str]:
         if headline is None:
             continue
         own = headline.methods or verdict.claim.methods
-        cases = [case for case in verdict.cases if case.holds != "not measured" and case.name in own]
+        measured = [case for case in verdict.cases if case.holds != "not measured" and not case.has_no_seconds]
+        cases = [case for case in measured if case.name in own]
         if cases:
             return [*sentences, *_at_best_and_worst(verdict.claim, headline, cases)]
         command = f"make reproduce TABLE={verdict.claim.table} PROFILE={profile}"

@@ -29,6 +29,8 @@ REFUSED = "refused"
 MIXTURE = "mixture: resumed on another machine or with other threads, so that its seconds are no number"
 PARALLEL = "parallel: made beside other runs of its sweep, so that its seconds are no number"
 DATA = "data"  # among the marks of an origin
+BUSY_SHARE = 0.1  # of the machine; where others take more, seconds say more of them than of the run
+BUSY = f"busy: others took over {BUSY_SHARE:.0%} of the machine while it trained, so that its seconds are no number"
 NO_DATA = "skipped: data not prepared"
 
 
@@ -132,7 +134,16 @@ class RunRecord:
     @property
     def why_no_seconds(self) -> str:
         """Why its seconds cannot stand beside those of other runs; empty if they can."""
-        return MIXTURE if self.is_mixture else PARALLEL if self.parallel_jobs > 1 else ""
+        if self.is_mixture:
+            return MIXTURE
+        if self.parallel_jobs > 1:
+            return PARALLEL
+        return BUSY if self.others_share > BUSY_SHARE else ""
+
+    @property
+    def others_share(self) -> float:
+        """The share of the machine that other processes took while it trained; 0 of a run that did not count it."""
+        return float(self.summary.get("others_share", 0.0))
 
     @property
     def has_changes(self) -> bool:

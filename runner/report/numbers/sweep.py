@@ -107,7 +107,7 @@ def _means(group: Group, shown: Sequence[Quantity]) -> dict[str, float]:
     """Return the means over finished runs by column title; they are nan if none finished."""
     means = {}
     for quantity in shown:
-        is_known = group.made and not (quantity.of_time and group.is_mixture)
+        is_known = group.made and not (quantity.of_time and group.why_no_mean)
         means[quantity.title()] = group.numbers(quantity.of).mean if is_known else math.nan
     return means
 
