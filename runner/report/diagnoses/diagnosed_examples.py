@@ -11,6 +11,7 @@ from runner.report.diagnoses.diagnosed import measured_examples
 from runner.report.diagnoses.record import ExampleDiagnosis
 from runner.report.figures.style import save
 from runner.report.numbers.cells import runs_table
+from runner.report.numbers.learning import why_not_learnt
 from runner.report.numbers.records import NOT_RUN, RunRecord, record_of
 from runner.report.pages.layout import Block, Document, how_made
 from runner.report.spec.grids import PlannedRun
@@ -21,9 +22,9 @@ def document(spec: TableSpec, runs: Sequence[PlannedRun], command: str) -> Docum
     """Return the table with one block for each run; a run that is not diagnosed is a line instead."""
     found = _by_heading(spec, runs)
     missing = [
-        f"{_heading(spec, run, runs)}: {record_of(run).status}, not diagnosed"
+        f"{_heading(spec, run, runs)}: {_why_unlearnt(run) or f'{record_of(run).status}, not diagnosed'}"
         for run in runs
-        if measured_examples(spec, run) is None
+        if _shown(spec, run) is None
     ]
     blocks = tuple(
         Block(
@@ -53,7 +54,7 @@ def as_frame(spec: TableSpec, runs: Sequence[PlannedRun]) -> pd.DataFrame:
     frames = [
         example_tables.as_frame(found.entries).assign(dataset=run.dataset, run=run.method, run_id=run.run_id)
         for run in runs
-        if (found := measured_examples(spec, run)) is not None
+        if (found := _shown(spec, run)) is not None
     ]
     return pd.concat(frames) if frames else pd.DataFrame()
 
@@ -66,7 +67,7 @@ def draw(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path) -> list[Path
 
 def points(spec: TableSpec, run: PlannedRun, record: RunRecord) -> Iterator[dict[str, Any]]:
     """Yield the points of the figure that are of one run."""
-    if (found := measured_examples(spec, run)) is not None:
+    if (found := _shown(spec, run)) is not None:
         for entry in found.entries:
             course = entry.course
             for place, samples in enumerate(course["samples"]):
@@ -74,8 +75,18 @@ def points(spec: TableSpec, run: PlannedRun, record: RunRecord) -> Iterator[dict
                 yield {"sampler": entry.name, "samples": samples, **values}
 
 
+def _why_unlearnt(run: PlannedRun) -> str:
+    record = record_of(run)
+    return why_not_learnt(record) if record.finished else ""
+
+
+def _shown(spec: TableSpec, run: PlannedRun) -> ExampleDiagnosis | None:
+    """Return what was measured on a run, or None; what a model that never learnt makes of examples is no number."""
+    return None if _why_unlearnt(run) else measured_examples(spec, run)
+
+
 def _by_heading(spec: TableSpec, runs: Sequence[PlannedRun]) -> dict[str, ExampleDiagnosis]:
-    return {_heading(spec, run, runs): found for run in runs if (found := measured_examples(spec, run)) is not None}
+    return {_heading(spec, run, runs): found for run in runs if (found := _shown(spec, run)) is not None}
 
 
 def _heading(spec: TableSpec, run: PlannedRun, runs: Sequence[PlannedRun]) -> str:

@@ -14,6 +14,7 @@ import pandas as pd
 
 from runner.report.numbers.columns import Column, References, panels_of
 from runner.report.numbers.group import Numbers, of_other_data, of_seeds
+from runner.report.numbers.learning import why_not_learnt
 from runner.report.numbers.records import FINISHED, NOT_RUN, record_of, status_of
 from runner.report.numbers.tuning import Choices
 from runner.report.spec.grids import Dataset, Grid, PlannedRun
@@ -34,12 +35,17 @@ class Ours:
 
 
 def references_of(grid: Grid, runs: Sequence[PlannedRun]) -> dict[int, References]:
-    """Return, by seed, what runs of that seed are compared with; seeds whose baseline did not finish are left out.
+    """Return, by seed, what runs of that seed are compared with; seeds whose baseline did not finish, or learn, are
+    left out.
 
     ``runs`` are all planned runs of one data set.
     """
     other = of_other_data(map(record_of, runs))
-    finished = [run for run in runs if record_of(run).finished and run.run_id not in other]
+    finished = [
+        run
+        for run in runs
+        if record_of(run).finished and run.run_id not in other and not why_not_learnt(record_of(run))
+    ]
     fulls = grid.full_methods or (grid.baseline,)
     return {
         run.seed: References(
@@ -64,6 +70,8 @@ def measure(
     statuses = [other.get(run.run_id) or status_of(run) for run in runs]
     if unfinished := of_seeds(["" if status == FINISHED else status for status in statuses]):
         return Ours(unfinished)
+    if not column.is_fact and (unlearnt := of_seeds([why_not_learnt(record_of(run)) for run in runs])):
+        return Ours(unlearnt)
     if column.needs_baseline and any(run.seed not in references for run in runs):
         return Ours("baseline not run")
     if column.of_time and (why := of_seeds([_why_no_seconds(run, column, references) for run in runs])):

@@ -11,6 +11,7 @@ import pandas as pd
 from runner.config import CONF
 from runner.errors import ConfigError, require
 from runner.options.yaml_files import read
+from runner.report.numbers.learning import NEVER_LEARNT
 from runner.report.numbers.records import BUSY
 from runner.report.spec.yaml_files import build, items, mapping
 
@@ -258,7 +259,7 @@ def _is_busy(row: Mapping[str, Any]) -> bool:
 def _number(row: Mapping[str, Any]) -> tuple[float, float]:
     """Return our number and its deviation over seeds; inf for what training did not reach, nan for what was not run."""
     if pd.isna(row["ours"]):
-        failed = str(row["status"]).startswith(("Fail", "not reached", "diverged"))
+        failed = str(row["status"]).startswith(("Fail", "not reached", "diverged", NEVER_LEARNT))
         return (math.inf if failed else math.nan), 0.0
     return float(row["ours"]), 0.0 if pd.isna(row["deviation"]) else float(row["deviation"])
 

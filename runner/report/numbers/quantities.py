@@ -22,9 +22,9 @@ class Printed:
     """How a number is printed.
 
     ``name`` is its name in CSV files, published ones included. ``failure`` is printed of a run that has no such number.
-    ``is_setting`` marks a value that is chosen, not measured, and so has no deviation over seeds. ``of_time`` marks
-    what is made of seconds, which some runs lack (``RunRecord.why_no_seconds``). Of a large number only so many
-    ``digits`` are printed, with zeros after them.
+    ``is_setting`` marks a value that is chosen, not measured, and so has no deviation over seeds. ``is_fact`` marks one
+    that is true of the data, whatever the model learnt. ``of_time`` marks what is made of seconds, which some runs lack
+    (``RunRecord.why_no_seconds``). Of a large number only so many ``digits`` are printed, with zeros after them.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Printed:
     decimals: int
     failure: str = FAIL
     is_setting: bool = False
+    is_fact: bool = False
     of_time: bool = False
     digits: int | None = None
 
@@ -95,7 +96,9 @@ def _of_summary(name: str, label: str, unit: str, decimals: int, **more: Any) ->
 
 
 def _of_dataset(name: str, label: str, value: Callable[[dict[str, Any]], float], decimals: int = 0) -> Quantity:
-    return Quantity(name=name, label=label, decimals=decimals, value=lambda record: value(record.summary["dataset"]))
+    return Quantity(
+        name=name, label=label, decimals=decimals, is_fact=True, value=lambda record: value(record.summary["dataset"])
+    )
 
 
 _LISTED = (
