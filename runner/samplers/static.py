@@ -14,7 +14,7 @@ Legend: B rows, N classes (in a ``Proposal``: candidates of all rows), M ids tha
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numba import get_num_threads, njit, prange
@@ -90,7 +90,7 @@ class UniformConfig(StaticConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class UnigramConfig(StaticConfig):
-    """Draw class i with q_i proportional to count_i ** exponent.
+    """Draw class i with q_i proportional to count_i ** exponent, or to log(count_i + 1) ** exponent.
 
     A class without a training positive counts as if it had one, so that every q_i is above 0.
     """
@@ -98,13 +98,25 @@ class UnigramConfig(StaticConfig):
     contract_cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         **StaticConfig.contract_cases,
         "flattened": {"num_samples": 40, "exponent": 0.75},
+        "logs_of_counts": {"num_samples": 40, "weight": "log_count"},
     }
     exponent: float = option(
         1.0, "a class's probability is proportional to its training count ** exponent", low=0, high=4
     )
+    weight: Literal["count", "log_count"] = option(
+        "count",
+        "",
+        choices={
+            "count": "the exponent is that of the count",
+            "log_count": "it is that of log(count + 1), as in MIDX's released code",
+        },
+    )
 
     def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
-        weight = np.maximum(label_counts_N, 1).astype(np.float64) ** self.exponent
+        weight = np.maximum(label_counts_N, 1).astype(np.float64)
+        if self.weight == "log_count":
+            weight = np.log1p(weight)
+        weight **= self.exponent
         return weight / weight.sum()
 
 

@@ -15,6 +15,7 @@ from runner.output.losses import LOSSES
 from runner.output.numba.layer import NumbaLayer
 from runner.output.numba.row_table import RowTable
 from runner.samplers import SAMPLERS
+from runner.samplers.static import UnigramConfig
 
 N, DIM = 200, 8
 
@@ -238,3 +239,12 @@ def test_catch_up_touches_only_what_it_is_asked_for(make_layer: Callable[..., Nu
     before = table.weights.copy()
     table.read(np.array([3, 500], dtype=np.int32), 50)
     assert np.flatnonzero((table.weights != before).any(1)).tolist() == [3, 500]
+
+
+def test_log_counts_are_what_the_code_released_with_midx_draws_by() -> None:
+    """Its weights are log(count + 1); here a class without positives has the count 1, so that every class may come."""
+    counts_N = np.array([0, 1, 9, 99])
+    usual = UnigramConfig(name="unigram").distribution(counts_N)
+    logs = UnigramConfig(name="unigram", weight="log_count").distribution(counts_N)
+    np.testing.assert_allclose(usual, np.array([1, 1, 9, 99]) / 110)
+    np.testing.assert_allclose(logs, np.log([2, 2, 10, 100]) / np.log([2, 2, 10, 100]).sum())
