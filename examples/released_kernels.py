@@ -1,9 +1,9 @@
 """Draw as the code that was released with the MIDX paper draws for its rows Sphere and RFF, mistakes included.
 
 These samplers are here to show what the mistakes do to a comparison; for training take ``sampler=quadratic`` and
-``sampler=rff``, which state true counts. ``python -m runner.check`` refuses the ones here. What the released code does:
+``sampler=rff``, whose targets can be corrected. What the released code does:
 
-- It corrects a candidate's logit by log(m k), for m draws and a weight k, and not by log(m k / sum of all weights). The
+- It corrects a candidate's logit by log(m k / sum of all weights), for m draws and a weight k, which is right. The
   target's logit is corrected by 0.
 - For RFF it draws the random frequencies of classes and of queries apart, so that their features have nothing to do
   with each other and the weights are nearly the same for all classes. Frequencies have the variance 1 / nu.
@@ -80,7 +80,7 @@ class ReleasedRffConfig(ReleasedConfig):
 
 
 class Released(Sampler):
-    """Draw from the weights, and state log(m k) as the log expected count of a class with weight k."""
+    """Draw from the weights; the log expected count of a class with weight k is log(m k) - log(sum of all weights)."""
 
     def __init__(self, config: ReleasedConfig, layer: Layer, seed: int) -> None:
         self.config, self.layer, self.seed = config, layer, seed
@@ -97,17 +97,20 @@ class Released(Sampler):
         goals_BM = generator.random((rows, draws)) * upto_BN[:, -1:]
         ids_BM = np.stack([np.searchsorted(upto, goals) for upto, goals in zip(upto_BN, goals_BM, strict=True)])
         ids_BM = np.minimum(ids_BM, weights_BN.shape[1] - 1)
-        counts_BM = draws * np.take_along_axis(weights_BN, ids_BM, axis=1)
+        log_count_BM = self._log_count(np.take_along_axis(weights_BN, ids_BM, axis=1), upto_BN)
         return Proposal(
             ids_N=ids_BM.astype(np.int32).reshape(-1),
-            log_expected_count_N=np.log(counts_BM).astype(np.float32).reshape(-1),
+            log_expected_count_N=log_count_BM.reshape(-1),
             indptr_B1=np.arange(rows + 1, dtype=np.int64) * draws,
             distinct=False,
         )
 
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
         weights_BN, _ = self._weights(query, step)
-        return np.log(self.config.num_samples * weights_BN[:, ids_M]).astype(np.float32)
+        return self._log_count(weights_BN[:, ids_M], np.cumsum(weights_BN, axis=1, dtype=np.float64))
+
+    def _log_count(self, weights_BM: np.ndarray, upto_BN: np.ndarray) -> np.ndarray:
+        return np.log(self.config.num_samples * weights_BM / upto_BN[:, -1:]).astype(np.float32)
 
 
 register_sampler("released_sphere", ReleasedSphereConfig)

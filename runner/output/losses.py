@@ -10,7 +10,7 @@ journal={IEEE Transactions on Neural Networks}, year={2008}}
 @inproceedings{jean2015using, title={On Using Very Large Target Vocabulary for Neural Machine Translation},
 author={Jean, S{\\'e}bastien and Cho, Kyunghyun and Memisevic, Roland and Bengio, Yoshua}, booktitle={ACL}, year={2015}}
 @article{levy2018lsh, title={LSH Softmax: Sub-Linear Learning and Inference of the Softmax Layer in Deep
-Architectures}, author={Levy, Daniel and Chan, Danlu and Ermon, Stefano}, year={2018}}
+Architectures}, author={Levy, Daniel and Chen, Danlu and Ermon, Stefano}, year={2018}}
 @inproceedings{blanc2018adaptive, title={Adaptive Sampled Softmax with Kernel Based Sampling},
 author={Blanc, Guy and Rendle, Steffen}, booktitle={ICML}, year={2018}}
 @inproceedings{gutmann2010noise, title={Noise-Contrastive Estimation: A New Estimation Principle for Unnormalized
@@ -133,7 +133,7 @@ class AbsoluteSoftmaxLoss(LossConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionEstimateLoss(LossConfig):
-    """Compute -mean target logit + log of the estimated partition (Levy, Chan & Ermon 2018).
+    """Compute -mean target logit + log of the estimated partition (Levy, Chen & Ermon 2018).
 
     The estimate is the sum over candidates of exp(logit - log expected count). It has no bias if targets are part of it
     only where they were drawn, so no hit is masked and no target is added. With S at count 1 and a uniform tail it is

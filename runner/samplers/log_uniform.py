@@ -90,6 +90,10 @@ class LogUniformConfig(StaticConfig):
             "sampler.until_distinct=true draws no class twice, but sampler.unique=false keeps repeated draws; leave one"
             " of them out",
         )
+        require(
+            not (self.with_targets and self.until_distinct),
+            "sampler.with_targets=true does not go with sampler.until_distinct=true; leave one of them out",
+        )
 
     def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
         n = len(label_counts_N)

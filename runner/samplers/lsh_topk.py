@@ -10,7 +10,7 @@ The paper takes k = 10 sqrt(n), l = sqrt(n), log2(n) bits a table and as many ta
 hashes the touched classes again after every step (``refresh_every_steps: 1``, ``refresh_growth: 1``).
 
 @article{levy2018lsh, title={LSH Softmax: Sub-Linear Learning and Inference of the Softmax Layer in Deep Architectures},
-author={Levy, Daniel and Chan, Danlu and Ermon, Stefano}, year={2018}}
+author={Levy, Daniel and Chen, Danlu and Ermon, Stefano}, year={2018}}
 
 Legend: B rows, N classes (in a ``Proposal``: candidates of all rows), D hidden size, M ids that a caller asks for,
 L tables, W most candidates of a row.

@@ -4,9 +4,14 @@ All three samplers draw ``num_samples`` times with replacement from q by an alia
 O(1) a draw for any number of classes. Without ``unique``, the expected count of class i is num_samples * q_i. With
 ``unique``, repeated draws are dropped, and it is exactly 1 - (1 - q_i)^num_samples.
 
+With ``with_targets`` the batch's targets join the draw, and their expected count is 1: the vocabulary of a step is a
+subset that has all targets of the batch in it, over which Jean et al. take the softmax (``loss=active_set``).
+
 @article{bengio2008adaptive, title={Adaptive Importance Sampling to Accelerate Training of a Neural
 Probabilistic Language Model}, author={Bengio, Yoshua and Sen{\\'e}cal, Jean-S{\\'e}bastien},
 journal={IEEE Transactions on Neural Networks}, year={2008}}
+@inproceedings{jean2015using, title={On Using Very Large Target Vocabulary for Neural Machine Translation},
+author={Jean, S{\\'e}bastien and Cho, Kyunghyun and Memisevic, Roland and Bengio, Yoshua}, booktitle={ACL}, year={2015}}
 
 Legend: B rows, N classes (in a ``Proposal``: candidates of all rows), M ids that a caller asks for.
 """
@@ -21,6 +26,7 @@ from numba import get_num_threads, njit, prange
 
 from runner import rng
 from runner.contracts import Proposal, Query, TrainingFacts
+from runner.errors import require
 from runner.options.fields import option
 from runner.output.layer import Layer
 from runner.samplers.base import Sampler, SamplerConfig
@@ -67,10 +73,22 @@ class StaticConfig(SamplerConfig):
         "per_row": {"num_samples": 40, "shared": False},
         "repeats": {"num_samples": 40, "unique": False},
         "per_row_repeats": {"num_samples": 40, "shared": False, "unique": False},
+        "with_targets": {"num_samples": 40, "with_targets": True},
     }
     num_samples: int = option(1000, "draws, with replacement", low=1)
     shared: bool = option(True, "true: one draw for the whole batch; false: fresh candidates for each row")
     unique: bool = option(True, "drop repeated draws")
+    with_targets: bool = option(
+        False, "the batch's targets join the shared draw: a sub-sampled vocabulary (Jean et al. 2015)"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            not self.with_targets or (self.shared and self.unique),
+            "sampler.with_targets=true joins a draw of distinct classes that the batch shares; leave shared and unique"
+            " true",
+        )
 
     @abstractmethod
     def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
@@ -144,11 +162,22 @@ class Static(Sampler):
         ids, lengths = self._draw(1, step)
         return np.sort(ids[0, : lengths[0]])
 
+    def _log_count_of(self, query: Query, ids_M: np.ndarray) -> np.ndarray:
+        """Return the log expected count of classes (M,); targets that join the draw are certain to be in it."""
+        log_count_M = self.log_count_N[ids_M]
+        if self.config.with_targets:
+            log_count_M = np.where(np.isin(ids_M, query.targets_P), np.float32(0), log_count_M)
+        return log_count_M
+
     def sample(self, query: Query, step: int) -> Proposal:
         config = self.config
         if config.shared:
             chosen = self.draw(step)
-            return Proposal(ids_N=chosen, log_expected_count_N=self.log_count_N[chosen], distinct=config.unique)
+            if config.with_targets:
+                chosen = np.union1d(chosen, query.targets_P).astype(np.int32)
+            return Proposal(
+                ids_N=chosen, log_expected_count_N=self._log_count_of(query, chosen), distinct=config.unique
+            )
         ids, lengths = self._draw(query.num_rows, step)
         indptr = np.concatenate([[0], np.cumsum(lengths)])
         chosen = ids[np.arange(config.num_samples) < lengths[:, None]]
@@ -156,4 +185,4 @@ class Static(Sampler):
         return Proposal(ids_N=chosen, log_expected_count_N=log_count, indptr_B1=indptr, distinct=config.unique)
 
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
-        return np.broadcast_to(self.log_count_N[ids_M], (query.num_rows, len(ids_M)))
+        return np.broadcast_to(self._log_count_of(query, ids_M), (query.num_rows, len(ids_M)))

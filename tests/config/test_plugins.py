@@ -148,15 +148,14 @@ def test_the_example_keeps_its_contract(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["released_sphere", "released_rff"])
-def test_the_contract_finds_what_is_wrong_with_the_released_code(
-    sampler: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_counts_of_the_released_code_are_right(sampler: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it leaves out, the targets' counts, is the loss's affair; only lost weights break the contract."""
     from runner.check.__main__ import main
 
     assert main([sampler, f"plugins=[{POISSON.with_name('released_kernels.py')}]"]) == 1
     failed = [line for line in capsys.readouterr().out.splitlines() if ": failed:" in line]
     found = {line.split(" defaults ")[1].partition(":")[0] for line in failed}
-    assert {"mean number of candidates is the sum of the counts", "partition estimate is unbiased"} <= found
+    assert found == {"vectors that are not numbers"}
 
 
 @pytest.mark.slow

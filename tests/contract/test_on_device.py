@@ -21,7 +21,7 @@ from runner.output.losses import LOSSES
 from runner.output.torch.batches import TorchQuery
 from runner.samplers import SAMPLERS
 from runner.samplers.building import build_sampler
-from runner.samplers.on_device import words
+from runner.samplers.on_device import draws_on_device, words
 
 ON_DEVICE = (
     "uniform", "unigram", "log_uniform", "in_batch", "topk", "exact", "quadratic", "midx_pq", "midx_rq",
@@ -41,7 +41,7 @@ DRAWS_THERE = [
         "full",
     )
     for case in cases_of(name, "torch").values()
-    if not getattr(case.config, "until_distinct", False)
+    if draws_on_device(case.config)
 ]
 
 

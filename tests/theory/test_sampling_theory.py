@@ -8,6 +8,7 @@ import pytest
 
 from runner.config import compose
 from runner.contracts import Everything, Proposal, Query, TrainingFacts
+from runner.errors import ConfigError
 from runner.heads.classes import estimate
 from runner.machine.clock import StageClock
 from runner.optimizers import AdamConfig
@@ -248,3 +249,22 @@ def test_log_counts_are_what_the_code_released_with_midx_draws_by() -> None:
     logs = UnigramConfig(name="unigram", weight="log_count").distribution(counts_N)
     np.testing.assert_allclose(usual, np.array([1, 1, 9, 99]) / 110)
     np.testing.assert_allclose(logs, np.log([2, 2, 10, 100]) / np.log([2, 2, 10, 100]).sum())
+
+
+def test_a_subset_has_the_targets_of_the_whole_batch(make_layer: Callable[..., NumbaLayer]) -> None:
+    """With loss=active_set, every row is trained on the softmax over one set of classes (Jean et al. 2015)."""
+    config = UnigramConfig(name="unigram", num_samples=5, with_targets=True)
+    training = TrainingFacts(label_counts_N=np.ones(100, dtype=np.int64), num_rows=100, steps_per_epoch=10)
+    sampler = config.build(layer=make_layer(100, 4), training=training, seed=0)
+    query = Query(
+        hidden_BD=np.zeros((2, 4), np.float32), target_indptr_B1=np.array([0, 1, 3]),
+        targets_P=np.array([7, 42, 99], np.int32),
+    )  # fmt: skip
+    proposal = sampler.sample(query, 1)
+    assert {7, 42, 99} <= set(proposal.ids_N.tolist())
+    assert 3 < len(proposal.ids_N) <= 8
+    certain = np.isin(proposal.ids_N, query.targets_P)
+    assert (proposal.log_expected_count_N[certain] == 0).all()
+    assert (proposal.log_expected_count_N[~certain] < 0).all()
+    with pytest.raises(ConfigError, match="leave shared and unique true"):
+        UnigramConfig(name="unigram", shared=False, with_targets=True)

@@ -20,7 +20,9 @@ from runner.samplers.static import StaticConfig
 from runner.samplers.topk import TopKConfig
 
 
-def _static(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
+def _static(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler | None:
+    if config.with_targets:  # their number differs from batch to batch
+        return None
     return TorchStatic(config, config.distribution(training.label_counts_N), seed, layer.device)
 
 
@@ -63,7 +65,8 @@ _BUILDERS: dict[Any, Callable[[Any, TorchLayer, TrainingFacts, int], Sampler | N
 
 def draws_on_device(config: SamplerConfig) -> bool:
     """Tell whether the sampler of a config draws where the class matrix lies."""
-    return type(config).build in _BUILDERS and not getattr(config, "until_distinct", False)
+    of_other_sizes = getattr(config, "until_distinct", False) or getattr(config, "with_targets", False)
+    return type(config).build in _BUILDERS and not of_other_sizes
 
 
 def sampler_on_device(config: SamplerConfig, layer: Layer, training: TrainingFacts, seed: int) -> Sampler | None:
