@@ -54,7 +54,7 @@ def check_data(data: Any, family: str) -> None:
     cls, check = _CHECKS[family]
     demand(isinstance(data, cls), f"build must return a {cls.__name__} for the family {family}, not {shown(data)}")
     demand(isinstance(data.variant, str), f"variant must be a text, not {shown(data.variant)}")
-    for name in ("label_names_path", "feature_names_path"):  # none of them is a must
+    for name in ("label_names_path", "feature_names_path", "vectorizer_path"):  # none of them is a must
         if getattr(data, name, None) is not None:
             _check_file(getattr(data, name), name)
     check(data)

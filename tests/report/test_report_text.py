@@ -84,6 +84,7 @@ def write_text_run(write_run: Write) -> Write:
         best = min(range(len(curve)), key=lambda epoch: float(curve[epoch]))
         summary["metrics"] = {"test/ppl": test, "valid/ppl": curve[best], "train/ppl": train}
         summary["selection"] = {"step": 10 * best + 10, "epoch": best + 1.0, "stopped_early": stopped, "lr": 0.1}
+        summary["dataset"]["num_classes"] = 10_000  # types, as PTB has; a perplexity above them is of no model
         summary |= {
             **LanguageModelling.about_measures(run.config),
             "units_per_second": 5000.0,
