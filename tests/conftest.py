@@ -46,10 +46,12 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture(autouse=True)
-def _quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def _quiet_machine() -> Iterator[None]:
     """Runs of tests stand alone on the machine, so that what they print does not depend on who else uses it."""
-    monkeypatch.setattr(Company, "taken", lambda _: Taken(machine=1.0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Company, "taken", lambda _: Taken(machine=1.0))
+        yield
 
 
 @pytest.fixture
