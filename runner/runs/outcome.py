@@ -7,7 +7,9 @@ from typing import Any
 from runner.errors import DamagedRun
 from runner.training.run_records import check_run, read_observations, read_summary
 
-_TIMES = ("train_seconds", "stage_seconds", "warm_up_seconds", "peak_rss_mb", "units_per_second")
+_TIMES = (
+    "train_seconds", "stage_seconds", "warm_up_seconds", "peak_rss_mb", "units_per_second", "others_share", "stolen_share",
+)  # fmt: skip
 _PLACES = ("results_dir", "checkpoint_every_seconds")  # settings that decide nothing
 
 

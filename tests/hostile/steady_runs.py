@@ -16,7 +16,7 @@ from runner.options.settings import RunConfig
 from runner.training import loop, run_folder
 
 SECONDS = ("train_seconds", "stage_seconds")
-TIMED = (*SECONDS, "warm_up_seconds", "peak_rss_mb", "units_per_second")
+TIMED = (*SECONDS, "warm_up_seconds", "peak_rss_mb", "units_per_second", "others_share", "stolen_share")
 
 
 def make_steady(patch: pytest.MonkeyPatch, data: Path) -> None:

@@ -79,7 +79,7 @@ def test_a_forced_start_killed_while_clearing_never_goes_on(
     assert "resuming" not in err
     assert content(folder / "weights") == content(runs.finished / "weights")
     assert {path.name for path in folder.iterdir()} == {
-        ".lock", "config.yaml", "metrics.jsonl", "provenance.json", "summary.json", "weights",
+        ".lock", "config.yaml", "metrics.jsonl", "prediction", "provenance.json", "summary.json", "weights",
     }  # fmt: skip
 
 
