@@ -8,8 +8,14 @@ from runner.errors import DamagedRun
 from runner.training.run_records import check_run, read_observations, read_summary
 
 _TIMES = (
-    "train_seconds", "stage_seconds", "warm_up_seconds", "peak_rss_mb", "units_per_second", "others_share", "stolen_share",
-)  # fmt: skip
+    "train_seconds",
+    "stage_seconds",
+    "warm_up_seconds",
+    "peak_rss_mb",
+    "units_per_second",
+    "others_share",
+    "stolen_share",
+)
 _PLACES = ("results_dir", "checkpoint_every_seconds")  # settings that decide nothing
 
 
