@@ -94,25 +94,17 @@ class TorchScores(ABC):
     @abstractmethod
     def _loss(self, loss: LossConfig, log_count_P: Tensor | None, weight_B: Tensor) -> Tensor: ...
 
+    @abstractmethod
     def update(self) -> Passed:
         """Apply the gradients to the touched classes; return the gradient of the hidden states (B, D)."""
-        grad_hidden_BD = self._hidden_gradient()
-        self._row_gradient().apply(self.step)
-        return self._back_to_hidden(grad_hidden_BD)
 
+    @abstractmethod
     def gradients(self) -> tuple[TorchRowGradient, Passed]:
         """Return the gradient of the touched classes, without applying it, and that of the hidden states (B, D)."""
-        return self._row_gradient(), self._back_to_hidden(self._hidden_gradient())
 
     def _back_to_hidden(self, grad_BD: Tensor) -> Passed:
         grad_BD = self.layer.across.sum(grad_BD)
         return self._out(grad_BD if self.directions is None else self.directions.back(grad_BD))
-
-    @abstractmethod
-    def _hidden_gradient(self) -> Tensor: ...
-
-    @abstractmethod
-    def _row_gradient(self) -> TorchRowGradient: ...
 
 
 # ---------------------------------------------------------------- listed candidates
@@ -171,6 +163,22 @@ class _ListedScores(TorchScores):
         kept = torch.ones(shape, dtype=torch.bool, device=self.table.device) if valid is None else valid.expand(shape)
         row_N, ids_N, grad_N = (array_of(torch.cat([of_targets, own[kept]])) for own, of_targets in parts)
         return row_N.astype(np.int32), ids_N.astype(np.int32), grad_N
+
+    def update(self) -> Passed:
+        """Apply the gradients to the touched classes; return the gradient of the hidden states (B, D)."""
+        grad_hidden_BD = self._hidden_gradient()
+        self._row_gradient().apply(self.step)
+        return self._back_to_hidden(grad_hidden_BD)
+
+    def gradients(self) -> tuple[TorchRowGradient, Passed]:
+        """Return the gradient of the touched classes, without applying it, and that of the hidden states (B, D)."""
+        return self._row_gradient(), self._back_to_hidden(self._hidden_gradient())
+
+    @abstractmethod
+    def _hidden_gradient(self) -> Tensor: ...
+
+    @abstractmethod
+    def _row_gradient(self) -> TorchRowGradient: ...
 
     def _hidden_gradient_of_targets(self) -> Tensor:
         place_P = torch.arange(len(self.target_P), device=self.table.device)
@@ -330,12 +338,6 @@ class EverythingScores(TorchScores):
             carry_to_rows(grad_CD, rows_CD, inverse_norms(rows_CD))
             bias_grad_C.zero_()
         return grad_CD, bias_grad_C
-
-    def _hidden_gradient(self) -> Tensor:
-        raise NotImplementedError
-
-    def _row_gradient(self) -> TorchRowGradient:
-        raise NotImplementedError
 
 
 class Product:
