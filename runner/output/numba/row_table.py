@@ -3,7 +3,6 @@
 Legend: R rows, D columns, N pairs of a row and a source, U distinct rows, B sources with a gradient, S all sources.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ import numpy as np
 
 from runner.kernels import rows as kernels
 from runner.optimizers.configs import AdaGradConfig, AdamConfig, OptimizerConfig, SgdConfig
-from runner.optimizers.drift import Drift
 from runner.output.layer import RowGradient
+from runner.output.row_policy import RowPolicy
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 _NOTHING = np.zeros(0, dtype=np.float32)
 
 
-class RowTable:
+class RowTable(RowPolicy):
     """Hold an (R, D) float32 matrix with an optional bias per row, its Adam moments, and each row's last update.
 
     Under SGD the arrays of moments are empty. AdaGrad keeps its sums of squares in those of second moments.
@@ -32,7 +31,7 @@ class RowTable:
 
     def __init__(self, config: OptimizerConfig, weights_RD: np.ndarray, *, bias: bool, bias_moves: bool = True) -> None:
         rows, columns = weights_RD.shape
-        self.config = config
+        super().__init__(config)
         self.weights = np.ascontiguousarray(weights_RD, dtype=np.float32)
         # Biases are a one-column matrix, so that the same code serves them; without biases their arrays are empty.
         self.bias = np.zeros((rows if bias else 0, 1), dtype=np.float32)
@@ -44,9 +43,6 @@ class RowTable:
         )
         self.last_step = np.zeros(rows, dtype=np.int32)
         self._bias_moves = bias_moves
-        self.drift = Drift(config) if isinstance(config, AdamConfig) else None
-        self._lr = config.lr
-        self._is_frozen = False
 
     @classmethod
     def over(cls, config: OptimizerConfig, weights_RD: np.ndarray, bias_R1: np.ndarray | None) -> "RowTable":
@@ -57,17 +53,6 @@ class RowTable:
         if bias_R1 is not None:
             table.bias = bias_R1
         return table
-
-    @property
-    def lr(self) -> float:
-        """Return the learning rate of the next step: the configuration's, unless ``set_lr`` changed it."""
-        return self._lr
-
-    def set_lr(self, lr: float) -> None:
-        """Change the learning rate from the next step on. Rows must be current, as missed steps share one rate."""
-        self._lr = lr
-        if self.drift is not None:
-            self.drift.lr = lr
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -178,22 +163,6 @@ class RowTable:
         """Return ``upto`` and the coefficients of ``Drift.until(upto)``."""
         return (0, _NOTHING, _NOTHING) if self.drift is None else (upto, *self.drift.until(upto))
 
-    def _upto(self, step: int) -> int:
-        """Return the step that rows are brought up to before they take part in ``step``; 0: they are left unchanged."""
-        return 0 if self._is_frozen or self.config.rows == "touched" else step - 1
-
-    @contextmanager
-    def frozen(self) -> Iterator[None]:
-        """Keep reads from moving rows for a while, so that a caller can try steps without taking them.
-
-        Rows must be current, or hold the values of ``caught_up``.
-        """
-        before, self._is_frozen = self._is_frozen, True
-        try:
-            yield
-        finally:
-            self._is_frozen = before
-
     @contextmanager
     def caught_up(self, step: int) -> Iterator[None]:
         """Hold the values before ``step`` in all rows for a while, and then leave the table as it was, bit by bit.
@@ -215,14 +184,6 @@ class RowTable:
         finally:
             for array, before in zip(moved, held, strict=True):
                 array[rows_U] = before
-
-    @property
-    def settling_steps(self) -> int:
-        """Return the number of steps after which an untouched row moves a thousand times less than at first."""
-        config = self.config
-        if not isinstance(config, AdamConfig) or config.rows == "touched" or config.beta1 == 0:
-            return 0
-        return math.ceil(math.log(1e-3) / math.log(config.beta1))
 
     # ------------------------------------------------------------ before a step's gradients
 

@@ -7,7 +7,6 @@ Legend: R rows, D columns, N pairs of a row and a source, U distinct rows, G pla
 nobody, B sources with a gradient, S all sources.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ import torch
 from torch import Tensor
 
 from runner.optimizers.configs import AdaGradConfig, AdamConfig, OptimizerConfig, SgdConfig
-from runner.optimizers.drift import Drift
 from runner.output.layer import RowGradient
+from runner.output.row_policy import RowPolicy
 from runner.output.torch.adam import AdamStep, DriftOnDevice, apply_drift
 from runner.output.torch.arrays import array_of, ids_of, tensor_of
 from runner.output.torch.groups import bag_sums, group_rows, segment_sums
@@ -27,7 +26,7 @@ BLOCK = 2**14
 """Rows that are read or updated at a time where all are: their vectors and moments stay in a GPU's cache."""
 
 
-class TorchRowTable:
+class TorchRowTable(RowPolicy):
     """Hold an (R, D) float32 matrix with an optional bias per row, its moments, and each row's last update.
 
     Under SGD the tensors of moments are empty. AdaGrad keeps its sums of squares in those of second moments.
@@ -43,7 +42,7 @@ class TorchRowTable:
         bias_moves: bool = True,
         device: torch.device | None = None,
     ) -> None:
-        self.config = config
+        super().__init__(config)
         self.device = torch.device("cpu") if device is None else device
         self.num_rows, self.num_columns = weights_RD.shape
         places = self.num_rows + 1
@@ -61,10 +60,7 @@ class TorchRowTable:
         )
         self.last_step = torch.zeros(places, dtype=torch.int32, device=self.device)
         self._bias_moves = bias_moves
-        self.drift = Drift(config) if isinstance(config, AdamConfig) else None
         self._sums = DriftOnDevice(self.drift, self.device) if self.drift is not None else None
-        self._lr = config.lr
-        self._is_frozen = False
         self._all_stand_at = 0  # every row stands at this step or a later one
 
     @classmethod
@@ -181,39 +177,7 @@ class TorchRowTable:
 
     # ------------------------------------------------------------ the rate
 
-    @property
-    def lr(self) -> float:
-        """Return the learning rate of the next step: the configuration's, unless ``set_lr`` changed it."""
-        return self._lr
-
-    def set_lr(self, lr: float) -> None:
-        """Change the learning rate from the next step on. Rows must be current, as missed steps share one rate."""
-        self._lr = lr
-        if self.drift is not None:
-            self.drift.lr = lr
-
-    @property
-    def settling_steps(self) -> int:
-        """Return the number of steps after which an untouched row moves a thousand times less than at first."""
-        config = self.config
-        if not isinstance(config, AdamConfig) or config.rows == "touched" or config.beta1 == 0:
-            return 0
-        return math.ceil(math.log(1e-3) / math.log(config.beta1))
-
     # ------------------------------------------------------------ before a step's gradients
-
-    def _upto(self, step: int) -> int:
-        """Return the step that rows are brought up to before they take part in ``step``; 0: they are left unchanged."""
-        return 0 if self._is_frozen or self.config.rows == "touched" else step - 1
-
-    @contextmanager
-    def frozen(self) -> Iterator[None]:
-        """Keep reads from moving rows for a while, so that a caller can try steps without taking them."""
-        before, self._is_frozen = self._is_frozen, True
-        try:
-            yield
-        finally:
-            self._is_frozen = before
 
     @contextmanager
     def caught_up(self, step: int) -> Iterator[None]:
