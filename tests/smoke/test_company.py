@@ -11,9 +11,13 @@ from runner.machine.company import Company, Taken
 from runner.training.progress import Progress
 
 
+_TAKEN = Company.taken  # before any fixture of the session feigns it
+
+
 @pytest.fixture(autouse=True)
-def _quiet_machine() -> None:
+def _true_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is feigned here."""
+    monkeypatch.setattr(Company, "taken", _TAKEN)
 
 
 @pytest.fixture
