@@ -10,7 +10,6 @@ from runner.machine import company
 from runner.machine.company import Company, Taken
 from runner.training.progress import Progress
 
-
 _TAKEN = Company.taken  # before any fixture of the session feigns it
 
 
