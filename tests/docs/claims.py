@@ -21,6 +21,8 @@ OPERATIONS = {
     "percent_of": lambda a, b: 100 * a / b,
     "percent_above": lambda a, b: 100 * (a / b - 1),
     "percent_below": lambda a, b: 100 * (1 - a / b),
+    "lowest_of": min,
+    "highest_of": max,
 }
 _NOT_FILTERS = {"file", "column", "in", "seeds", "times", "distinct"}
 _WHOLE = r"(?<!\w-)(?<![\w@.,^])\d+(?:,\d{3})*(?![\w^]|[.,]\d)"
@@ -175,8 +177,8 @@ def value_of(spec: Mapping[str, Any]) -> Value:
     for name, combine in OPERATIONS.items():
         if name in spec:
             common = {key: value for key, value in spec.items() if key not in (name, "times")}
-            first, second = (value_of(merged(common, part)).number for part in spec[name])
-            return Value(combine(first, second) * spec.get("times", 1), math.nan, "finished")
+            numbers = [value_of(merged(common, part)).number for part in spec[name]]
+            return Value(combine(*numbers) * spec.get("times", 1), math.nan, "finished")
     filters = {key: str(value) for key, value in spec.items() if key not in _NOT_FILTERS}
     path, column = CLAIMS["files"][spec["file"]], spec.get("column", "ours")
     fitting = [row for row in rows_of(path) if all(row.get(key) == value for key, value in filters.items())]

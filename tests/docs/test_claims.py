@@ -24,6 +24,7 @@ from claims import (
     without_brackets,
 )
 from command_lines import ROOT
+from paper_tables import PAGES, opening_of
 
 # In these pages, a number without a source fails.
 COVERED = (
@@ -72,8 +73,11 @@ def faults_of(page: str, table: Table, entry: dict[str, Any] | None) -> list[str
 def test_tables_say_what_their_csvs_say(page: str) -> None:
     tables = tables_of(page)
     assert len({table.under for table in tables}) == len(tables), "two tables under one heading"
+    opening = [opening_of(page)] if page in PAGES else []  # test_paper_tables.py compares these
     for table in tables:
         entry = entry_of(page, table)
+        if table in opening:
+            continue
         if entry is not None or page in COVERED:
             assert faults_of(page, table, entry) == []
 
