@@ -50,4 +50,6 @@ def test_the_log_has_an_index_and_its_entries_are_ordered() -> None:
         assert len(entries) == page.read_text().count("\n## "), f"{page.name}: an entry is '## YYYY-MM-DD: title'"
         dates = [date for date, _ in entries if date != "Earlier"]
         assert dates == sorted(dates, reverse=True), page.name
-        assert len({log.anchor(f"{date}: {title}") for date, title in entries}) == len(entries), page.name
+        anchors = [log.anchor(f"{date}: {title}") for date, title in entries]
+        assert len(set(anchors)) == len(anchors), page.name
+        assert [anchor for anchor in anchors if "--" in anchor] == [], "the site and repositories differ in these"
