@@ -89,6 +89,7 @@ data: $(STAMP) ## download and prepare a data set (NAME, FROM)
 generated: $(STAMP) ## write what follows from the classes: conf/, docs/options.md, look and golden curve of a new sampler
 	$(PY) scripts/add_methods.py
 	$(PY) scripts/make_options.py
+	$(PY) scripts/make_log_index.py
 	$(PY) tests/config/write_defaults.py
 	$(PY) tests/golden/regenerate.py --missing
 

@@ -21,15 +21,20 @@ OPERATIONS = {
     "percent_of": lambda a, b: 100 * a / b,
     "percent_above": lambda a, b: 100 * (a / b - 1),
     "percent_below": lambda a, b: 100 * (1 - a / b),
+    "lowest_of": min,
+    "highest_of": max,
 }
 _NOT_FILTERS = {"file", "column", "in", "seeds", "times", "distinct"}
 _WHOLE = r"(?<!\w-)(?<![\w@.,^])\d+(?:,\d{3})*(?![\w^]|[.,]\d)"
 _NUMBER = re.compile(r"(?<!\w-)(?<![\w@.^])\d+(?:,\d{3})*(?:\.\d+)?")  # neither P@1 nor the 100 of MovieLens-100K
+_LOGGED = re.compile(r"(?<![\w.^])\d*(?:,\d{3})*\.?\d+")  # the log writes .5 too
 _BRACKETED = re.compile(r"\[([^\]]+)\]")
 _HIDDEN = re.compile(r"!\[[^\]]*\]\([^)]*\)|`[^`]*`|\]\([^)]*\)")  # pictures, code, and where links lead
 _SENTENCE = re.compile(r"\S.*?(?:[.!?:;](?=\s)|$)", flags=re.M)
 _TABLE_OR_HEADING = re.compile(r"^[|#].*$", flags=re.M)
 _FENCED = re.compile(r"^```.*?^```", flags=re.S | re.M)
+_LOG = re.compile(r"\]\(([\w./-]*\blog(?:\.md|/[\w-]+\.md))(?:#([\w-]+))?\)")  # the page and its entry's anchor
+_ENTRY = re.compile(r"^## (.+)$", flags=re.M)
 _FAILED = ("Fail", "not reached")
 
 
@@ -78,7 +83,7 @@ def rows_of(path: str) -> list[dict[str, str]]:
         flat = [
             pd.json_normalize(size | result).to_dict("records")[0]
             for size in report["sizes"]
-            for result in size["results"]
+            for result in size.get("results", [{}])
         ]
         return [{str(key): "" if value is None else str(value) for key, value in row.items()} for row in flat]
     with (ROOT / path).open(newline="") as file:
@@ -95,10 +100,11 @@ def prose_of(page: str) -> str:
 def unexplained(text: str, page: str) -> list[str]:
     """Return the numbers of a text, with the words around, that no entry for this page covers.
 
-    Numbers within code and the targets of links are left out, and so are those of a sentence that links to the log.
+    Numbers within code and the targets of links are left out, and so are those of a sentence that links to the log
+    and that the page or the entry of the log there has.
     """
     visible = _HIDDEN.sub(lambda found: " " * len(found[0]), text)
-    covered = list(_covered(text, page))
+    covered = [*_covered(text, page), *_logged(text, visible, page)]
     return [
         f"{text[max(found.start() - 40, 0) : found.start()]}»{found[0]}«{text[found.end() : found.end() + 30]}"
         for found in _NUMBER.finditer(visible)
@@ -107,7 +113,7 @@ def unexplained(text: str, page: str) -> list[str]:
 
 
 def _covered(text: str, page: str) -> Iterator[tuple[int, int]]:
-    """Yield where the numbers in brackets of sentences stand, settings, and sentences that link to the log."""
+    """Yield where the numbers in brackets of sentences stand, and settings."""
     for entry in CLAIMS["sentences"]:
         if entry.get("page", page) == page:
             parts = _BRACKETED.split(entry["text"])
@@ -116,7 +122,36 @@ def _covered(text: str, page: str) -> Iterator[tuple[int, int]]:
                 yield from (found.span(k + 1) for k in range(len(parts) // 2))
     for setting in CLAIMS["settings"]:
         yield from (found.span() for found in setting_pattern(setting["text"]).finditer(text))
-    yield from (found.span() for found in _SENTENCE.finditer(text) if "log.md" in found[0])
+
+
+def _logged(text: str, visible: str, page: str) -> Iterator[tuple[int, int]]:
+    """Yield where the numbers of sentences stand that link to the log, if what they link to has these numbers."""
+    for sentence in _SENTENCE.finditer(text):
+        history = " ".join(log_of(page, *link) for link in _LOG.findall(sentence[0]))
+        known = {_plain(number) for number in _LOGGED.findall(history)}
+        yield from (
+            found.span()
+            for found in _NUMBER.finditer(visible, sentence.start(), sentence.end())
+            if _plain(found[0]) in known
+        )
+
+
+@cache
+def log_of(page: str, target: str, anchor: str) -> str:
+    """Return what a page's link to the log leads to: an entry, a page of entries, or, from the index, all of them."""
+    path = (ROOT / page).parent / target
+    text = "\n".join(each.read_text() for each in sorted(path.with_suffix("").glob("*.md"))) or path.read_text()
+    entries = dict(zip(*[iter(_ENTRY.split(text)[1:])] * 2, strict=True))
+    return next((entry for title, entry in entries.items() if anchor_of(title) == anchor), "") if anchor else text
+
+
+def anchor_of(heading: str) -> str:
+    """Return the anchor that the site and repositories give to a heading."""
+    return re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", heading.lower()))
+
+
+def _plain(number: str) -> str:
+    return number.replace(",", "").lstrip("0") or "0"
 
 
 def setting_pattern(text: str) -> re.Pattern[str]:
@@ -142,8 +177,8 @@ def value_of(spec: Mapping[str, Any]) -> Value:
     for name, combine in OPERATIONS.items():
         if name in spec:
             common = {key: value for key, value in spec.items() if key not in (name, "times")}
-            first, second = (value_of(merged(common, part)).number for part in spec[name])
-            return Value(combine(first, second) * spec.get("times", 1), math.nan, "finished")
+            numbers = [value_of(merged(common, part)).number for part in spec[name]]
+            return Value(combine(*numbers) * spec.get("times", 1), math.nan, "finished")
     filters = {key: str(value) for key, value in spec.items() if key not in _NOT_FILTERS}
     path, column = CLAIMS["files"][spec["file"]], spec.get("column", "ours")
     fitting = [row for row in rows_of(path) if all(row.get(key) == value for key, value in filters.items())]

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that it runs 
 
 from claims import CLAIMS, agrees, as_shown, has_number, merged, tables_of, value_of, without_brackets
 from command_lines import ROOT
+from paper_tables import PAGES, entries_of, opening_of, row_today
 from test_claims import COVERED, DEFINING
 
 CLAIMS_FILE = ROOT / "docs" / "claims.yaml"
@@ -69,6 +70,17 @@ def renew_tables(pages: dict[str, str]) -> None:
                 pages[entry["page"]] = re.sub(row, lambda _, line=line: line, pages[entry["page"]], flags=re.M)
 
 
+def renew_papers(pages: dict[str, str]) -> None:
+    """Put today's numbers and verdicts into the tables that open the papers' pages."""
+    for page in PAGES:
+        entries = entries_of(page)
+        for row in opening_of(page).rows:
+            today = row_today(entries[row[0]], row)
+            if today != row:
+                print(f"{page}, {row[0]}: {row[1:4]} -> {today[1:4]}")
+                pages[page] = pages[page].replace(f"| {' | '.join(row)} |", f"| {' | '.join(today)} |")
+
+
 def _cell(cell: str, entry: dict[str, Any], label: str, column: dict[str, Any] | None) -> str:
     if column is None or not has_number(cell):
         return cell
@@ -80,6 +92,7 @@ def main() -> None:
     pages = {name: (ROOT / name).read_text() for name in (*COVERED, *DEFINING)}
     before = dict(pages)
     renew_tables(pages)
+    renew_papers(pages)
     renew_sentences(pages)
     for name, text in pages.items():
         if text != before[name]:

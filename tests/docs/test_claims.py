@@ -24,6 +24,7 @@ from claims import (
     without_brackets,
 )
 from command_lines import ROOT
+from paper_tables import PAGES, opening_of
 
 # In these pages, a number without a source fails.
 COVERED = (
@@ -72,8 +73,11 @@ def faults_of(page: str, table: Table, entry: dict[str, Any] | None) -> list[str
 def test_tables_say_what_their_csvs_say(page: str) -> None:
     tables = tables_of(page)
     assert len({table.under for table in tables}) == len(tables), "two tables under one heading"
+    opening = [opening_of(page)] if page in PAGES else []  # test_paper_tables.py compares these
     for table in tables:
         entry = entry_of(page, table)
+        if table in opening:
+            continue
         if entry is not None or page in COVERED:
             assert faults_of(page, table, entry) == []
 
@@ -163,7 +167,9 @@ def test_a_number_without_a_source_is_noticed() -> None:
 @pytest.mark.parametrize(("text", "numbers"), [
     ("P@1 is 12.34 and 5 % more in 0.7 s, or 3.2x", ["12.34", "5", "0.7", "3.2"]),
     ("MovieLens-100K by NDCG@10, `sampler.K=7`, [a](b2.md#c-3), ![4 lines](5.png)", []),
-    ("It took 17 s. It took 19 s ([the log](log.md)). It took 23 s.", ["17", "23"]),
+    ("It took 97.5 s. It took 40.5 s or 41.5 ([the log](docs/log.md)). It took 40.5 s.", ["97.5", "41.5", "40.5"]),
+    ("P@1 is .658, no 0.659, on 2 sets "
+     "([the log](docs/log/classification.md#2026-11-21-lsh-with-expected-counts)).", ["0.659", "2"]),
     ("with 4 epochs and 250 draws, then 4.5 epochs", ["4.5"]),
     ("WordNet (13,575 and 89,599 classes), not (13,576 and 89,599 classes)", ["13,576"]),
 ])  # fmt: skip

@@ -1,4 +1,4 @@
-"""conf/, docs/options.md and the meanings of --help are what scripts/make_options.py makes of the config classes."""
+"""What is made of the config classes and of the log is what the scripts make: conf/, options, meanings, the index."""
 
 import re
 from pathlib import Path
@@ -38,3 +38,18 @@ def test_every_option_is_on_the_page() -> None:
         group = section.partition("\n")[0]
         named = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^### (.+)$", section, flags=re.M))))
         assert named == {path.stem for path in (CONF / group).glob("*.yaml")} - {"none"}
+
+
+def test_the_log_has_an_index_and_its_entries_are_ordered() -> None:
+    """Every second heading of a page of the log is an entry with a date, newest first, and has an anchor of its own."""
+    log = script_named("make_log_index")
+    stale = [str(path) for path, text in log.written().items() if path.read_text() != text]
+    assert stale == [], "run .venv/bin/python scripts/make_log_index.py"
+    for page in sorted(log.PAGES.glob("*.md")):
+        entries = log.entries_of(page)
+        assert len(entries) == page.read_text().count("\n## "), f"{page.name}: an entry is '## YYYY-MM-DD: title'"
+        dates = [date for date, _ in entries if date != "Earlier"]
+        assert dates == sorted(dates, reverse=True), page.name
+        anchors = [log.anchor(f"{date}: {title}") for date, title in entries]
+        assert len(set(anchors)) == len(anchors), page.name
+        assert [anchor for anchor in anchors if "--" in anchor] == [], "the site and repositories differ in these"

@@ -37,3 +37,13 @@ def test_the_list_of_contract_checks_is_the_checks_there_are() -> None:
     tests = {name for name in listed if name.startswith("test_")}
     source = "".join(path.read_text() for path in sorted((ROOT / "tests" / "contract").glob("test_*.py")))
     assert tests <= set(re.findall(r"^def (test_\w+)", source, flags=re.M))
+
+
+def test_the_keys_that_change_no_id_are_listed() -> None:
+    from runner.config import registries
+    from runner.options.fields import PLACE_ONLY
+
+    registries()
+    page = (ROOT / "docs" / "running.md").read_text()
+    section = page.partition("## What changes a run's id\n")[2].partition("\n## ")[0]
+    assert PLACE_ONLY - {"unused"} <= set(re.findall(r"`([\w.]+)`", section))
