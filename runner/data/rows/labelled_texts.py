@@ -99,11 +99,12 @@ def convert_texts(
         train, test = train.take(train_R), train.take(test_R)
         variant = f"given-texts-seed-{split_seed}"
     separator = _separator(columns, train, notes)
-    return convert_labelled(
-        *(LabelledTexts(path=table.path, texts=table.texts, labels=_names(table, columns, separator))
-          for table in (train, test)),
-        folder, Origin.own(name, variant, files), columns=columns, options=options, notes=notes,
-    )  # fmt: skip
+    labelled = [
+        LabelledTexts(path=table.path, texts=table.texts, labels=_names(table, columns, separator))
+        for table in (train, test)
+    ]
+    origin = Origin.own(name, variant, files)
+    return convert_labelled(labelled[0], labelled[1], folder, origin, columns=columns, options=options, notes=notes)
 
 
 def convert_labelled(

@@ -156,7 +156,7 @@ def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
 def _check_end(archive: Path, tar: tarfile.TarFile) -> None:
     """Read what follows the last member, to the checksum of compressed bytes. Raises DataError if it is not padding."""
     padding = 0
-    while rest := tar.fileobj.read(_CHUNK_BYTES):  # type: ignore[union-attr]
+    while rest := tar.fileobj.read(_CHUNK_BYTES):
         padding += len(rest)
         if rest.strip(b"\0") or padding > _MOST_PADDING:
             raise DataError(f"{archive}: damaged archive: something follows the mark of its end")

@@ -51,9 +51,9 @@ def write_words(sources: LinuxSources, folder: Path) -> dict[str, TextPart]:
     paths = {split: folder / f"{split}.txt" for split in ("train", "valid", "test")}
     with contextlib.ExitStack() as stack:
         files = {split: stack.enter_context(path.open("wb")) for split, path in paths.items()}
-        for path, source in sources:
+        for name, source in sources:
             if words := words_of_code(source):
-                files[split_of(path)].write(b" ".join(words) + b"\n")
+                files[split_of(name)].write(b" ".join(words) + b"\n")
     for split, path in paths.items():
         if not path.stat().st_size:
             raise DataError(f"{sources.archive}: no C code is in the {split} split; is this the whole kernel?")
