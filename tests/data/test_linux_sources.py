@@ -196,9 +196,11 @@ def test_xz_of_no_tar_is_refused(tmp_path: Path) -> None:
         prepare_card("linux_calls", given=tmp_path)
 
 
-def test_two_archives_are_told_apart_by_hand(tmp_path: Path) -> None:
-    archive(tmp_path, "linux-6.1.7.tar.xz")
+@pytest.mark.parametrize("first", ["linux-6.1.7.tar.xz", "linux-6.1.176.tar.xz"])
+def test_two_archives_are_told_apart_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str) -> None:
+    archive(tmp_path, first)
     archive(tmp_path, "linux-6.2.tar.xz")
+    monkeypatch.setattr(extract, "MOST_MEMBERS", 1)
     with pytest.raises(DataError, match=r"wanted one file linux-\*\.tar\.xz or one file linux_\*\.orig\.tar\.xz"):
         prepare_card("linux_calls", given=tmp_path)
 

@@ -116,6 +116,8 @@ def _find_given(card: Card, given: Path, unpacked: Path) -> _Found:
         for archive in (p for f in folders for p in sorted(f.iterdir()) if p.is_file() and is_archive(p)):
             if not own.is_dir() and archive.name not in published and archive.name not in basenames:
                 continue  # an archive of another set
+            if any(archive.match(name) for layout in card.layouts for name in layout.file_names().values()):
+                continue  # one of several archives that are read as they are
             _verify_given(archive, published)
             print(f"{card.name}: unpacking {archive}", file=sys.stderr)
             extract(archive, unpacked)
