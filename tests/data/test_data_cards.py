@@ -23,12 +23,13 @@ NAMES = [
     "amazoncat13k",
     "delicious",
     "delicious200k",
+    "linux_calls",
     "odp",
     "wiki325k",
     "wordnet_hypernym",
     "wordnet_related",
 ]
-TEXT_NAMES = ["billion_word", "ptb", "ptb_small", "text8", "wikitext2"]
+TEXT_NAMES = ["billion_word", "linux_code", "ptb", "ptb_small", "text8", "wikitext2"]
 REGRESSION_NAMES = ["keggundirected", "protein", "slice", "ujiindoorloc", "yearmsd"]
 PAIRS_NAMES = ["mrpc", "rte"]
 SEQUENCES_NAMES = ["amazon_books", "amazon_cds", "gowalla", "ml100k", "ml10m", "ml1m"]

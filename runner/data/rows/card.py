@@ -9,11 +9,12 @@ from runner.data.shared.cards import load_card
 from runner.errors import ConfigError
 
 MATRICES = "npz"
+LINUX = "linux"  # an archive of the kernel's sources
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowsLayout(Layout):
-    """Name the files of sparse rows: either `train` and `test`, or `data` with two split files.
+    """Name the files of sparse rows: either `train` and `test`, or `data` with two split files, or `linux`.
 
     Files of the format `npz` hold matrices of features, so that they need matrices of labels beside them.
     """
@@ -29,17 +30,22 @@ class RowsLayout(Layout):
     split_column: int = 0  # column of the split files to read, from 0
     train_labels: str | None = None
     test_labels: str | None = None
+    linux: str | None = None  # an archive of the kernel's sources, or a pattern of its name
     label_names: str | None = None  # optional file with one name per line
 
     def file_names(self) -> dict[str, str]:
-        return self.given("train", "test", "train_labels", "test_labels", "data", "train_split", "test_split")
+        return self.given("train", "test", "train_labels", "test_labels", "data", "train_split", "test_split", "linux")
 
     def optional_names(self) -> dict[str, str]:
         return self.given("label_names")
 
     def problem(self) -> str | None:
-        if self.format not in (*LAYOUTS, MATRICES):
-            return f"format: {self.format!r} is not one of {', '.join((*LAYOUTS, MATRICES))}"
+        if self.format not in (*LAYOUTS, MATRICES, LINUX):
+            return f"format: {self.format!r} is not one of {', '.join((*LAYOUTS, MATRICES, LINUX))}"
+        if (self.format == LINUX) != (self.linux is not None) or (self.linux and len(self.file_names()) > 1):
+            return f"linux belongs to format {LINUX}, which needs it and no other file"
+        if self.linux is not None:
+            return None
         if {self.feature_start, self.label_start} - {0, 1}:
             return "feature_start and label_start must be 0 or 1"
         pair = self.train is not None and self.test is not None

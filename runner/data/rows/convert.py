@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from runner.data.rows.card import MATRICES, RowsCard, RowsLayout
+from runner.data.rows.card import LINUX, MATRICES, RowsCard, RowsLayout
 from runner.data.rows.dataset import FEATURE_NAMES, LABEL_NAMES, RowsManifest, SplitCounts, XmcDataset, rows_left_out
 from runner.data.rows.files import MATRIX, TABLE, TEXTS, OwnRows, find_own_rows
 from runner.data.rows.labelled_texts import TextColumns, convert_texts
+from runner.data.rows.linux_calls import convert_calls
 from runner.data.rows.matrices import read_matrices
 from runner.data.rows.tables import LABELS, form_of_rows, read_row_table
 from runner.data.rows.texts import Block, FileCounts, TextFormat, read_names, read_rows, read_split_lines
@@ -47,6 +48,8 @@ def convert(card: RowsCard, layout: RowsLayout, found: Mapping[str, tuple[Path, 
     Raises DataError for files that are damaged or hold another set than the card describes.
     """
     files = {field: path for field, (path,) in found.items()}
+    if layout.format == LINUX:
+        return convert_calls(card, layout, files["linux"], folder)
     text = TextFormat(layout=layout.format, feature_start=layout.feature_start, label_start=layout.label_start)
     if layout.format == MATRICES:
         train = _write_matrices(folder, "train", files["train"], files["train_labels"])

@@ -36,6 +36,15 @@ class TextColumns:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabelledTexts:
+    """Hold the R texts of a split and the labels of each; `path` is the file that messages name."""
+
+    path: Path
+    texts: Sequence[str]
+    labels: Sequence[Sequence[str]]  # without repetition in a row; rows without any are left out
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Table:
     path: Path
     places: list[str]  # where each row stands, for messages
@@ -90,9 +99,30 @@ def convert_texts(
         train, test = train.take(train_R), train.take(test_R)
         variant = f"given-texts-seed-{split_seed}"
     separator = _separator(columns, train, notes)
-    train_names, test_names = _names(train, columns, separator), _names(test, columns, separator)
-    counts = Counter(label for labels in train_names for label in labels)
-    alone = {label for labels in test_names for label in labels} - counts.keys()
+    labelled = [
+        LabelledTexts(path=table.path, texts=table.texts, labels=_names(table, columns, separator))
+        for table in (train, test)
+    ]
+    origin = Origin.own(name, variant, files)
+    return convert_labelled(labelled[0], labelled[1], folder, origin, columns=columns, options=options, notes=notes)
+
+
+def convert_labelled(
+    train: LabelledTexts,
+    test: LabelledTexts,
+    folder: Path,
+    origin: Origin,
+    *,
+    columns: TextColumns,
+    options: TextOptions,
+    notes: list[str],
+) -> RowsManifest:
+    """Write the rows of two splits that have labels, their names and the vectorizer; say the notes.
+
+    `columns`: what messages call texts and labels. Raises DataError, naming the file, if nothing can be learnt.
+    """
+    counts = Counter(label for labels in train.labels for label in labels)
+    alone = {label for labels in test.labels for label in labels} - counts.keys()
     if alone:
         notes.append(
             f"{len(alone):,} of {len(counts) + len(alone):,} labels occur in test rows only, such as"
@@ -102,26 +132,23 @@ def convert_texts(
     if len(counts) < 2:
         found = f"every label is {classes[0]!r}" if counts else "no row has a label"
         raise DataError(f"{train.path}: column {columns.labels}: {found}; two classes are needed")
-    kept = [text for text, labels in zip(train.texts, train_names, strict=True) if labels]
+    kept = [text for text, labels in zip(train.texts, train.labels, strict=True) if labels]
     try:
         vectorizer = fitted(kept, options, column=columns.text)
     except DataError as error:
         raise DataError(f"{train.path}: {error}") from None
     ids = {label: number for number, label in enumerate(classes)}
-    written = {
-        split: _write(folder, split, table, names, ids, vectorizer)
-        for split, table, names in (("train", train, train_names), ("test", test, test_names))
-    }
+    (train_counts, train_digest), (test_counts, test_digest) = (
+        _write(folder, split, table, ids, vectorizer) for split, table in (("train", train), ("test", test))
+    )
     (folder / LABEL_NAMES).write_text("".join(label + "\n" for label in classes), encoding="utf-8")
     (folder / VECTORIZER).write_text(vectorizer.written(), encoding="utf-8")
-    (train_counts, train_digest), (test_counts, test_digest) = written["train"], written["test"]
     left_out = rows_left_out(
         train=(train_counts.rows_dropped, train_counts.rows_read),
         test=(test_counts.rows_dropped, test_counts.rows_read),
     )
     for note in (*notes, *([left_out] if left_out else [])):
-        print(f"{name}: {note}", file=sys.stderr)
-    origin = Origin.own(name, variant, files)
+        print(f"{origin.name}: {note}", file=sys.stderr)
     return RowsManifest(
         **vars(origin), num_features=vectorizer.num_features, num_classes=len(classes), propensity_a=0.55,
         propensity_b=1.5, train=train_counts, test=test_counts, notes=notes,
@@ -166,16 +193,11 @@ def _names(table: _Table, columns: TextColumns, separator: str | None) -> list[l
 
 
 def _write(
-    folder: Path,
-    split: str,
-    table: _Table,
-    names: Sequence[Sequence[str]],
-    ids: Mapping[str, int],
-    vectorizer: Vectorizer,
+    folder: Path, split: str, table: LabelledTexts, ids: Mapping[str, int], vectorizer: Vectorizer
 ) -> tuple[Any, str]:
     """Write the rows that have labels; return their counts and digest. Raises DataError if no row has one."""
-    texts = [text for text, labels in zip(table.texts, names, strict=True) if labels]
-    labels = [sorted(ids[label] for label in row) for row in names if row]
+    texts = [text for text, labels in zip(table.texts, table.labels, strict=True) if labels]
+    labels = [sorted(ids[label] for label in row) for row in table.labels if row]
     if not texts:
         raise DataError(f"{table.path}: no {split} row has a label; give more rows, or dataset.test_path")
     first = without = 0
@@ -192,4 +214,4 @@ def _write(
                 np.array([label for row in here for label in row], dtype=np.int32),
             )
         digest = writer.finish()
-    return writer.counts(rows_dropped=len(names) - len(texts), rows_without_features=without), digest
+    return writer.counts(rows_dropped=len(table.labels) - len(texts), rows_without_features=without), digest

@@ -26,6 +26,11 @@ class Source:
     files: tuple[SourceFile, ...]
 
 
+def is_pattern(name: str) -> bool:
+    """Return whether a name stands for all names of its form, as `linux-*.tar.xz` does."""
+    return not {*"*?["}.isdisjoint(name)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Layout(ABC):
     """Name the files of a data set inside a folder or archive; subclasses do so for one family of data."""
@@ -54,8 +59,9 @@ class Layout(ABC):
 
     def in_words(self) -> str:
         """Return the names of the required files, for messages."""
+        many = {1: "one file"}
         return " and ".join(
-            name if self.how_many(field) == 1 else f"{self.how_many(field)} files {name}"
+            f"{many.get(self.how_many(field), f'{self.how_many(field)} files')} {name}" if is_pattern(name) else name
             for field, name in self.file_names().items()
         )
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
+from runner.data.shared.card import is_pattern
 from runner.errors import DataError
 
 COMPRESSIONS = ("", ".xz", ".gz", ".bz2")
@@ -59,9 +60,9 @@ def find_file(folder: Path, name: str) -> Path | None:
 def find_files(folder: Path, pattern: str, count: int) -> tuple[Path, ...]:
     """Return the files whose names match a pattern, sorted by name; () unless there are exactly `count` of them.
 
-    All must be plain, or all compressed in the same way. With `count` 1 the pattern is a plain name.
+    All must be plain, or all compressed in the same way.
     """
-    if count == 1:
+    if not is_pattern(pattern):
         path = find_file(folder, pattern)
         return () if path is None else (path,)
     for suffix in COMPRESSIONS:

@@ -116,6 +116,8 @@ def _find_given(card: Card, given: Path, unpacked: Path) -> _Found:
         for archive in (p for f in folders for p in sorted(f.iterdir()) if p.is_file() and is_archive(p)):
             if not own.is_dir() and archive.name not in published and archive.name not in basenames:
                 continue  # an archive of another set
+            if any(archive.match(name) for layout in card.layouts for name in layout.file_names().values()):
+                continue  # one of several archives that are read as they are
             _verify_given(archive, published)
             print(f"{card.name}: unpacking {archive}", file=sys.stderr)
             extract(archive, unpacked)
@@ -167,13 +169,14 @@ def _find_downloaded(card: Card, unpacked: Path) -> _Found:
 
 def _fetch_source(card: Card, source: Source, unpacked: Path) -> _Found:
     raw = places.raw_dir(card.name)
-    folders = [raw]
-    for file in source.files:
-        path = download(file, raw)
-        if is_archive(path):
+    paths = [download(file, raw) for file in source.files]
+    found = _find_layout(card, [raw], only=source.layout)  # also of layouts that name an archive
+    if found is None:
+        folders = []
+        for path in filter(is_archive, paths):
             extract(path, unpacked / path.name)
             folders += _tree(unpacked / path.name)
-    found = _find_layout(card, folders, only=source.layout)
+        found = _find_layout(card, folders, only=source.layout)
     if found is None:
         (layout,) = (layout for layout in card.layouts if layout.name == source.layout)
         raise DataError(f"{raw}: the downloaded files do not hold {layout.in_words()} (layout {layout.name})")

@@ -8,7 +8,7 @@ from runner.data.shared.card import Card, Layout, Size
 
 @dataclass(frozen=True, kw_only=True)
 class TextLayout(Layout):
-    """Name the files of a text: either `train`, `valid` and `test`, or `data` and the `cuts` between its splits."""
+    """Name the files of a text: `train`, `valid` and `test`, or `data` and two `cuts` between splits, or `linux`."""
 
     train: str | None = None  # a pattern if train_files is above 1; files are read in the order of their names
     valid: str | None = None
@@ -16,9 +16,10 @@ class TextLayout(Layout):
     train_files: int = 1
     data: str | None = None
     cuts: tuple[int, ...] = ()  # byte positions in `data` at which valid and test begin
+    linux: str | None = None  # an archive of the kernel's sources, or a pattern of its name
 
     def file_names(self) -> dict[str, str]:
-        return self.given("train", "valid", "test", "data")
+        return self.given("train", "valid", "test", "data", "linux")
 
     def how_many(self, field: str) -> int:
         return self.train_files if field == "train" else 1
@@ -27,8 +28,8 @@ class TextLayout(Layout):
         if self.train_files < 1:
             return "train_files must be at least 1"
         given = set(self.file_names())
-        if (given, len(self.cuts)) not in (({"train", "valid", "test"}, 0), ({"data"}, 2)):
-            return "give either train, valid and test, or data and two cuts"
+        if (given, len(self.cuts)) not in (({"train", "valid", "test"}, 0), ({"data"}, 2), ({"linux"}, 0)):
+            return "give either train, valid and test, or data and two cuts, or linux"
         if self.cuts and not 0 < self.cuts[0] < self.cuts[1]:
             return "cuts must ascend from above 0"
         return None
@@ -74,6 +75,7 @@ class TextCard(Card):
     expected: ExpectedText
     end_of_line: bool = True  # lines are sentences, and each line end is a token
     canonical: tuple[Canonical, ...] = ()
+    least_count: int = 1  # of a word in the training split that has a class; rarer ones are <unk>
     most_types: int | None = None  # largest number of classes; None: every type of the training split is a class
     layouts: tuple[TextLayout, ...] = ()
     derived: FirstLines | None = None

@@ -9,6 +9,7 @@ Legend: T tokens of a split.
 import dataclasses
 import hashlib
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,10 +17,12 @@ import numpy as np
 
 from runner.data.shared.cards import differences, origin_of
 from runner.data.shared.files import find_file, hash_file
+from runner.data.shared.linux_sources import LinuxSources, sources_origin
 from runner.data.shared.manifests import Origin, combine
 from runner.data.shared.store import READ_ANEW, load_own, write_column
 from runner.data.text.card import FirstLines, TextCard, TextLayout
 from runner.data.text.dataset import EOS, UNK, VOCABULARY, TextCounts, TextDataset, TextManifest
+from runner.data.text.linux_code import write_words
 from runner.data.text.words import TextPart, choose_vocabulary, count_words, write_tokens
 from runner.errors import DataError
 
@@ -28,12 +31,15 @@ SPLITS = ("train", "valid", "test")
 
 def convert(card: TextCard, layout: TextLayout, files: Mapping[str, tuple[Path, ...]], folder: Path) -> TextManifest:
     """Convert a card's published files, in one of its layouts, to a prepared folder. Raises DataError."""
+    if layout.linux is not None:
+        return _convert_linux(card, layout, files["linux"][0], folder)
     manifest = convert_parts(
         _parts(layout, files),
         folder,
         origin_of(card, layout, files),
         end_of_line=card.end_of_line,
         most_types=card.most_types,
+        least_count=card.least_count,
         expected_types=card.expected.num_classes,
     )
     manifest = _with_notes(card, manifest)
@@ -45,6 +51,21 @@ def convert(card: TextCard, layout: TextLayout, files: Mapping[str, tuple[Path, 
     for note in others:
         print(f"{card.name}: {note}", file=sys.stderr)
     return dataclasses.replace(manifest, notes=[*manifest.notes, *others])
+
+
+def _convert_linux(card: TextCard, layout: TextLayout, archive: Path, folder: Path) -> TextManifest:
+    """Convert an archive of the kernel's sources; any version is a text, so its counts are only compared."""
+    sources = LinuxSources(archive, (".c",))
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        manifest = convert_parts(
+            write_words(sources, Path(place)),
+            folder,
+            sources_origin(card, layout, sources),
+            end_of_line=card.end_of_line,
+            most_types=card.most_types,
+            least_count=card.least_count,
+        )
+    return _with_notes(card, manifest)
 
 
 def _other(card: TextCard, path: Path) -> str | None:
@@ -62,6 +83,7 @@ def convert_parts(
     *,
     end_of_line: bool,
     most_types: int | None,
+    least_count: int = 1,
     expected_types: int | None = None,
 ) -> TextManifest:
     """Convert any three texts to a prepared folder.
@@ -69,7 +91,7 @@ def convert_parts(
     Raises DataError for a text that is empty, is not UTF-8, or has another number of types than `expected_types`.
     """
     counts = count_words(parts["train"], end_of_line=end_of_line)
-    vocabulary = choose_vocabulary(counts, end_of_line=end_of_line, most_types=most_types)
+    vocabulary = choose_vocabulary(counts, end_of_line=end_of_line, most_types=most_types, least_count=least_count)
     if expected_types is not None and len(vocabulary) != expected_types:
         raise DataError(
             f"{parts['train'].name}: {len(vocabulary):,} types, but {origin.name} has {expected_types:,};"
@@ -120,7 +142,7 @@ def derive(card: TextCard, base: TextDataset, folder: Path) -> TextManifest:
     }
     found = np.bincount(kept["train"], minlength=len(words))
     counts = {word: int(count) for word, count in zip(words, found, strict=True) if count}
-    vocabulary = choose_vocabulary(counts, end_of_line=True, most_types=card.most_types)
+    vocabulary = choose_vocabulary(counts, end_of_line=True, most_types=card.most_types, least_count=card.least_count)
     new_id = {word: number for number, word in enumerate(vocabulary)}
     unknown = new_id[UNK.encode()]
     new_ids = np.array([new_id.get(word, unknown) for word in words], np.int32)  # indexed by old id

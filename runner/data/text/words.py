@@ -7,9 +7,9 @@ itself has as the last word of a line is the end of that line, and no second one
 Vocabulary. Classes are the types of the training split, sorted by decreasing training frequency. Equally frequent words
 are sorted by their UTF-8 bytes, so the order of sentences has no influence. `<unk>` always has a class, and so has
 `<eos>` if the text has sentences, even if the training split does not contain them. With `most_types` n there are at
-most n classes, these two included: the most frequent other words keep their class, the rest become `<unk>`. The
-frequency of `<unk>` counts the replaced words and every `<unk>` that the text itself contains. Words that occur only in
-the other splits become `<unk>` too.
+most n classes, these two included: the most frequent other words keep their class, the rest become `<unk>`. So do
+words that the training split has fewer than `least_count` times. The frequency of `<unk>` counts the replaced words and
+every `<unk>` that the text itself contains. Words that occur only in the other splits become `<unk>` too.
 
 Files are read twice in blocks, once to count and once to write ids, so memory is bounded by a block and the types.
 """
@@ -156,7 +156,7 @@ def _check_words(part: TextPart, words: int) -> None:
 
 
 def choose_vocabulary(
-    counts: Mapping[bytes, int], *, end_of_line: bool, most_types: int | None = None
+    counts: Mapping[bytes, int], *, end_of_line: bool, most_types: int | None = None, least_count: int = 1
 ) -> dict[bytes, int]:
     """Return the training frequency of each word that gets a class, in the order of ids.
 
@@ -164,7 +164,9 @@ def choose_vocabulary(
     """
     special = {_UNK, _EOS} if end_of_line else {_UNK}
     words = sorted((word for word in counts if word not in special), key=lambda word: (-counts[word], word))
-    kept = words if most_types is None else words[: max(0, most_types - len(special))]
+    kept = [word for word in words if counts[word] >= least_count]
+    if most_types is not None:
+        kept = kept[: max(0, most_types - len(special))]
     frequency = {word: counts[word] for word in kept} | {word: counts.get(word, 0) for word in special}
     frequency[_UNK] += sum(counts[word] for word in words[len(kept) :])
     return dict(sorted(frequency.items(), key=lambda item: (-item[1], item[0])))
