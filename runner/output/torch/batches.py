@@ -44,6 +44,12 @@ class TorchQuery(Query):
         return array_of(self.hidden)
 
 
+def hidden_on(query: Query, device: torch.device) -> Tensor:
+    """Return the hidden states of a query as a tensor on a device, (B, D) float32."""
+    hidden = query.hidden if isinstance(query, TorchQuery) else query.hidden_BD
+    return tensor_of(hidden, device, torch.float32)
+
+
 class Targets:
     """Hold the targets of a query on a device: classes and rows, (P,) int64, where rows begin, and their numbers."""
 

@@ -94,9 +94,12 @@ class TorchLayer:
 
     def logits(self, hidden_BD: np.ndarray, class_BK: np.ndarray) -> np.ndarray:
         """Return the logits of some classes of each row, (B, K) float32."""
-        queries_BD, ids_BK = self.queries(hidden_BD), ids_of(class_BK, self.device)
+        return array_of(self.listed(self.queries(hidden_BD), ids_of(class_BK, self.device)))
+
+    def listed(self, queries_BD: Tensor, ids_BK: Tensor) -> Tensor:
+        """Return the logits of some classes of each row for vectors of ``queries``, (B, K)."""
         vectors_BKD = self.vectors(ids_BK.reshape(-1)).reshape(*ids_BK.shape, self.dim)
-        return array_of(torch.matmul(vectors_BKD, queries_BD[:, :, None])[:, :, 0] + self.table.bias[ids_BK])
+        return torch.matmul(vectors_BKD, queries_BD[:, :, None])[:, :, 0] + self.table.bias[ids_BK]
 
     def is_sound(self, hidden_BD: np.ndarray) -> bool:
         """Tell whether all logits for these hidden states are below ``LARGEST_OUTPUT``."""

@@ -10,8 +10,12 @@ from runner.samplers.base import Sampler, SamplerConfig
 from runner.samplers.full import FullConfig
 from runner.samplers.in_batch import InBatchConfig
 from runner.samplers.log_uniform import LogUniformConfig
+from runner.samplers.lsh import LshConfig
+from runner.samplers.lsh_bucket import LshBucketConfig
+from runner.samplers.lsh_topk import LshTopKConfig
 from runner.samplers.midx import MidxConfig
 from runner.samplers.on_device.full import TorchFull
+from runner.samplers.on_device.lsh import TorchLsh, TorchLshBucket, TorchLshTopK
 from runner.samplers.on_device.midx import TorchMidx
 from runner.samplers.on_device.scored import TorchScored, TorchTopK
 from runner.samplers.on_device.static import TorchInBatch, TorchStatic
@@ -47,6 +51,18 @@ def _midx(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) ->
     return TorchMidx(config, layer, config.period(training), seed, config.weights(training))
 
 
+def _lsh(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
+    return TorchLsh(config, layer, seed, config.tail(training, seed))
+
+
+def _lsh_bucket(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
+    return TorchLshBucket(config, layer, seed)
+
+
+def _lsh_top_k(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
+    return TorchLshTopK(config, layer, seed)
+
+
 def _full(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
     return TorchFull(config, layer)
 
@@ -60,6 +76,9 @@ _BUILDERS: dict[Any, Callable[[Any, TorchLayer, TrainingFacts, int], Sampler | N
     TopKConfig.build: _top_k,
     ScoredConfig.build: _scored,
     MidxConfig.build: _midx,
+    LshConfig.build: _lsh,
+    LshBucketConfig.build: _lsh_bucket,
+    LshTopKConfig.build: _lsh_top_k,
 }
 
 
