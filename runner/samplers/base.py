@@ -151,6 +151,10 @@ class SamplerConfig(Options, ABC):
         """Raise ProcessorLacks if the settings need instructions that this processor does not have."""
         return
 
+    def check_engine(self, engine: str) -> None:
+        """Raise ConfigError if the settings do not go with what holds the class matrix (``hardware.engine``)."""
+        return
+
     def check_memory(self, num_rows: int, num_classes: int) -> str | None:
         """Return a line that says how much memory steps on ``num_rows`` rows will hold, or None if that is little.
 
