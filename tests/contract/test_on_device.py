@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from runner import rng
 from runner.check.cases import NUM_CLASSES, Case, cases_of, label_counts, move_rows, random_layer, random_query
-from runner.contracts import TrainingFacts, as_array
+from runner.contracts import Everything, TrainingFacts, as_array
 from runner.errors import ConfigError
 from runner.heads.classes import estimate
 from runner.machine.clock import StageClock
@@ -27,7 +27,7 @@ from runner.samplers.on_device import draws_on_device, words
 
 ON_DEVICE = (
     "full", "uniform", "unigram", "log_uniform", "in_batch", "topk", "exact", "quadratic", "midx_pq", "midx_rq",
-    "lsh_label", "lsh_embedding", "lsh", "lsh_topk",
+    "lsh_label", "lsh_embedding", "lsh", "lsh_topk", "sce",
 )  # fmt: skip
 DRAWS_THERE = [
     pytest.param(case, id=f"{name}-{case.name}")
@@ -108,15 +108,18 @@ def test_a_wait_is_counted() -> None:
     assert len(waits.found) == 3
 
 
-def waits_of(case: Case, num_classes: int) -> list[str]:
-    """Return the waits of a step, which are few and known.
+def waits_of(case: Case, num_classes: int, width: int) -> list[str]:
+    """Return the waits of a step whose proposal has so many places for a row; they are few and known.
 
-    A shared proposal of LSH learns the size of the union. A row that draws from outside what it retrieved learns
-    whether a row will have more than half of all classes, if one may.
+    A shared proposal of LSH learns the size of the union, SCE the most buckets of a row. Rows that draw from outside
+    what they retrieved learn whether one will have more than half of all classes, if one may.
     """
     config: Any = case.config
     if isinstance(config, LshConfig) and config.shared:
         return ["aten::nonzero"]
+    if config.name == "sce":
+        may_have_many = config.num_tail > 0 and 2 * width > num_classes
+        return ["aten::_local_scalar_dense"] * (2 if may_have_many else 1)
     has_few = case.name in ("simhash_capped", "all_ranked", "capped") or num_classes > NUM_CLASSES
     if isinstance(config, LshConfig | LshTopKConfig) and not has_few:
         return ["aten::_local_scalar_dense"]
@@ -141,7 +144,8 @@ def test_a_step_waits_no_more_than_it_must(case: Case, num_classes: int, monkeyp
                 patch.setattr(torch.Tensor, "cpu", no_array)
                 made = estimate(layer, sampler, LOSSES[name](name=name), query, step, StageClock())
                 made.scores.update()
-            assert waits.found == waits_of(case, num_classes)
+            width = 0 if isinstance(made.proposal, Everything) else made.proposal.ids.shape[-1]  # type: ignore[attr-defined]
+            assert waits.found == waits_of(case, num_classes, width)
 
 
 def test_full_softmax_says_which_products_and_stores_no_logits() -> None:

@@ -17,8 +17,10 @@ from runner.samplers.midx import MidxConfig
 from runner.samplers.on_device.full import TorchFull
 from runner.samplers.on_device.lsh import TorchLsh, TorchLshBucket, TorchLshTopK
 from runner.samplers.on_device.midx import TorchMidx
+from runner.samplers.on_device.sce import TorchSce
 from runner.samplers.on_device.scored import TorchScored, TorchTopK
 from runner.samplers.on_device.static import TorchInBatch, TorchStatic
+from runner.samplers.sce import SceConfig
 from runner.samplers.scored import ScoredConfig
 from runner.samplers.static import StaticConfig
 from runner.samplers.topk import TopKConfig
@@ -63,6 +65,10 @@ def _lsh_top_k(config: Any, layer: TorchLayer, training: TrainingFacts, seed: in
     return TorchLshTopK(config, layer, seed)
 
 
+def _sce(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
+    return TorchSce(config, layer, seed)
+
+
 def _full(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
     return TorchFull(config, layer)
 
@@ -76,6 +82,7 @@ _BUILDERS: dict[Any, Callable[[Any, TorchLayer, TrainingFacts, int], Sampler | N
     TopKConfig.build: _top_k,
     ScoredConfig.build: _scored,
     MidxConfig.build: _midx,
+    SceConfig.build: _sce,
     LshConfig.build: _lsh,
     LshBucketConfig.build: _lsh_bucket,
     LshTopKConfig.build: _lsh_top_k,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from runner import rng
-from runner.contracts import Passed, Proposal, Query
+from runner.contracts import Passed, Query
 from runner.output.torch.arrays import array_of, ids_of, tensor_of
 from runner.output.torch.batches import TorchProposal, hidden_on
 from runner.output.torch.layer import TorchLayer
@@ -25,7 +25,7 @@ from runner.samplers.lsh_bucket import LshBucket
 from runner.samplers.lsh_topk import LshTopK
 from runner.samplers.on_device import words
 from runner.samplers.on_device.hashing import HashIndexOnDevice, TablesOnDevice
-from runner.samplers.on_device.subsets import drawn_outside, first_of_each, pushed_together
+from runner.samplers.on_device.subsets import SureAndTail, first_of_each, pushed_together
 
 _PLACES = 2**24  # of rows that are worked on together: 128 MB for each kind of number
 
@@ -82,17 +82,13 @@ class _OnDevice(Hashed):
         return tables.members[table_bL1[..., None], at_bLQW].long(), held_bLQW
 
 
-def _log_share(part: Tensor, whole: Tensor) -> Tensor:
-    """Return log(part / whole), float32; -inf where the part is 0."""
-    return (part.double() / whole.clamp_min(1)).log().float()
-
-
 class TorchLsh(_OnDevice, Lsh):
     """Propose the union of the query's buckets and a tail. A shared proposal waits once, to learn the union's size."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._latest: tuple[Proposal, Tensor, Tensor] | None = None
+        self._latest: tuple[TorchProposal, SureAndTail] | None = None
+        self._latest_shared: tuple[TorchProposal, Tensor, Tensor] | None = None
         if self._tail is not None:
             self._log_tail_N = tensor_of(self._tail.log_count_N, self.device)
 
@@ -123,17 +119,10 @@ class TorchLsh(_OnDevice, Lsh):
         most = min(max(config.num_tail, config.min_candidates), self.num_classes)
         outside_B = self.num_classes - num_hits_B
         wanted_B = torch.minimum((config.min_candidates - num_hits_B).clamp_min(config.num_tail), outside_B)
-        drawn_BT, is_drawn_BT = drawn_outside(hits_BM, key_B, num_hits_B, wanted_B, most, self.num_classes)
         places = min(self.num_classes, max(hits + config.num_tail, config.min_candidates))
-        chosen_BX = torch.cat([hits_BM < self.num_classes, is_drawn_BT], dim=1)
-        ids_BM, length_B = pushed_together(torch.cat([hits_BM, drawn_BT], dim=1), chosen_BX, places)
-        log_tail_B = _log_share(wanted_B, outside_B)
-        place_M = torch.arange(places, device=self.device)
-        is_hit_BM = place_M < num_hits_B[:, None]
-        log_count_BM = torch.where(is_hit_BM, 0.0, log_tail_B[:, None])
-        proposal = TorchProposal(ids_BM, log_count_BM, place_M < length_B[:, None])
-        self._latest = proposal, hits_BM, log_tail_B
-        return proposal
+        found = SureAndTail(hits_BM, num_hits_B, wanted_B, self.num_classes)
+        self._latest = found.proposal(key_B, most, places), found
+        return self._latest[0]
 
     def _retrieved(self, codes_LbQ: Tensor, key_b: Tensor, most: int) -> tuple[Tensor, Tensor]:
         """Return the classes S of some rows in the order found, (b, M), and |S|; empty places have ``num_classes``."""
@@ -175,19 +164,20 @@ class TorchLsh(_OnDevice, Lsh):
         # A drawn class that was retrieved too comes after it, in a place that is empty.
         valid = None if self._tail is None else first_of_each(ids, is_sorted=True)
         proposal = TorchProposal(ids, log_count_S, valid)
-        self._latest = proposal, is_hit_N, log_outside
+        self._latest_shared = proposal, is_hit_N, log_outside
         return proposal
 
     def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> Passed:
         """Return the log expected count of each target in its own row, (P,) float32, as a tensor."""
-        if self._latest is None or self._latest[0] is not proposal:
+        latest = self._latest_shared if self.config.shared else self._latest
+        if latest is None or latest[0] is not proposal:
             self.sample(query, step)
-        assert self._latest is not None
-        _, hits, log_outside = self._latest
+        if self._latest is not None:
+            return self._latest[1].log_count_of_targets(query)
+        assert self._latest_shared is not None
+        _, is_hit_N, log_outside = self._latest_shared
         ids_P = ids_of(query.targets_P, self.device)
-        if self.config.shared:
-            return torch.where(hits[ids_P], 0.0, log_outside[ids_P] if log_outside.dim() else log_outside)
-        return _counts_of_targets(query, hits, log_outside)
+        return torch.where(is_hit_N[ids_P], 0.0, log_outside[ids_P] if log_outside.dim() else log_outside)
 
 
 def _most_met(read_bX: Tensor, is_new_bX: Tensor, keep: int) -> Tensor:
@@ -199,12 +189,6 @@ def _most_met(read_bX: Tensor, is_new_bX: Tensor, keep: int) -> Tensor:
     met_bX = torch.empty_like(times_bX).scatter_(1, order_bX, times_bX).clamp_max_(255)
     best_bX = torch.where(is_new_bX, met_bX, 0).argsort(dim=1, descending=True, stable=True)
     return torch.zeros_like(is_new_bX).scatter_(1, best_bX[:, :keep], True)
-
-
-def _counts_of_targets(query: Query, sure_BM: Tensor, log_outside_B: Tensor) -> Tensor:
-    """Return log count 0 for targets that are sure candidates of their rows, else that of their tail; (P,) float32."""
-    row_P, ids_P = (ids_of(array, sure_BM.device) for array in (query.row_P, query.targets_P))
-    return torch.where((sure_BM[row_P] == ids_P[:, None]).any(1), 0.0, log_outside_B[row_P])
 
 
 class TorchLshBucket(_OnDevice, LshBucket):
@@ -272,7 +256,7 @@ class TorchLshTopK(_OnDevice, LshTopK):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._latest: tuple[Proposal, Tensor, Tensor] | None = None
+        self._latest: tuple[TorchProposal, SureAndTail] | None = None
 
     def _nearest(self, queries_bD: Tensor, codes_Lb: Tensor, key_b: Tensor) -> tuple[Tensor, Tensor]:
         """Return the nearest classes of some rows in the order found, (b, k), and their number.
@@ -293,8 +277,8 @@ class TorchLshTopK(_OnDevice, LshTopK):
         is_held_bk = torch.arange(self.k, device=self.device) < number_b[:, None]
         return torch.where(is_held_bk, nearest_bk, nobody), number_b
 
-    def _nearest_of(self, query: Query, key_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Return each row's nearest classes, (B, k), and their number (``_nearest``)."""
+    def _found(self, query: Query, key_B: Tensor) -> SureAndTail:
+        """Return each row's nearest classes, of which empty places have ``num_classes``."""
         queries_BD = self.layer.queries(hidden_on(query, self.device))
         codes_LB = self.codes_on_device(query)
         places = max(1, self.config.L * min(self.config.max_per_bucket, self.tables.largest))
@@ -304,35 +288,22 @@ class TorchLshTopK(_OnDevice, LshTopK):
             for rows in (slice(lo, lo + at_once) for lo in range(0, max(1, query.num_rows), at_once))
         ]
         nearest_Bk, number_B = (torch.cat(kind) for kind in zip(*parts, strict=True))
-        return nearest_Bk, number_B
+        wanted_B = (self.num_classes - number_B).clamp_max(self.tail)
+        return SureAndTail(nearest_Bk, number_B, wanted_B, self.num_classes)
 
     def sample(self, query: Query, step: int) -> TorchProposal:
         key_B = self.keys(query.num_rows, step)
-        nearest_Bk, number_B = self._nearest_of(query, key_B)
-        outside_B = self.num_classes - number_B
-        wanted_B = outside_B.clamp_max(self.tail)
-        drawn_BT, is_drawn_BT = drawn_outside(nearest_Bk, key_B, number_B, wanted_B, self.tail, self.num_classes)
-        chosen_BX = torch.cat([nearest_Bk < self.num_classes, is_drawn_BT], dim=1)
-        places = min(self.num_classes, self.k + self.tail)
-        ids_BM, length_B = pushed_together(torch.cat([nearest_Bk, drawn_BT], dim=1), chosen_BX, places)
-        log_tail_B = _log_share(wanted_B, outside_B)
-        place_M = torch.arange(places, device=self.device)
-        log_count_BM = torch.where(place_M < number_B[:, None], 0.0, log_tail_B[:, None])
-        proposal = TorchProposal(ids_BM, log_count_BM, place_M < length_B[:, None])
-        self._latest = proposal, nearest_Bk, log_tail_B
-        return proposal
+        found = self._found(query, key_B)
+        self._latest = found.proposal(key_B, self.tail, min(self.num_classes, self.k + self.tail)), found
+        return self._latest[0]
 
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
-        nearest_Bk, number_B = self._nearest_of(query, self.keys(query.num_rows, step))
-        outside_B = self.num_classes - number_B
-        log_tail_B = _log_share(outside_B.clamp_max(self.tail), outside_B)
-        is_near_BN = torch.zeros((query.num_rows, self.num_classes + 1), dtype=torch.bool, device=self.device)
-        is_near_BN.scatter_(1, nearest_Bk, True)
-        return array_of(torch.where(is_near_BN[:, ids_of(ids_M, self.device)], 0.0, log_tail_B[:, None]))
+        found = self._found(query, self.keys(query.num_rows, step))
+        return array_of(found.log_count_of(ids_of(ids_M, self.device)))
 
     def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> Passed:
         """Return the log expected count of each target in its own row, (P,) float32, as a tensor."""
         if self._latest is None or self._latest[0] is not proposal:
             self.sample(query, step)
         assert self._latest is not None
-        return _counts_of_targets(query, *self._latest[1:])
+        return self._latest[1].log_count_of_targets(query)

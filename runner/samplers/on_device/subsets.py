@@ -1,6 +1,7 @@
 """Keep the first of equal ids, and draw from what is left, in tensors and without asking the device for a size.
 
-Legend: B rows, X ids of a row, T drawn ids of a row, M places of a row's result, N classes.
+Legend: B rows, X ids of a row, T drawn ids of a row, M places of a row's result or ids that a caller asks for, P
+targets of all rows, N classes.
 """
 
 import math
@@ -9,6 +10,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from runner.contracts import Query
+from runner.output.torch.arrays import ids_of
+from runner.output.torch.batches import TorchProposal
 from runner.samplers.on_device import words
 
 _LOG_ODDS = 46.0  # of a row whose draws do not suffice: it happens once in e^46 = 1e20 rows
@@ -54,6 +58,39 @@ def drawn_outside(
     walked_BN = _walked(inside_BX, key_B, num_inside_B, wanted_B, num_classes) & walks_B[:, None]
     class_BN = torch.arange(num_classes, device=device).expand(walked_BN.shape)
     return torch.cat([drawn_BT, class_BN], dim=1), torch.cat([taken_BT & ~walks_B[:, None], walked_BN], dim=1)
+
+
+class SureAndTail:
+    """Hold the candidates of each row that are certain, (B, X), and how many others are drawn uniformly from outside.
+
+    Empty places have ``num_classes``. ``log_outside_B``: the log expected count of every class that is not certain.
+    """
+
+    def __init__(self, sure_BX: Tensor, num_sure_B: Tensor, wanted_B: Tensor, num_classes: int) -> None:
+        self.sure_BX, self.num_sure_B, self.wanted_B, self.num_classes = sure_BX, num_sure_B, wanted_B, num_classes
+        self.log_outside_B = (wanted_B.double() / (num_classes - num_sure_B).clamp_min(1)).log().float()
+
+    def proposal(self, key_B: Tensor, most: int, places: int) -> TorchProposal:
+        """Draw the tails; return the proposal. ``most``: the largest number that is drawn; ``places``: of each row."""
+        ids_BX, chosen_BX = self.sure_BX, self.sure_BX < self.num_classes
+        if most > 0:
+            drawn_BT, is_drawn_BT = drawn_outside(ids_BX, key_B, self.num_sure_B, self.wanted_B, most, self.num_classes)
+            ids_BX, chosen_BX = torch.cat([ids_BX, drawn_BT], dim=1), torch.cat([chosen_BX, is_drawn_BT], dim=1)
+        ids_BM, length_B = pushed_together(ids_BX, chosen_BX, places)
+        place_M = torch.arange(places, device=ids_BM.device)
+        log_count_BM = torch.where(place_M < self.num_sure_B[:, None], 0.0, self.log_outside_B[:, None])
+        return TorchProposal(ids_BM, log_count_BM, place_M < length_B[:, None])
+
+    def log_count_of(self, ids_M: Tensor) -> Tensor:
+        """Return the log expected counts of these classes in every row, (B, M)."""
+        is_sure_BN = torch.zeros((len(self.sure_BX), self.num_classes + 1), dtype=torch.bool, device=ids_M.device)
+        is_sure_BN.scatter_(1, self.sure_BX, True)
+        return torch.where(is_sure_BN[:, ids_M], 0.0, self.log_outside_B[:, None])
+
+    def log_count_of_targets(self, query: Query) -> Tensor:
+        """Return the log expected count of each target in its own row, (P,)."""
+        row_P, ids_P = (ids_of(array, self.sure_BX.device) for array in (query.row_P, query.targets_P))
+        return torch.where((self.sure_BX[row_P] == ids_P[:, None]).any(1), 0.0, self.log_outside_B[row_P])
 
 
 @cache
