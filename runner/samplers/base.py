@@ -50,6 +50,11 @@ class Sampler(ABC):
         return type(self).refresh is not Sampler.refresh
 
     @property
+    def asks_what_moved(self) -> bool:
+        """Tell whether ``refresh`` reads which classes the step updated; to tell it, a step on a device must wait."""
+        return True
+
+    @property
     def avoids_targets(self) -> bool:
         """Tell whether a row's own targets are never among its candidates, by design."""
         return False

@@ -14,12 +14,18 @@ from runner.samplers.lsh import LshConfig
 from runner.samplers.lsh_bucket import LshBucketConfig
 from runner.samplers.lsh_topk import LshTopKConfig
 from runner.samplers.midx import MidxConfig
+from runner.samplers.midx_exact import MidxExactConfig
+from runner.samplers.midx_learn import MidxLearnConfig
 from runner.samplers.on_device.full import TorchFull
 from runner.samplers.on_device.lsh import TorchLsh, TorchLshBucket, TorchLshTopK
 from runner.samplers.on_device.midx import TorchMidx
+from runner.samplers.on_device.midx_exact import TorchMidxExact
+from runner.samplers.on_device.midx_learn import TorchLearntMidx
+from runner.samplers.on_device.rff import TorchRff
 from runner.samplers.on_device.sce import TorchSce
 from runner.samplers.on_device.scored import TorchScored, TorchTopK
 from runner.samplers.on_device.static import TorchInBatch, TorchStatic
+from runner.samplers.rff import RffConfig
 from runner.samplers.sce import SceConfig
 from runner.samplers.scored import ScoredConfig
 from runner.samplers.static import StaticConfig
@@ -69,6 +75,19 @@ def _sce(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> 
     return TorchSce(config, layer, seed)
 
 
+def _midx_exact(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
+    return TorchMidxExact(config, layer, config.period(training), seed)
+
+
+def _midx_learn(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
+    return TorchLearntMidx(config, layer, config.period(training), seed, config.weights(training))
+
+
+def _rff(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
+    config.check_size(layer.num_classes)
+    return TorchRff(config, layer, seed)
+
+
 def _full(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
     return TorchFull(config, layer)
 
@@ -82,6 +101,9 @@ _BUILDERS: dict[Any, Callable[[Any, TorchLayer, TrainingFacts, int], Sampler | N
     TopKConfig.build: _top_k,
     ScoredConfig.build: _scored,
     MidxConfig.build: _midx,
+    MidxExactConfig.build: _midx_exact,
+    MidxLearnConfig.build: _midx_learn,
+    RffConfig.build: _rff,
     SceConfig.build: _sce,
     LshConfig.build: _lsh,
     LshBucketConfig.build: _lsh_bucket,

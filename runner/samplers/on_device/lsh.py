@@ -52,6 +52,8 @@ class _OnDevice(Hashed):
         """Return the index's buckets."""
         return self.index.tables
 
+    asks_what_moved = False
+
     def follows(self, step: int) -> bool:
         """Tell whether the tables are rebuilt after ``step``; which classes other steps touched does not matter."""
         return step >= self.schedule.next

@@ -32,6 +32,8 @@ class TorchMidx(Midx):
         self.on_device = layer
         super().__init__(config, layer, period, seed, weight_N)
 
+    asks_what_moved = False
+
     def follows(self, step: int) -> bool:
         """Tell whether the index is rebuilt after ``step``; which classes the steps before touched does not matter."""
         return step >= self.schedule.next
