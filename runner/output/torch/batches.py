@@ -61,6 +61,15 @@ class Targets:
         self.indptr_B1 = ids_of(indptr_B1, device)
         self.counts_B = tensor_of(np.diff(indptr_B1).astype(np.float32), device)
 
+    @classmethod
+    def of(cls, query: Query, device: torch.device) -> "Targets":
+        """Return the targets of a query, which are copied to the device once, for all parts of a step."""
+        held: Targets | None = query.__dict__.get("held_targets")
+        if held is None or held.ids_P.device.type != device.type:
+            held = Targets(query, device)
+            object.__setattr__(query, "held_targets", held)  # the class is frozen
+        return held
+
 
 class TorchProposal(Proposal):
     """Hold candidates on a device, in places of which some may be empty, so that no size depends on what was drawn.

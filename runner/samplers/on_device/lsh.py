@@ -17,7 +17,7 @@ from torch import Tensor
 from runner import rng
 from runner.contracts import Passed, Query
 from runner.output.torch.arrays import array_of, ids_of, tensor_of
-from runner.output.torch.batches import TorchProposal, hidden_on
+from runner.output.torch.batches import Targets, TorchProposal, hidden_on
 from runner.output.torch.layer import TorchLayer
 from runner.samplers.hashed import Hashed, HashedConfig
 from runner.samplers.lsh import Lsh
@@ -98,7 +98,7 @@ class TorchLsh(_OnDevice, Lsh):
         """Return the bucket of each row's queries in each table, (L, B, Q); -1 where a row has fewer queries."""
         if not self.config.queries_with_label:
             return self.codes_on_device(query)[:, :, None]
-        codes_LP = self.tables.codes[:, ids_of(query.targets_P, self.device)].long()
+        codes_LP = self.tables.codes[:, Targets.of(query, self.device).ids_P].long()
         codes_LP = torch.nn.functional.pad(codes_LP, (0, 1), value=-1)
         indptr_B1 = query.target_indptr_B1
         place_BQ = indptr_B1[:-1, None] + np.arange(max(1, int(np.diff(indptr_B1).max(initial=1))))
@@ -178,7 +178,7 @@ class TorchLsh(_OnDevice, Lsh):
             return self._latest[1].log_count_of_targets(query)
         assert self._latest_shared is not None
         _, is_hit_N, log_outside = self._latest_shared
-        ids_P = ids_of(query.targets_P, self.device)
+        ids_P = Targets.of(query, self.device).ids_P
         return torch.where(is_hit_N[ids_P], 0.0, log_outside[ids_P] if log_outside.dim() else log_outside)
 
 
@@ -250,7 +250,8 @@ class TorchLshBucket(_OnDevice, LshBucket):
 
     def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> Passed:
         """Return the log expected count of each target in its own row, (P,) float32, as a tensor."""
-        return self._counts_of(query, ids_of(query.row_P, self.device), ids_of(query.targets_P, self.device))
+        targets = Targets.of(query, self.device)
+        return self._counts_of(query, targets.row_P, targets.ids_P)
 
 
 class TorchLshTopK(_OnDevice, LshTopK):

@@ -54,7 +54,7 @@ class TorchMidxExact(MidxExact):
         device = self.on_device.device
         queries_BD, parts = self._parts(query, step)
         key_B1 = words.stream(self.seed, rng.SAMPLE, step, torch.arange(query.num_rows, device=device)[:, None], device)
-        targets, indptr_B1, drawn = Targets(query, device), query.target_indptr_B1, []
+        targets, indptr_B1, drawn = Targets.of(query, device), query.target_indptr_B1, []
         for rows in parts:
             logits_bN = self.on_device.block(queries_BD[rows], 0, self.num_classes)
             here = slice(int(indptr_B1[rows.start]), int(indptr_B1[rows.stop]))

@@ -13,7 +13,7 @@ from torch import Tensor
 from runner import rng
 from runner.contracts import Passed, Query
 from runner.output.torch.arrays import array_of, ids_of
-from runner.output.torch.batches import TorchProposal, hidden_on
+from runner.output.torch.batches import Targets, TorchProposal, hidden_on
 from runner.output.torch.layer import TorchLayer
 from runner.samplers.on_device import words
 from runner.samplers.on_device.sum_tree import TorchFourier, TorchSumTree
@@ -82,8 +82,8 @@ class TorchRff(Rff):
 
     def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> Passed:
         """Return the log expected count of each target in its own row, (P,) float32, as a tensor."""
-        device = self.on_device.device
-        return self._counts_of(query, ids_of(query.row_P, device), ids_of(query.targets_P, device))
+        targets = Targets.of(query, self.on_device.device)
+        return self._counts_of(query, targets.row_P, targets.ids_P)
 
     # ------------------------------------------------------------ state
 

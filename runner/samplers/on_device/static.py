@@ -12,7 +12,7 @@ from torch import Tensor
 from runner import rng
 from runner.contracts import Passed, Query
 from runner.output.torch.arrays import ids_of, tensor_of
-from runner.output.torch.batches import TorchProposal
+from runner.output.torch.batches import Targets, TorchProposal
 from runner.samplers.in_batch import InBatch
 from runner.samplers.on_device import words
 from runner.samplers.on_device.subsets import first_of_each
@@ -56,7 +56,7 @@ class TorchStatic(Static):
 
     def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> Passed:
         """Return the log expected count of each target, (P,) float32, as a tensor."""
-        return self.log_count_of(ids_of(query.targets_P, self.device))
+        return self.log_count_of(Targets.of(query, self.device).ids_P)
 
     def log_count_of(self, ids: Tensor) -> Tensor:
         """Return the log expected counts of classes, float32, in the shape of ``ids``."""
@@ -83,4 +83,4 @@ class TorchInBatch(InBatch):
 
     def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> Passed:
         """Return the log expected count of each target, (P,) float32, as a tensor."""
-        return self._counts(query)[ids_of(query.targets_P, self.device)]
+        return self._counts(query)[Targets.of(query, self.device).ids_P]

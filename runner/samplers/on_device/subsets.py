@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from runner.contracts import Query
-from runner.output.torch.arrays import ids_of
-from runner.output.torch.batches import TorchProposal
+from runner.output.torch.batches import Targets, TorchProposal
 from runner.samplers.on_device import words
 
 _LOG_ODDS = 46.0  # of a row whose draws do not suffice: it happens once in e^46 = 1e20 rows
@@ -89,8 +88,9 @@ class SureAndTail:
 
     def log_count_of_targets(self, query: Query) -> Tensor:
         """Return the log expected count of each target in its own row, (P,)."""
-        row_P, ids_P = (ids_of(array, self.sure_BX.device) for array in (query.row_P, query.targets_P))
-        return torch.where((self.sure_BX[row_P] == ids_P[:, None]).any(1), 0.0, self.log_outside_B[row_P])
+        targets = Targets.of(query, self.sure_BX.device)
+        is_sure_P = (self.sure_BX[targets.row_P] == targets.ids_P[:, None]).any(1)
+        return torch.where(is_sure_P, 0.0, self.log_outside_B[targets.row_P])
 
 
 @cache
