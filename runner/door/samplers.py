@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from runner.contracts import Everything, Proposal, Query, TrainingFacts
+from runner.contracts import Everything, Proposal, Query, TrainingFacts, as_array
 from runner.door.arrays import (
     Wrong,
     check_array,
@@ -38,13 +38,12 @@ def build_sampler(config: SamplerConfig, *, layer: Layer, training: TrainingFact
         return building.build_sampler(config, layer=layer, training=training, seed=seed)
     guard, num_classes = Guard.of(config, "sampler", config.name), layer.num_classes
     sampler = guard.made(lambda: building.build_sampler(config, layer=layer, training=training, seed=seed))
-    if layer.table.engine == "torch" and not is_from_outside(sampler):
-        return sampler  # it may draw tensors, on the weights' device
     if not isinstance(sampler, Sampler):
         raise guard.error(f"build must return a Sampler, not {shown(sampler)}")
     guard.check(lambda: check_arrays(guard.made(sampler.state_dict), "state_dict()"))
     guard.check(lambda: check_statistics(guard.made(lambda: sampler.statistics)))
     guard.check(lambda: check_chosen(guard.made(lambda: sampler.chosen)))
+    is_ours = not is_from_outside(sampler)
     every_class = config.can_draw_every_class
     takes_all = all(LOSSES[name].needs_every_class for name in config.losses if name in LOSSES)
 
@@ -58,6 +57,8 @@ def build_sampler(config: SamplerConfig, *, layer: Layer, training: TrainingFact
         check_counts(made, "log_expected_count", query.num_rows, len(ids_M))
 
     def counts_of_targets(made: Any, query: Query, *_: Any, **__: Any) -> None:
+        if is_ours and not isinstance(made, np.ndarray):
+            made = as_array(made)  # a sampler of this package, which draws where the class matrix lies
         check_array(made, "log_expected_count_of_targets", "float32", len(query.targets_P))
         check_counts(made, "log_expected_count_of_targets", len(query.targets_P))
         if every_class and len(made) and np.isneginf(made.min()):

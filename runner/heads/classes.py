@@ -26,6 +26,8 @@ from runner.samplers.full import FullConfig
 if TYPE_CHECKING:
     from runner.options.settings import RunConfig
 
+_NOBODY = np.zeros(0, dtype=np.int32)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
@@ -144,7 +146,8 @@ class ClassesHead:
             return
         made: Estimate = scores.estimate
         with clock.stage("refresh"):
-            self.sampler.refresh(made.query, step, touched())
+            moved_U = touched() if self.sampler.asks_what_moved else _NOBODY
+            self.sampler.refresh(made.query, step, moved_U)
 
     # ------------------------------------------------------------ predicting
 

@@ -64,9 +64,10 @@ def fast_log1p(x):
     return np.float32(2.0) * (p * w * z + z)
 
 
-_S1, _S3, _S5, _S7, _S9, _S11 = (
+SINE = tuple(
     np.float32(c) for c in (6.283185307, -41.34170224, 81.60524928, -76.70585975, 42.05869394, -15.09464258)
 )  # odd coefficients of the series of sin(2 pi y), y in [-1/4, 1/4]
+_S1, _S3, _S5, _S7, _S9, _S11 = SINE
 
 
 @njit(cache=True)

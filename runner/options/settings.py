@@ -327,6 +327,7 @@ class RunConfig(Options):
         if self.sampler is None or self.loss is None:
             return
         self.sampler.check_loss(self.loss)
+        self.sampler.check_engine(self.hardware.engine)
         require(
             self.diagnostics.every_epochs is None or not self.sampler.is_the_batch,
             f"diagnostics.every_epochs does not work with sampler={self.sampler.name}, whose draw is the batch itself: "

@@ -50,6 +50,11 @@ class Sampler(ABC):
         return type(self).refresh is not Sampler.refresh
 
     @property
+    def asks_what_moved(self) -> bool:
+        """Tell whether ``refresh`` reads which classes the step updated; to tell it, a step on a device must wait."""
+        return True
+
+    @property
     def avoids_targets(self) -> bool:
         """Tell whether a row's own targets are never among its candidates, by design."""
         return False
@@ -149,6 +154,10 @@ class SamplerConfig(Options, ABC):
 
     def check_processor(self) -> None:
         """Raise ProcessorLacks if the settings need instructions that this processor does not have."""
+        return
+
+    def check_engine(self, engine: str) -> None:
+        """Raise ConfigError if the settings do not go with what holds the class matrix (``hardware.engine``)."""
         return
 
     def check_memory(self, num_rows: int, num_classes: int) -> str | None:

@@ -40,6 +40,13 @@ class FullConfig(SamplerConfig):
         """True if products of bf16 operands are faster on this processor than those of float32."""
         return _bf16_pays()
 
+    def check_engine(self, engine: str) -> None:
+        """Raise ConfigError if logits are to be stored, which torch does not do."""
+        require(
+            engine == "numba" or self.stored_logits == "none",
+            f"sampler.stored_logits={self.stored_logits} is for hardware.engine=numba; torch computes logits twice",
+        )
+
     def check_processor(self) -> None:
         """Raise ``ProcessorLacks`` if the products are bf16 and the processor has no AVX512_BF16."""
         if self.products == "bf16" and not _has_bf16():

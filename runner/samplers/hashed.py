@@ -9,7 +9,7 @@ Legend: L tables, B rows of a batch, D hidden size, U distinct classes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numba import njit
@@ -115,15 +115,25 @@ class Hashed(Sampler):
         self.seed = seed
         self.num_classes = layer.num_classes
         self.classes = ClassRows(layer)
-        self.index = HashIndex(
-            self.classes, family=config.hash, K=config.K, L=config.L, bin_size=config.bin_size,
-            center=config.center and layer.scale is None, seed=seed,
-        )  # fmt: skip
+        self.index = self._make_index()
         self.schedule = RefreshSchedule(config.refresh_every_steps, config.refresh_growth)
 
+    def _make_index(self) -> HashIndex | Any:
+        """Return the index of the class vectors as they stand, or one in tensors with its methods."""
+        config = self.config
+        return HashIndex(
+            self.classes, family=config.hash, K=config.K, L=config.L, bin_size=config.bin_size, center=self._centers,
+            seed=self.seed,
+        )  # fmt: skip
+
     @property
-    def tables(self) -> BucketTables:
-        """Return the index's buckets."""
+    def _centers(self) -> bool:
+        """Tell whether vectors are hashed minus their mean."""
+        return self.config.center and self.layer.scale is None
+
+    @property
+    def tables(self) -> BucketTables | Any:
+        """Return the index's buckets, or tensors with their names."""
         return self.index.tables
 
     def hidden_codes(self, query: Query) -> np.ndarray:

@@ -241,14 +241,17 @@ class LshConfig(HashedConfig):
     def queries_with_label(self) -> bool:
         """Tell whether to query with the true classes' vectors (LSH Label), not the hidden state (LSH Embedding)."""
 
+    def tail(self, training: TrainingFacts, seed: int) -> Static | None:
+        """Return what draws the tail; None if it is uniform over the classes that were not retrieved."""
+        if self.tail_distribution == "uniform":
+            return None
+        config = {"log_uniform": LogUniformConfig, "unigram": UnigramConfig}[self.tail_distribution](
+            name=self.tail_distribution, num_samples=self.num_tail
+        )
+        return Static(config, config.distribution(training.label_counts_N), seed)
+
     def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
-        tail = None
-        if self.tail_distribution != "uniform":
-            config = {"log_uniform": LogUniformConfig, "unigram": UnigramConfig}[self.tail_distribution](
-                name=self.tail_distribution, num_samples=self.num_tail
-            )
-            tail = Static(config, config.distribution(training.label_counts_N), seed)
-        return Lsh(self, layer, seed, tail)
+        return Lsh(self, layer, seed, self.tail(training, seed))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,17 +288,25 @@ class Lsh(Hashed):
             return self.tables.codes[:, query.targets_P].astype(np.uint32), query.target_indptr_B1
         return self.hidden_codes(query), np.arange(query.num_rows + 1, dtype=np.int64)
 
+    @property
+    def _budget(self) -> int:
+        """Return the number of retrieved classes above which a row reads no further table."""
+        return int(self.config.sparsity_budget * self.num_classes)
+
+    def _most_retrieved(self, queries: int, window: int) -> int:
+        """Return how many classes a row with so many queries retrieves at most, reading ``window`` ids of a bucket."""
+        # The last table that is read may exceed the budget by one bucket for each of the row's queries.
+        most_of_a_table = window * queries
+        return min(self.num_classes, self._budget + 1 + most_of_a_table, self.config.L * most_of_a_table)
+
     def sample(self, query: Query, step: int) -> Proposal:
         config = self.config
         codes_LQ, query_indptr = self._query_codes(query)
-        budget = int(config.sparsity_budget * self.num_classes)
-        # The last table that is read may exceed the budget by one bucket for each of the row's queries.
-        most_of_a_table = config.max_per_bucket * int(np.diff(query_indptr).max(initial=1))
-        union = min(self.num_classes, budget + 1 + most_of_a_table, config.L * most_of_a_table)
+        union = self._most_retrieved(int(np.diff(query_indptr).max(initial=1)), config.max_per_bucket)
         width = min(self.num_classes, max(union + config.num_tail, config.min_candidates))
         ids_BM = np.empty((query.num_rows, width), dtype=np.int32)
         num_hits, lengths = _retrieve(
-            codes_LQ, query_indptr, self.tables.start, self.tables.members, config.max_per_bucket, budget,
+            codes_LQ, query_indptr, self.tables.start, self.tables.members, config.max_per_bucket, self._budget,
             config.max_retrieved or self.num_classes, 0 if config.shared else config.min_candidates,
             0 if config.shared else config.num_tail, self.seed, step, self._count, ids_BM,
         )  # fmt: skip
@@ -325,13 +336,18 @@ class Lsh(Hashed):
 
     def _uniform_outside(self, hits: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw classes without replacement from outside ``hits`` (ascending); return them and their log counts."""
-        config = self.config
-        outside = self.num_classes - len(hits)
-        wanted = min(max(config.num_tail, config.min_candidates - len(hits)), outside)
-        # Draw positions among the classes outside, then shift each by the number of hits below it to get the class.
-        position = np.sort(rng.generator(self.seed, rng.SAMPLE, step).choice(outside, wanted, replace=False))
+        position, log_count = self._places_outside(len(hits), step)
+        # Shift each position by the number of hits below it to get the class.
         tail = position + np.searchsorted(hits - np.arange(len(hits)), position, side="right")
-        return tail, np.full(wanted, np.log(max(wanted, 1) / max(outside, 1)), dtype=np.float32)
+        return tail, np.full(len(tail), log_count, dtype=np.float32)
+
+    def _places_outside(self, num_hits: int, step: int) -> tuple[np.ndarray, float]:
+        """Draw positions among the classes that were not retrieved, ascending; return them and their log count."""
+        config = self.config
+        outside = self.num_classes - num_hits
+        wanted = min(max(config.num_tail, config.min_candidates - num_hits), outside)
+        position = np.sort(rng.generator(self.seed, rng.SAMPLE, step).choice(outside, wanted, replace=False))
+        return position, float(np.log(max(wanted, 1) / max(outside, 1)))
 
     def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> np.ndarray:
         """Return the log expected count of each target in its own row, (P,) float32.

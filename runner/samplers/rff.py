@@ -43,7 +43,7 @@ from runner.structures.sum_tree import MOST_CLASSES, SumTree
 
 _FEW = {"num_samples": 40, "D": 64, "nu": 1.0, "refresh_every_steps": 3}
 _NEGATIVE = {"num_samples": 40, "D": 5, "nu": 4.0, "refresh_every_steps": 3}
-_BLOCK = 16  # classes of a leaf: with fewer, sums need more memory than features do; with more, a draw reads more
+BLOCK = 16  # classes of a leaf: with fewer, sums need more memory than features do; with more, a draw reads more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +86,16 @@ class RffConfig(SamplerConfig):
         """Return the least mass of a class, in units of the kernel."""
         return max(math.exp(-2 * self.nu), min(math.exp(-self.nu), (2 * self.D) ** -0.5))
 
-    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
+    def check_size(self, num_classes: int) -> None:
+        """Raise ConfigError if sums over so many classes would not be exact."""
         require(
-            layer.num_classes <= MOST_CLASSES,
-            f"sampler=rff holds at most {MOST_CLASSES:,} classes, but the data set has {layer.num_classes:,}; take "
-            "another sampler",
+            num_classes <= MOST_CLASSES,
+            f"sampler=rff holds at most {MOST_CLASSES:,} classes, but the data set has {num_classes:,}; take another"
+            " sampler",
         )
+
+    def build(self, *, layer: Layer, training: TrainingFacts, seed: int) -> Sampler:
+        self.check_size(layer.num_classes)
         return Rff(self, layer, seed)
 
 
@@ -102,11 +106,14 @@ class Rff(FollowingSampler):
         super().__init__(layer, config.refresh_every_steps)
         self.config = config
         self.seed = seed
-        n = layer.num_classes
         self.fourier = RandomFourier(dim=layer.dim, D=config.D, nu=config.nu, kind=config.features, seed=seed)
-        self.tree = SumTree(n, self.fourier.num_features, _BLOCK if config.tree else n)
         self._floor = max(1, round(config.floor * ONE * config.D))
-        self.fourier.features(layer.rows(), np.arange(n, dtype=np.int32), self.tree.features_NF)
+        self._build_tree(BLOCK if config.tree else layer.num_classes)
+
+    def _build_tree(self, block_size: int) -> None:
+        n = self.layer.num_classes
+        self.tree = SumTree(n, self.fourier.num_features, block_size)
+        self.fourier.features(self.layer.rows(), np.arange(n, dtype=np.int32), self.tree.features_NF)
         self.tree.rebuild()
 
     # ------------------------------------------------------------ drawing

@@ -8,6 +8,7 @@ Legend: V nodes, U distinct classes, F numbers of a sum.
 """
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 from numba import njit, prange
@@ -43,7 +44,7 @@ class BlockTree(ABC):
     A sum is always made anew from what is below it, so a tree that was updated equals one that was rebuilt.
     """
 
-    sums_VF: np.ndarray
+    sums_VF: Any
 
     def __init__(self, num_classes: int, block_size: int) -> None:
         self.num_classes = num_classes
@@ -66,6 +67,10 @@ class BlockTree(ABC):
     def sum_blocks(self, nodes: np.ndarray) -> None:
         """Compute the sums of these blocks from their classes."""
 
+    def sum_children(self, nodes: np.ndarray) -> None:
+        """Compute the sums of these nodes from those of their children."""
+        _sum_children(nodes, self.sums_VF)
+
     def rebuild(self) -> None:
         """Compute all sums."""
         self.update(np.arange(self.num_classes))
@@ -78,6 +83,6 @@ class BlockTree(ABC):
         while level > 1:
             deep = changed >= level
             parents = np.unique(changed[deep] >> 1)
-            _sum_children(parents, self.sums_VF)
+            self.sum_children(parents)
             changed = np.union1d(parents, changed[~deep])
             level >>= 1

@@ -25,7 +25,7 @@ from runner.errors import Diverged
 from runner.optimizers import AdamConfig, dense_adam
 
 _QUERIES = 256  # hidden states that a step learns from; more take longer and change little
-_LARGEST = 1e15  # larger numbers overflow when they are squared and summed
+LARGEST = 1e15  # larger numbers overflow when they are squared and summed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,26 +73,17 @@ class Learner:
             grad_CD[:, ~inside] = 0
         self.steps += 1
         dense_adam(self.config, self.moments, codebooks_2CD, grad_2CD, self.steps)
-        if not (np.abs(codebooks_2CD) < _LARGEST).all():  # false for NaN too
+        if not (np.abs(codebooks_2CD) < LARGEST).all():  # false for NaN too
             raise Diverged("learning the codebooks diverged; try a smaller sampler.learn_lr")
 
     def _gradient(self, codebooks_2CD: np.ndarray, lesson: Lesson) -> np.ndarray:
         import torch
 
-        values, hidden = torch.from_numpy(lesson.values_SD), torch.from_numpy(lesson.hidden_BD[:_QUERIES])
-        parameter = torch.from_numpy(codebooks_2CD).requires_grad_()
+        given = (lesson.values_SD, lesson.codes_2S.astype(np.int64), lesson.hidden_BD, lesson.bias_S)
+        log_weight_S = None if lesson.log_weight_S is None else lesson.log_weight_S.astype(np.float32)
+        tensors = (None if array is None else torch.from_numpy(array) for array in (*given, log_weight_S))
         with _one_torch_thread():
-            if self.assignment == "soft":
-                approximation = _soft(values, *parameter)
-            else:
-                first, second = torch.from_numpy(lesson.codes_2S.astype(np.int64))
-                approximation = parameter[0].index_select(0, first) + parameter[1].index_select(0, second)
-            reconstruction = (values - approximation).square().sum(dim=1).mean()
-            log_p = _log_softmax(hidden @ values.T, lesson.bias_S)
-            log_q = _log_softmax(hidden @ approximation.T, lesson.log_weight_S)
-            divergence = (log_p.exp() * (log_p - log_q)).sum(dim=1).mean()
-            (grad,) = torch.autograd.grad(reconstruction + divergence, parameter)
-        return grad.numpy()
+            return gradient_of(torch.from_numpy(codebooks_2CD), self.assignment, *tensors).numpy()
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return the moments and the number of steps taken."""
@@ -104,12 +95,35 @@ class Learner:
         self.moments = {name: np.array(value) for name, value in state.items() if name != "steps"}
 
 
-def _log_softmax(logits: Any, added_S: np.ndarray | None) -> Any:
+def gradient_of(
+    codebooks_2CD: Any,
+    assignment: Literal["hard", "soft"],
+    values_SD: Any,
+    codes_2S: Any,
+    hidden_BD: Any,
+    bias_S: Any = None,
+    log_weight_S: Any = None,
+) -> Any:
+    """Return the gradient of the objective for the codebooks, (2, C, D), from what a ``Lesson`` holds, in tensors."""
     import torch
 
-    if added_S is not None:
-        logits = logits + torch.from_numpy(added_S.astype(np.float32))
-    return torch.log_softmax(logits, dim=1)
+    hidden_BD = hidden_BD[:_QUERIES]
+    with torch.enable_grad():
+        parameter = codebooks_2CD.detach().requires_grad_()
+        if assignment == "soft":
+            approximation = _soft(values_SD, *parameter)
+        else:
+            first, second = codes_2S
+            approximation = parameter[0].index_select(0, first) + parameter[1].index_select(0, second)
+        reconstruction = (values_SD - approximation).square().sum(dim=1).mean()
+        log_p = _log_softmax(hidden_BD @ values_SD.T, bias_S)
+        log_q = _log_softmax(hidden_BD @ approximation.T, log_weight_S)
+        divergence = (log_p.exp() * (log_p - log_q)).sum(dim=1).mean()
+        return torch.autograd.grad(reconstruction + divergence, parameter)[0]
+
+
+def _log_softmax(logits: Any, added_S: Any) -> Any:
+    return (logits if added_S is None else logits + added_S).log_softmax(dim=1)
 
 
 def _soft(values_SD: Any, first_CD: Any, second_CD: Any) -> Any:

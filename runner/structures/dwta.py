@@ -17,7 +17,7 @@ from runner import rng
 from runner.errors import require
 from runner.kernels.groups import CHUNKS
 
-_MAX_BORROWS = 64
+MAX_BORROWS = 64
 
 
 @njit(cache=True, inline="always")
@@ -52,7 +52,7 @@ def _dwta(vectors, rows, shift, coordinates, hashes_per_table, bits, code_mask, 
                     bin_index = table * hashes_per_table + k
                     winner = winners[bin_index]
                     attempt = 0
-                    while winner < 0 and attempt < _MAX_BORROWS:
+                    while winner < 0 and attempt < MAX_BORROWS:
                         lender = rng.below(rng.word(rng.stream(seed, rng.HASH, 1, bin_index), attempt), num_bins)
                         winner = winners[lender]
                         attempt += 1
@@ -82,17 +82,17 @@ class Dwta:
         require(bin_size <= dim, f"sampler.bin_size must be at most the hidden size, {dim}")
         bits = bin_size.bit_length() - 1
         self.K, self.L = K, L
-        self._bits = bits
-        self._seed = seed
+        self.bits = bits
+        self.seed = seed
         self.code_bits = min(K * bits, max_bits)
-        self._mask = np.uint64((1 << self.code_bits) - 1 if K * bits > self.code_bits else 0)
+        self.mask = np.uint64((1 << self.code_bits) - 1 if K * bits > self.code_bits else 0)
         generator = rng.generator(seed, rng.HASH, 1)
         bins_per_permutation = dim // bin_size
         permutations = [
             generator.permutation(dim)[: bins_per_permutation * bin_size].reshape(-1, bin_size)
             for _ in range(-(-K * L // bins_per_permutation))
         ]
-        self._coordinates = np.concatenate(permutations)[: K * L].astype(np.int32)
+        self.coordinates = np.concatenate(permutations)[: K * L].astype(np.int32)
 
     def hash(
         self,
@@ -107,5 +107,5 @@ class Dwta:
         """
         shift = np.zeros(vectors_RD.shape[1], dtype=np.float32) if shift_D is None else shift_D
         codes = np.empty((self.L, len(rows_U)), dtype=np.uint32) if out is None else out
-        _dwta(vectors_RD, rows_U, shift, self._coordinates, self.K, self._bits, self._mask, self._seed, codes)
+        _dwta(vectors_RD, rows_U, shift, self.coordinates, self.K, self.bits, self.mask, self.seed, codes)
         return codes

@@ -128,13 +128,14 @@ class RandomFourier:
         generator = rng.generator(seed, rng.HASH, 2)
         turns = math.sqrt(nu) / (2 * math.pi)
         if kind == "plain":
-            self._frequencies_HD = np.float32(turns) * generator.standard_normal((dim, D), dtype=np.float32)
+            self.frequencies_HD = np.float32(turns) * generator.standard_normal((dim, D), dtype=np.float32)
         else:
             width = width_for(dim)
             flips = generator.integers(0, 2, size=(-(-D // width), _ROUNDS, width))
-            self._signs = np.repeat((2 * flips - 1).astype(np.float32), LANES, axis=2)
+            self.flips = (2 * flips - 1).astype(np.float32)
+            self._signs = np.repeat(self.flips, LANES, axis=2)
             norms = np.sqrt(generator.chisquare(width, D))
-            self._norms_D = (turns * norms * width ** (-_ROUNDS / 2)).astype(np.float32)
+            self.norms_D = (turns * norms * width ** (-_ROUNDS / 2)).astype(np.float32)
 
     @property
     def num_features(self) -> int:
@@ -148,7 +149,7 @@ class RandomFourier:
         """
         out = np.empty((len(rows_U), self.num_features), dtype=np.int8) if out_UF is None else out_UF
         if self.kind == "plain":
-            _plain(vectors_RH, rows_U, self._frequencies_HD, out)
+            _plain(vectors_RH, rows_U, self.frequencies_HD, out)
         else:
-            _orthogonal(vectors_RH, rows_U, self._signs, self._norms_D, out)
+            _orthogonal(vectors_RH, rows_U, self._signs, self.norms_D, out)
         return out

@@ -20,6 +20,15 @@ HASH_FAMILIES: dict[str, type[Dwta] | type[SimHash]] = {"dwta": Dwta, "simhash":
 _CENTER_TOLERANCE = 0.1  # how far the mean may move from the hashing's centre, as a fraction of the vectors' spread
 
 
+def family_of(name: str, *, rows: int, dim: int, K: int, L: int, bin_size: int, seed: int) -> Dwta | SimHash:
+    """Return the hash functions of an index over so many vectors of ``dim`` coordinates."""
+    if name == "simhash":
+        return SimHash(dim=dim, K=K, L=L, seed=seed)
+    # Four buckets a vector are enough; more would be empty and cost memory.
+    max_bits = min(18, max(4, int(rows).bit_length() + 1))
+    return Dwta(dim=dim, K=K, L=L, seed=seed, bin_size=bin_size, max_bits=max_bits)
+
+
 class HashIndex:
     """Hold the tables of all vectors and keep them up to date.
 
@@ -33,11 +42,7 @@ class HashIndex:
         self._centers = center
         rows, dim = vectors.rows().shape
         self.num_rows = rows
-        # Four buckets a vector are enough; more would be empty and cost memory.
-        max_bits = min(18, max(4, int(rows).bit_length() + 1))
-        kind = HASH_FAMILIES[family]
-        options = {"max_bits": max_bits, "bin_size": bin_size} if kind is Dwta else {}
-        self.family: Dwta | SimHash = kind(dim=dim, K=K, L=L, seed=seed, **options)
+        self.family = family_of(family, rows=rows, dim=dim, K=K, L=L, bin_size=bin_size, seed=seed)
         self.tables = BucketTables(L=L, num_rows=rows, code_bits=self.family.code_bits)
         self.rehashed_rows = 0
         self.last_build = 0

@@ -31,7 +31,7 @@ from runner.machine.disk import writing
 from runner.measures.by_rank import proposal_of
 from runner.measures.divergence import divergence_of
 from runner.network import Network
-from runner.options.settings import CPU, EvaluationConfig, RunConfig
+from runner.options.settings import EvaluationConfig, RunConfig
 from runner.tasks import Task
 from runner.tasks.base import PROGRESS_BAR, CompiledSteps
 from runner.training.prediction import save_prediction
@@ -40,6 +40,9 @@ from runner.training.run_folder import RunFolder
 from runner.training.schedule import Schedule
 from runner.training.stored_arrays import fitting
 from runner.training.warm_up import warm_up
+
+STEPS_AHEAD = {"cpu": 0, "gpu": 1}
+"""How many steps begin before the loss of one is read. A GPU begins a step while the one before is not finished."""
 
 _KEPT_BYTES = 64 * 2**20  # weights up to this size are kept if keep_weights is null
 _CALL_SECONDS = 0.1  # time of one call of compiled steps: a signal or a checkpoint waits no longer
@@ -119,8 +122,7 @@ class Training:
         self.progress = Progress(best_lr=config.optimizer.lr)
         self.lr = config.optimizer.lr  # of the steps that are being taken
         self.steps_at_once = 256
-        # A GPU begins a step while the one before is not finished, so losses are read one step late there.
-        self._steps_ahead = 0 if config.hardware.name == CPU else 1
+        self._steps_ahead = STEPS_AHEAD[config.hardware.name]
         self._unread: deque[tuple[int, Any, StageClock]] = deque()
         self.company = Company()
         self.peak_mb = 0.0  # largest memory before the last diagnostics, whose own memory must not count

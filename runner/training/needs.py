@@ -79,7 +79,10 @@ def needed_bytes(config: RunConfig, sizes: Sizes) -> dict[str, int]:
 
 
 def _candidates(config: RunConfig, sizes: Sizes) -> dict[str, int]:
-    """Return what the candidates of a step take: an id, and for each row that has it a logit and a count."""
+    """Return what the candidates of a step take: an id, and for each row that has it a logit and a count.
+
+    On a device, candidates of each row have places for the gradients of their vectors, too.
+    """
     sampler, rows = config.sampler, _rows_of_a_step(config, sizes)
     drawn = getattr(sampler, "num_samples", None) or 0
     if getattr(sampler, "shared", False):
@@ -88,10 +91,15 @@ def _candidates(config: RunConfig, sizes: Sizes) -> dict[str, int]:
     else:
         size = 8 * rows * drawn
     tail = getattr(sampler, "num_tail", None) or 0
+    places = 0
+    if config.hardware.engine == "torch" and not getattr(sampler, "shared", False):
+        places = min(rows * drawn, sizes.classes + 1)  # distinct or not: no size depends on what is drawn
     return {
         f"the candidates of a step (sampler.num_samples={drawn} for {rows:,} rows)": size,
+        f"the gradients of the candidates of a step (sampler.num_samples={drawn} for {rows:,} rows)":
+            places * config.model.dim * 4,
         f"the candidates of the tail (sampler.num_tail={tail})": 4 * tail,
-    }
+    }  # fmt: skip
 
 
 def _rows_of_a_step(config: RunConfig, sizes: Sizes) -> int:

@@ -189,6 +189,14 @@ def test_config_file_has_every_setting_and_the_id_what_differs() -> None:
     assert to_run_config(measured.as_dict()) == measured
 
 
+def test_logits_are_stored_by_numba_alone() -> None:
+    """It is said before anything is compiled."""
+    stored = ["sampler=full", "sampler.stored_logits=bf16"]
+    assert compose(stored).hardware.engine == "numba"
+    with pytest.raises(ConfigError, match=r"sampler\.stored_logits=bf16 is for hardware\.engine=numba"):
+        compose([*stored, "hardware.engine=torch"])
+
+
 def test_log_uniform_draws_that_are_drawn_anew_have_ids_of_their_own() -> None:
     plain = [*BASE, "sampler=log_uniform"]
     assert to_run_config(compose(plain).as_dict()) == compose(plain)

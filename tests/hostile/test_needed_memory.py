@@ -131,3 +131,18 @@ def test_a_gpu_has_a_memory_of_its_own(toy_folder: Path, own_data_dir: Path, mon
     monkeypatch.setattr(needs, "gpu_bytes", lambda: 1000)
     with pytest.raises(ConfigError, match=r"of the GPU's memory, but 0\.0 GiB are free"):
         check_memory(config, data)
+
+
+def test_gradients_of_own_candidates_count_on_a_device(toy_folder: Path, own_data_dir: Path) -> None:
+    """They have a place for each candidate, up to the number of classes; shared ones, or the CPU's, have none."""
+    words = ["dataset=xmc", f"dataset.path={toy_folder}", "model.hidden=16", "batch_size=4", "sampler=uniform"]
+
+    def gradients(*more: str) -> int:
+        config = compose([*words, *more])
+        found = needs.needed_bytes(config, needs.Sizes(classes=10**6, features=100, rows=1000))
+        return sum(size for what, size in found.items() if what.startswith("the gradients of the candidates"))
+
+    own = ["sampler.shared=false", "sampler.num_samples=30"]
+    assert gradients(*own, "hardware.engine=torch") == 4 * 30 * 16 * 4
+    assert gradients(*own[:1], "hardware.engine=torch", "sampler.num_samples=1000000") == (10**6 + 1) * 16 * 4
+    assert gradients(*own) == gradients("hardware.engine=torch") == 0

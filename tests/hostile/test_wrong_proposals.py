@@ -385,6 +385,29 @@ def test_a_right_loss_passes_unchanged() -> None:
     assert np.isfinite(losses_by(MyPower())).all()
 
 
+@dataclass(frozen=True, kw_only=True)
+class HalfConfig(UniformConfig):
+    """Draw as ``uniform`` does, but never half of the classes; the class that samples is this package's."""
+
+    num_samples: int = 5
+
+    def distribution(self, label_counts_N: np.ndarray) -> np.ndarray:
+        q_N = (np.arange(len(label_counts_N)) < len(label_counts_N) // 2).astype(np.float64)
+        return q_N / q_N.sum()
+
+
+@pytest.mark.parametrize("engine", ["numba", "torch"])
+def test_an_inherited_sampler_is_checked_by_either_engine(engine: str) -> None:
+    layer = random_layer(engine=engine)
+    with np.errstate(divide="ignore"):
+        sampler = build_sampler(HalfConfig(name="mine"), layer=layer, training=FACTS, seed=0)
+    query = dataclasses.replace(QUERY, targets_P=np.sort(NUM_CLASSES - 1 - QUERY.targets_P))
+    proposal: Any = sampler.sample(query, 7)
+    assert (proposal.ids_N < NUM_CLASSES // 2).all()
+    found = refused(lambda: sampler.log_expected_count_of_targets(query, proposal, 7), "sampler=mine", 7)
+    assert "has log expected count -inf, but can_draw_every_class is true" in found
+
+
 # ---------------------------------------------------------------- a whole run
 
 

@@ -424,7 +424,7 @@ def test_simhash_bits_are_signs_of_three_rounds(dim: int) -> None:
 
 def dwta_by_hand(family: Dwta, vector: np.ndarray, bits: int) -> list[int]:
     """Codes of a vector without empty bins, before folding."""
-    winners = [int(np.argmax(vector[coordinates])) for coordinates in family._coordinates]
+    winners = [int(np.argmax(vector[coordinates])) for coordinates in family.coordinates]
     codes = []
     for table in range(family.L):
         code = 0
@@ -448,7 +448,7 @@ def test_dwta_codes_are_arg_max_positions(dim: int, bin_size: int, K: int) -> No
 def test_dwta_bins_are_permutations() -> None:
     """No coordinate stands twice in a bin; over a permutation's bins each stands once."""
     family = Dwta(dim=20, K=3, L=9, seed=4, bin_size=4)
-    coordinates = family._coordinates
+    coordinates = family.coordinates
     assert coordinates.shape == (27, 4)
     assert all(len(set(bin_.tolist())) == 4 for bin_ in coordinates)
     for first in range(0, 25, 5):

@@ -141,7 +141,7 @@ def test_bytes_add_next_to_no_error() -> None:
     D = 256
     fourier = RandomFourier(dim=DIM, D=D, nu=4.0, kind="plain", seed=0)
     x = directions(200, DIM)
-    angles = 2 * np.pi * (x.astype(np.float32) @ fourier._frequencies_HD).astype(np.float64)
+    angles = 2 * np.pi * (x.astype(np.float32) @ fourier.frequencies_HD).astype(np.float64)
     exact = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
     found = features_of(fourier, x)
     assert np.abs(found / 127 - exact).max() < 0.5 / 127 + 2e-5

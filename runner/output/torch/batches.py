@@ -44,6 +44,12 @@ class TorchQuery(Query):
         return array_of(self.hidden)
 
 
+def hidden_on(query: Query, device: torch.device) -> Tensor:
+    """Return the hidden states of a query as a tensor on a device, (B, D) float32."""
+    hidden = query.hidden if isinstance(query, TorchQuery) else query.hidden_BD
+    return tensor_of(hidden, device, torch.float32)
+
+
 class Targets:
     """Hold the targets of a query on a device: classes and rows, (P,) int64, where rows begin, and their numbers."""
 
@@ -54,6 +60,15 @@ class Targets:
         self.row_P = ids_of(query.row_P, device)
         self.indptr_B1 = ids_of(indptr_B1, device)
         self.counts_B = tensor_of(np.diff(indptr_B1).astype(np.float32), device)
+
+    @classmethod
+    def of(cls, query: Query, device: torch.device) -> "Targets":
+        """Return the targets of a query, which are copied to the device once, for all parts of a step."""
+        held: Targets | None = query.__dict__.get("held_targets")
+        if held is None or held.ids_P.device.type != device.type:
+            held = Targets(query, device)
+            object.__setattr__(query, "held_targets", held)  # the class is frozen
+        return held
 
 
 class TorchProposal(Proposal):

@@ -3,7 +3,7 @@
 Legend: B rows of a batch, D hidden size, N classes, C classes of a block, K classes of each row, U distinct rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -94,9 +94,12 @@ class TorchLayer:
 
     def logits(self, hidden_BD: np.ndarray, class_BK: np.ndarray) -> np.ndarray:
         """Return the logits of some classes of each row, (B, K) float32."""
-        queries_BD, ids_BK = self.queries(hidden_BD), ids_of(class_BK, self.device)
+        return array_of(self.listed(self.queries(hidden_BD), ids_of(class_BK, self.device)))
+
+    def listed(self, queries_BD: Tensor, ids_BK: Tensor) -> Tensor:
+        """Return the logits of some classes of each row for vectors of ``queries``, (B, K)."""
         vectors_BKD = self.vectors(ids_BK.reshape(-1)).reshape(*ids_BK.shape, self.dim)
-        return array_of(torch.matmul(vectors_BKD, queries_BD[:, :, None])[:, :, 0] + self.table.bias[ids_BK])
+        return torch.matmul(vectors_BKD, queries_BD[:, :, None])[:, :, 0] + self.table.bias[ids_BK]
 
     def is_sound(self, hidden_BD: np.ndarray) -> bool:
         """Tell whether all logits for these hidden states are below ``LARGEST_OUTPUT``."""
@@ -132,14 +135,18 @@ class TorchLayer:
 
     def top(self, hidden_BD: np.ndarray | Tensor, k: int, *, by_magnitude: bool = False) -> tuple[Tensor, Tensor]:
         """Return the ids (int64) and logits of the k largest logits of each row, best first; ties as in ``largest``."""
-        queries_BD, keep = self.queries(hidden_BD), min(k, self.num_classes)
-        best_BK = torch.empty((len(queries_BD), 0), dtype=torch.int64, device=self.device)
-        for lo, hi in self.blocks(len(queries_BD)):
+        queries_BD = self.queries(hidden_BD)
+
+        def block(lo: int, hi: int) -> Tensor:
             logits_BC = self.block(queries_BD, lo, hi)
-            keys_BC = _keys(logits_BC.abs_() if by_magnitude else logits_BC, lo)
-            of_block = keys_BC.topk(min(keep, hi - lo), dim=1).values
-            best_BK = torch.cat([best_BK, of_block], dim=1).topk(min(keep, hi), dim=1).values
-        return _LOW_32 - (best_BK & _LOW_32), _values(best_BK)
+            return logits_BC.abs_() if by_magnitude else logits_BC
+
+        return top_of(((lo, block(lo, hi)) for lo, hi in self.blocks(len(queries_BD))), k)
+
+    def nearest(self, vectors_BD: Tensor, k: int) -> Tensor:
+        """Return the ids of the classes with the k largest products with each vector, (B, k), best first; no biases."""
+        blocks = self.blocks(len(vectors_BD))
+        return top_of(((lo, vectors_BD @ self.vectors(slice(lo, hi)).t()) for lo, hi in blocks), k)[0]
 
     def largest(self, hidden_BD: np.ndarray, k: int, *, ranked: bool = True, by_magnitude: bool = False) -> Largest:
         """Return the k largest logits of each row and their classes; of equal logits the lower id wins.
@@ -166,6 +173,23 @@ class TorchLayer:
 
 # A key is one integer by which logits and, where these are equal, ids are compared: its upper half ascends with the
 # logit, its lower half descends with the id. Keys are distinct, so that what ``topk`` returns is the same everywhere.
+
+
+def top_of(blocks: Iterable[tuple[int, Tensor]], k: int) -> tuple[Tensor, Tensor]:
+    """Return the ids (int64) and values of the k largest of each row, best first; of equal values the lower id wins.
+
+    ``blocks``: the first id of each block, and its values (B, C).
+    """
+    best_BK: Tensor | None = None
+    for lo, values_BC in blocks:
+        keys_BC = _keys(values_BC, lo)
+        of_block_BK = keys_BC.topk(min(k, keys_BC.shape[1]), dim=1).values
+        if best_BK is not None:
+            both_BX = torch.cat([best_BK, of_block_BK], dim=1)
+            of_block_BK = both_BX.topk(min(k, both_BX.shape[1]), dim=1).values
+        best_BK = of_block_BK
+    assert best_BK is not None
+    return _LOW_32 - (best_BK & _LOW_32), _values(best_BK)
 
 
 def _keys(logits_BC: Tensor, lo: int) -> Tensor:

@@ -61,7 +61,7 @@ class TorchScores(ABC):
         hidden_BD = query.hidden if isinstance(query, TorchQuery) else tensor_of(query.hidden_BD, device)
         self.directions = None if layer.scale is None else HiddenDirections(hidden_BD, layer.scale)
         self.hidden_BD = hidden_BD if self.directions is None else self.directions.scaled_BD
-        self.targets = Targets(query, device)
+        self.targets = Targets.of(query, device)
 
     @property
     def rows(self) -> int:

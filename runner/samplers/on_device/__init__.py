@@ -10,11 +10,23 @@ from runner.samplers.base import Sampler, SamplerConfig
 from runner.samplers.full import FullConfig
 from runner.samplers.in_batch import InBatchConfig
 from runner.samplers.log_uniform import LogUniformConfig
+from runner.samplers.lsh import LshConfig
+from runner.samplers.lsh_bucket import LshBucketConfig
+from runner.samplers.lsh_topk import LshTopKConfig
 from runner.samplers.midx import MidxConfig
+from runner.samplers.midx_exact import MidxExactConfig
+from runner.samplers.midx_learn import MidxLearnConfig
 from runner.samplers.on_device.full import TorchFull
+from runner.samplers.on_device.lsh import TorchLsh, TorchLshBucket, TorchLshTopK
 from runner.samplers.on_device.midx import TorchMidx
+from runner.samplers.on_device.midx_exact import TorchMidxExact
+from runner.samplers.on_device.midx_learn import TorchLearntMidx
+from runner.samplers.on_device.rff import TorchRff
+from runner.samplers.on_device.sce import TorchSce
 from runner.samplers.on_device.scored import TorchScored, TorchTopK
 from runner.samplers.on_device.static import TorchInBatch, TorchStatic
+from runner.samplers.rff import RffConfig
+from runner.samplers.sce import SceConfig
 from runner.samplers.scored import ScoredConfig
 from runner.samplers.static import StaticConfig
 from runner.samplers.topk import TopKConfig
@@ -47,6 +59,35 @@ def _midx(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) ->
     return TorchMidx(config, layer, config.period(training), seed, config.weights(training))
 
 
+def _lsh(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
+    return TorchLsh(config, layer, seed, config.tail(training, seed))
+
+
+def _lsh_bucket(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
+    return TorchLshBucket(config, layer, seed)
+
+
+def _lsh_top_k(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
+    return TorchLshTopK(config, layer, seed)
+
+
+def _sce(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
+    return TorchSce(config, layer, seed)
+
+
+def _midx_exact(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
+    return TorchMidxExact(config, layer, config.period(training), seed)
+
+
+def _midx_learn(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
+    return TorchLearntMidx(config, layer, config.period(training), seed, config.weights(training))
+
+
+def _rff(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
+    config.check_size(layer.num_classes)
+    return TorchRff(config, layer, seed)
+
+
 def _full(config: Any, layer: TorchLayer, training: TrainingFacts, seed: int) -> Sampler:
     return TorchFull(config, layer)
 
@@ -60,6 +101,13 @@ _BUILDERS: dict[Any, Callable[[Any, TorchLayer, TrainingFacts, int], Sampler | N
     TopKConfig.build: _top_k,
     ScoredConfig.build: _scored,
     MidxConfig.build: _midx,
+    MidxExactConfig.build: _midx_exact,
+    MidxLearnConfig.build: _midx_learn,
+    RffConfig.build: _rff,
+    SceConfig.build: _sce,
+    LshConfig.build: _lsh,
+    LshBucketConfig.build: _lsh_bucket,
+    LshTopKConfig.build: _lsh_top_k,
 }
 
 

@@ -3,7 +3,6 @@
 from typing import Literal
 
 from runner.contracts import Everything
-from runner.errors import require
 from runner.output.torch.layer import TorchLayer
 from runner.samplers.full import Full, FullConfig
 
@@ -12,10 +11,7 @@ class TorchFull(Full):
     """The sampler that returns every class. ``sampler.products=auto`` is bf16 on a GPU, and float32 elsewhere."""
 
     def __init__(self, config: FullConfig, layer: TorchLayer) -> None:
-        require(
-            config.stored_logits == "none",
-            f"sampler.stored_logits={config.stored_logits} is for hardware.engine=numba; torch computes logits twice",
-        )
+        config.check_engine("torch")
         self._is_auto = config.products == "auto"
         takes_bf16 = config.products == "bf16" or (self._is_auto and layer.device.type == "cuda")
         products: Literal["float32", "bf16"] = "bf16" if takes_bf16 else "float32"

@@ -15,7 +15,7 @@ from runner import rng
 from runner.contracts import Passed, Query
 from runner.errors import Diverged
 from runner.output.torch.arrays import array_of, ids_of, tensor_of
-from runner.output.torch.batches import TorchProposal, TorchQuery
+from runner.output.torch.batches import Targets, TorchProposal, TorchQuery
 from runner.output.torch.layer import TorchLayer
 from runner.samplers.midx import Midx, MidxConfig
 from runner.samplers.on_device import words
@@ -31,6 +31,8 @@ class TorchMidx(Midx):
     ) -> None:
         self.on_device = layer
         super().__init__(config, layer, period, seed, weight_N)
+
+    asks_what_moved = False
 
     def follows(self, step: int) -> bool:
         """Tell whether the index is rebuilt after ``step``; which classes the steps before touched does not matter."""
@@ -136,5 +138,5 @@ class TorchMidx(Midx):
 
     def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> Passed:
         """Return the log expected count of each target, (P,) float32, as a tensor."""
-        device = self.on_device.device
-        return self._counts_of(query, ids_of(query.row_P, device), ids_of(query.targets_P, device))
+        targets = Targets.of(query, self.on_device.device)
+        return self._counts_of(query, targets.row_P, targets.ids_P)

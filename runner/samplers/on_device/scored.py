@@ -56,7 +56,7 @@ class TorchScored(Scored):
         """Yield the first class and the logits (B, C) of every block; targets to avoid have logit -inf."""
         layer = self.on_device
         layer.read(None, step)
-        queries_BD, targets = layer.queries(_hidden(query)), Targets(query, layer.device)
+        queries_BD, targets = layer.queries(_hidden(query)), Targets.of(query, layer.device)
         # A row whose targets are all classes draws from the softmax over them.
         avoids_B = (np.diff(query.target_indptr_B1) < layer.num_classes) & self.avoids_targets
         avoided_P = tensor_of(avoids_B[query.row_P], layer.device)
@@ -84,7 +84,7 @@ class TorchScored(Scored):
         ``ids``: classes whose logits are wanted of all rows, (B, X).
         """
         layer, rows = self.on_device, query.num_rows
-        device, targets = layer.device, Targets(query, layer.device)
+        device, targets = layer.device, Targets.of(query, layer.device)
         row_B1 = torch.arange(rows, device=device)[:, None]
         key_B1 = words.stream(self.seed, rng.SAMPLE, step, row_B1, device)
         key_BM = words.word(key_B1, torch.arange(draws, device=device))
@@ -129,7 +129,7 @@ class TorchScored(Scored):
     def sample(self, query: Query, step: int) -> TorchProposal:
         ids_BM, logit_BM, target_logit_P, log_total_B, _ = self._pass(query, step, self.config.num_samples)
         proposal = TorchProposal(ids_BM, self._counts(logit_BM, log_total_B[:, None]), distinct=False)
-        row_P = ids_of(query.row_P, log_total_B.device)
+        row_P = Targets.of(query, log_total_B.device).row_P
         self._latest_on_device = proposal, self._counts(target_logit_P, log_total_B[row_P])
         return proposal
 

@@ -12,9 +12,10 @@ from torch import Tensor
 from runner import rng
 from runner.contracts import Passed, Query
 from runner.output.torch.arrays import ids_of, tensor_of
-from runner.output.torch.batches import TorchProposal
+from runner.output.torch.batches import Targets, TorchProposal
 from runner.samplers.in_batch import InBatch
 from runner.samplers.on_device import words
+from runner.samplers.on_device.subsets import first_of_each
 from runner.samplers.static import Static, StaticConfig
 
 
@@ -44,7 +45,7 @@ class TorchStatic(Static):
         if self.config.shared:
             ids = ids.sort().values
         if self.config.unique:
-            valid = _is_first(ids, is_sorted=self.config.shared)
+            valid = first_of_each(ids, is_sorted=self.config.shared)
         return TorchProposal(ids, self._log_count_N[ids], valid, distinct=self.config.unique)
 
     def _draws(self, key: Tensor) -> Tensor:
@@ -55,21 +56,11 @@ class TorchStatic(Static):
 
     def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> Passed:
         """Return the log expected count of each target, (P,) float32, as a tensor."""
-        return self.log_count_of(ids_of(query.targets_P, self.device))
+        return self.log_count_of(Targets.of(query, self.device).ids_P)
 
     def log_count_of(self, ids: Tensor) -> Tensor:
         """Return the log expected counts of classes, float32, in the shape of ``ids``."""
         return self._log_count_N[ids]
-
-
-def _is_first(ids: Tensor, *, is_sorted: bool) -> Tensor:
-    """Tell of each draw whether it is the first of its class in its row, bool of the same shape."""
-    order = None
-    if not is_sorted:
-        ids, order = ids.sort(dim=-1, stable=True)
-    first = torch.ones_like(ids, dtype=torch.bool)
-    first[..., 1:] = ids[..., 1:] != ids[..., :-1]
-    return first if order is None else torch.empty_like(first).scatter_(-1, order, first)
 
 
 class TorchInBatch(InBatch):
@@ -92,4 +83,4 @@ class TorchInBatch(InBatch):
 
     def log_expected_count_of_targets(self, query: Query, proposal: Any, step: int) -> Passed:
         """Return the log expected count of each target, (P,) float32, as a tensor."""
-        return self._counts(query)[ids_of(query.targets_P, self.device)]
+        return self._counts(query)[Targets.of(query, self.device).ids_P]
