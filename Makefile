@@ -86,9 +86,10 @@ data: $(STAMP) ## download and prepare a data set (NAME, FROM)
 	$(PY) scripts/prepare_dataset.py $(NAME) $(if $(FROM),--from $(FROM))
 
 .PHONY: generated
-generated: $(STAMP) ## write what follows from the classes: conf/, docs/options.md, look and golden curve of a new sampler
+generated: $(STAMP) ## write what follows from classes and conf/: options, the first page, look and golden curve of a new sampler
 	$(PY) scripts/add_methods.py
 	$(PY) scripts/make_options.py
+	$(PY) scripts/make_first_page.py
 	$(PY) tests/config/write_defaults.py
 	$(PY) tests/golden/regenerate.py --missing
 

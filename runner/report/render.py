@@ -22,7 +22,7 @@ from runner.report.pages.footprint import footprint
 from runner.report.pages.latex import to_latex
 from runner.report.pages.opening import Opening
 from runner.report.pages.page import Report, Section, missing_lines
-from runner.report.pages.publish import PAGE, files_of, outcomes, rendered_dir
+from runner.report.pages.publish import PAGE, files_of, outcomes, published_figure, rendered_dir
 from runner.report.spec.first_page import load_first_page
 from runner.report.spec.grids import PROFILES, Grid, PlannedRun, expand
 from runner.report.spec.tables import BenchSpec, TableSpec, table_names
@@ -115,13 +115,12 @@ def render(
         for spec in not_planned
         if spec.name not in behind
     ]
-    first = load_first_page()
-    pictures = draw_first_page(first.families, [folder], folder)
+    opening, committed = _openings(folder, results_dir)
     days, machines = layout.days_and_machines(record_of(run) for runs in behind.values() for run in runs)
     report = Report(
         title=f"Results, profile {profile}",
         profile=profile,
-        opening=Opening(first, picture=pictures[0] if pictures else None),
+        opening=opening,
         waiting=waiting,
         sections=tuple(sections),
         papers=papers,
@@ -133,7 +132,7 @@ def render(
         days=days,
         machines=machines,
     )
-    write_atomically(folder / page.TO_PUBLISH, page.markdown_page(report))
+    write_atomically(folder / page.TO_PUBLISH, page.markdown_page(replace(report, opening=committed)))
     if small_benches:
         report = replace(
             report,
@@ -149,6 +148,17 @@ def render(
     for path, text in pages.items():
         write_atomically(path, text)
     return [*(path for section in sections for path in section.files), *pages]
+
+
+def _openings(folder: Path, results_dir: Path) -> tuple[Opening, Opening]:
+    """Return what a page opens with: with the figure of the runs here, or the committed one if there is none, and with
+    the committed one.
+    """
+    first = load_first_page()
+    drawn = draw_first_page(first.families, [folder], folder)
+    beside = published_figure(results_dir)
+    committed = Opening(page=first, picture=beside if beside.is_file() else None, is_committed=True)
+    return Opening(page=first, picture=drawn[0]) if drawn else committed, committed
 
 
 def _judged(

@@ -1,6 +1,6 @@
 """Open a page with the rule and the figure of ``conf/first_page.yaml``.
 
-In pages that people write too, both stand between two comments, so that ``make generated`` can renew them.
+In pages that people write, the rule stands between two comments, so that ``make generated`` can renew it.
 """
 
 import re
@@ -11,47 +11,46 @@ from pathlib import Path
 from runner.errors import DataError
 from runner.report.spec.first_page import FirstPage
 
-BEGIN = "<!-- The rule and the figure: make generated writes them from conf/first_page.yaml; do not edit them. -->"
-END = "<!-- The rule and the figure: end -->"
-CAPTION = "Quality against seconds of training: up and to the left is better, but for perplexity down and to the left."
+BEGIN = "<!-- rule: make generated writes it from conf/first_page.yaml -->"
+END = "<!-- rule: end -->"
+TITLE = "Quality against seconds of training, by family of data"
+CAPTION = "Quality against seconds of training: left is sooner; up is better, and for perplexity down."
 _BLOCK = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
 _WIDTH = 120
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Opening:
-    """What a page opens with. ``picture``: of the figure, None if nothing was measured that it could show."""
+    """What a page opens with: the rule, and the figure as ``picture``, None if there is none yet.
+
+    ``is_committed``: the figure is not of the runs that the page shows, but lies beside the committed tables.
+    """
 
     page: FirstPage
     picture: Path | None
-
-    def rule(self) -> str:
-        """Return the rule as a Markdown list."""
-        return "\n".join(
-            textwrap.fill(f"- {case}", _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-            for case in self.page.rule
-        )
-
-    def levels(self) -> str:
-        """Return what the rule's numbers are shares of."""
-        return textwrap.fill(self.page.levels, _WIDTH)
+    is_committed: bool = False
 
     def markdown(self) -> str:
-        """Return both between the comments, for a page beside the picture."""
-        return block(self, "" if self.picture is None else self.picture.name)
+        """Return rule and figure as Markdown, for a page in the folder of a profile."""
+        parts = [block(self.page)]
+        if self.picture is not None:
+            place = f"../../tables/{self.picture.name}" if self.is_committed else self.picture.name
+            parts += [f"![{TITLE}]({place})", CAPTION]
+        return "\n\n".join(parts)
 
 
-def block(opening: Opening, picture: str) -> str:
-    """Return rule and figure between the comments; ``picture`` is where the figure is from the page, "" without one."""
-    parts = [BEGIN, opening.rule(), opening.levels()]
-    if picture:
-        parts += [f"![Quality against seconds of training, by family of data]({picture})", CAPTION]
-    return "\n\n".join([*parts, END])
+def block(page: FirstPage) -> str:
+    """Return the rule as a Markdown list, and what its levels are, between the comments."""
+    cases = (textwrap.fill(f"- {case}", _WIDTH, subsequent_indent="  ", **_WHOLE_WORDS) for case in page.rule)
+    return "\n\n".join([BEGIN, "\n".join(cases), textwrap.fill(page.levels, _WIDTH, **_WHOLE_WORDS), END])
 
 
-def with_opening(text: str, opening: Opening, picture: str) -> str:
-    """Return a page with its block renewed. Raises DataError if it has none."""
+_WHOLE_WORDS = {"break_long_words": False, "break_on_hyphens": False}
+
+
+def with_rule(text: str, page: FirstPage) -> str:
+    """Return a page with its rule renewed. Raises DataError if it has none."""
     found = _BLOCK.search(text)
     if found is None:
-        raise DataError(f"no line '{BEGIN}' with its end below")
-    return text[: found.start()] + block(opening, picture) + text[found.end() :]
+        raise DataError(f"no line '{BEGIN}' with '{END}' below it")
+    return text[: found.start()] + block(page) + text[found.end() :]
