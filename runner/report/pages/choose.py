@@ -94,7 +94,7 @@ def _verdict(long: pd.DataFrame, columns: Sequence[Column], frame: pd.DataFrame,
     ):
         numbers = long[long["metric"] == name].set_index("method")["ours"].dropna()
         place = next((place for place, column in enumerate(columns, start=1) if column.name == name), None)
-        if numbers.empty or place is None:
+        if len(numbers) < 2 or place is None:  # one method is no comparison
             continue
         first = numbers.idxmax() if higher else numbers.idxmin()
         row = frame.iloc[[*dict.fromkeys(long["method"])].index(first)]

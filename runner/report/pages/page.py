@@ -182,11 +182,11 @@ def _folded_behind(section: Section | BenchSection, verdicts: Iterable[Verdict])
 
 
 def _verdict_on(section: Section, verdicts: Iterable[Verdict]) -> str:
-    """Say in a line what a table decides of its paper's claims, or else how much it shows."""
+    """Say in a line what a table decides of its paper's claims, or else whether it shows anything."""
     told = Counter(verdict.holds for verdict in verdicts if verdict.table == section.name)
     if told:
         return "; ".join(f"{count} claim{'s' * (count > 1)}: {holds}" for holds, count in told.items())
-    return f"{section.outcomes:,} outcomes of runs" if section.outcomes else "no finished run yet"
+    return "decides no claim" if section.outcomes else "no finished run yet"
 
 
 def missing_lines(runs: Iterable[PlannedRun], labels: Mapping[str, str]) -> list[str]:
