@@ -86,10 +86,11 @@ data: $(STAMP) ## download and prepare a data set (NAME, FROM)
 	$(PY) scripts/prepare_dataset.py $(NAME) $(if $(FROM),--from $(FROM))
 
 .PHONY: generated
-generated: $(STAMP) ## write what follows from the classes: conf/, docs/options.md, look and golden curve of a new sampler
+generated: $(STAMP) ## write what follows from classes and conf/: options, the first page, look and golden curve of a new sampler
 	$(PY) scripts/add_methods.py
 	$(PY) scripts/make_options.py
 	$(PY) scripts/make_log_index.py
+	$(PY) scripts/make_first_page.py
 	$(PY) tests/config/write_defaults.py
 	$(PY) tests/golden/regenerate.py --missing
 
@@ -100,6 +101,10 @@ bench: $(STAMP) ## measure the training steps of all methods, side by side (CLAS
 .PHONY: bench-gpu
 bench-gpu: $(STAMP) ## check and measure the torch engine on a GPU, in ten minutes
 	$(PY) scripts/bench_gpu.py
+
+.PHONY: release
+release: $(STAMP) ## build wheel and source distribution in dist/, and try the wheel by each supported Python at hand
+	$(PY) scripts/check_release.py
 
 DOCS := $(VENV)/.docs
 $(DOCS): $(STAMP)

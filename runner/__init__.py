@@ -9,7 +9,7 @@ from typing import Any
 from runner.home import REPOSITORY, written
 
 __all__ = ["NUMBERS", "REPOSITORY", "__version__", "load_run"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Raise this whenever the same settings give other numbers than before, beyond rounding (tests/golden then change). Runs
 # of different numbers are neither resumed nor pooled. Runs that stored none are of 1.

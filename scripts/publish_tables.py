@@ -6,7 +6,7 @@ python scripts/publish_tables.py                              all that were rend
 Committed files that a table no longer has are removed. With each call the folder's README.md is written anew, which
 shows its figures with their notes. A new results/REPRODUCTION.md also changes the table of what runs took in
 docs/reproducing.md. All of these change or none: none if a table shows fewer finished runs than the committed one, or
-if the page shows fewer of a table.
+if the page shows fewer of a table. Then the figure of the first page is drawn from what is committed.
 """
 
 import json
@@ -19,9 +19,11 @@ from runner import REPOSITORY
 from runner.commands.frame import carry_out, parser_of
 from runner.errors import require
 from runner.options.conversion import as_path, did_you_mean
+from runner.report.figures.first_page import draw_first_page
 from runner.report.pages.folder_page import PAGE, folder_page
 from runner.report.pages.footprint import with_footprint_of
-from runner.report.pages.publish import published_dir, published_page, replace_together, to_publish
+from runner.report.pages.publish import published_dir, published_figure, published_page, replace_together, to_publish
+from runner.report.spec.first_page import load_first_page
 from runner.report.spec.grids import PROFILES
 from runner.report.spec.tables import TABLES, load_table, table_names
 
@@ -53,6 +55,10 @@ def main() -> int:
         replace_together(changes)
         for path, content in changes.items():
             print(path if content is not None else f"removed {path}")
+        folders = [published_dir(results_dir, profile) for profile in PROFILES]
+        figure = published_figure(results_dir)
+        for path in draw_first_page(load_first_page().families, folders, figure.parent, folder):
+            print(path)
 
     return carry_out(work)
 

@@ -99,20 +99,30 @@ def reproduce(
 
     The pages also show what the bench has measured of ``benches``. If no tables are named, profile small measures these
     at laptop size after the runs, and the plan lists what is run by name only. Returns the exit code.
+
+    Runs come in an order that readies one table soon after the other, and the pages are renewed as they are ready. The
+    path of report.html is printed first and last.
     """
     from runner.diagnosis.of_tables import diagnose_runs
     from runner.report.diagnoses.diagnosed import seconds_after
+    from runner.report.pages.publish import rendered_dir
     from runner.report.pages.screen import screen_table
     from runner.report.plan.bench_runs import bench_seconds, bench_table, measure_benches
-    from runner.report.plan.plan import Outcome, duration, execute, plan, plan_table, plan_total, whole_time
+    from runner.report.plan.order import Waiting
+    from runner.report.plan.plan import Outcome, Step, duration, execute, plan, plan_table, plan_total, whole_time
     from runner.report.plan.reference_seconds import write_seconds
-    from runner.report.render import own_runs_finished, render
+    from runner.report.render import Rendered, own_runs_finished, render
 
     results_dir = as_path(arguments.results_dir, "--results-dir")
     outcome = Outcome()
+    kept: dict[str, Rendered] = {}
+    report = rendered_dir(results_dir, arguments.profile) / "report.html"
     measures = bool(benches) and not arguments.tables and arguments.profile == SMALL
     if not arguments.render_only:
-        steps = plan(specs, arguments.profile, results_dir)
+        print(f"the page of all tables, renewed as they are ready: {report}", flush=True)
+        found = plan(specs, arguments.profile, results_dir)
+        waiting = Waiting([spec.grid for spec in specs], found, arguments.profile, results_dir)
+        steps = waiting.soonest_first()
         if steps:
             print(screen_table(plan_table(steps), sys.stdout))
         print(fitted(plan_total(steps), sys.stdout), flush=True)
@@ -132,7 +142,22 @@ def reproduce(
         print(fitted(whole_time(steps, measuring + after), sys.stdout), flush=True)
         if arguments.dry_run:
             return 0
-        outcome = execute(steps)
+
+        def renew(step: Step) -> None:
+            """Write the pages if the step was the last that some table waited for."""
+            waiting.is_over_for(step)
+            ready = [spec for spec in specs if spec.grid in waiting.ready and not spec.is_diagnosed]
+            left = len(specs) - len(ready)
+            if len(ready) == len(kept) or not (left or measures):  # nothing is new, or the pages are written next
+                return
+            new = ", ".join(spec.name for spec in ready if spec.name not in kept)
+            try:
+                render(ready, arguments.profile, results_dir, benches, kept=kept, waiting=left)
+                print(f"    ready: {new}; {len(ready)} of {len(specs)} are in {report}", file=sys.stderr, flush=True)
+            except (RunnerError, OSError) as error:
+                print(f"    the page was not renewed: {explain(error)}", file=sys.stderr, flush=True)
+
+        outcome = execute(steps, renew)
         if arguments.record_seconds:
             write_seconds(outcome.seconds, as_path(arguments.record_seconds, "--record-seconds"))
         if not outcome.stopped:
@@ -145,7 +170,9 @@ def reproduce(
     grids, costly = ({spec.grid for spec in some} for some in (specs, by_name))
     run_before = own_runs_finished(costly, grids, arguments.profile, results_dir)
     shown = [*specs, *(spec for spec in by_name if spec.grid in run_before)]
-    for path in render(shown, arguments.profile, results_dir, benches, small_benches=measures, not_planned=by_name):
+    for path in render(
+        shown, arguments.profile, results_dir, benches, small_benches=measures, not_planned=by_name, kept=kept
+    ):
         print(path)
     for title, why in outcome.failed:
         print(f"error: {title}: {why}", file=sys.stderr)

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from runner.report.diagnoses import diagnosed, diagnosed_examples
 from runner.report.figures import plots
 from runner.report.figures.data import as_csv, figure_data
+from runner.report.figures.first_page import draw_first_page
 from runner.report.numbers.cells import cells
 from runner.report.numbers.papers import CellsOfTable, Paper, Verdict, load_papers, verdicts
 from runner.report.numbers.records import record_of
@@ -19,8 +20,10 @@ from runner.report.pages.benches import bench_numbers, bench_sections, not_measu
 from runner.report.pages.choose import guide
 from runner.report.pages.footprint import footprint
 from runner.report.pages.latex import to_latex
+from runner.report.pages.opening import Opening
 from runner.report.pages.page import Report, Section, missing_lines
-from runner.report.pages.publish import PAGE, files_of, outcomes, rendered_dir
+from runner.report.pages.publish import PAGE, files_of, outcomes, published_figure, rendered_dir
+from runner.report.spec.first_page import load_first_page
 from runner.report.spec.grids import PROFILES, Grid, PlannedRun, expand
 from runner.report.spec.tables import BenchSpec, TableSpec, table_names
 from runner.training.files import write_atomically
@@ -60,6 +63,8 @@ def render(
     *,
     small_benches: bool = False,
     not_planned: Sequence[TableSpec] = (),
+    kept: dict[str, "Rendered"] | None = None,
+    waiting: int = 0,
 ) -> list[Path]:
     """Write every table (Markdown, LaTeX, CSV), every figure (PNG, SVG, CSV), REPRODUCTION.md and report.html.
 
@@ -73,7 +78,11 @@ def render(
     committed, what ``make publish`` copies is another page (``runner.report.pages.page.TO_PUBLISH``), without them.
 
     ``not_planned`` are tables that are run by name only: the pages say how to make those that are not rendered.
+
+    ``kept`` has what earlier calls rendered, by name. Its tables are not rendered again, and those of this call are
+    added. ``waiting``: how many more tables will come, which the pages say.
     """
+    kept = {} if kept is None else kept
     folder = rendered_dir(results_dir, profile)
     folder.mkdir(parents=True, exist_ok=True)
     shown: dict[Grid, list[PlannedRun]] = {}
@@ -88,14 +97,15 @@ def render(
         if asked.kind == "numbers" and asked.published is None:  # nothing is printed for what the profile leaves out
             runs = [run for run in runs if run.dataset in {data.name for data in asked.grid.profile(profile).datasets}]
         behind[asked.name] = runs
-        tuned = tune(asked, runs)
-        section, frame = _render_one(tuned, folder, profile)
-        sections.append(section)
-        if tuned.spec.kind == "numbers" and frame is not None:
+        if asked.name not in kept:
+            kept[asked.name] = _render_one(tune(asked, runs), folder, profile)
+        done = kept[asked.name]
+        sections.append(done.section)
+        if done.tuned.spec.kind == "numbers" and done.numbers is not None:
             methods = {method.name: method.label for method in asked.grid.methods}
             datasets = {data.name: data.label for data in asked.grid.datasets}
-            numbers[asked.name] = (frame, methods, datasets, _classes(runs))
-            choosing.append((tuned.spec, tuned.runs))
+            numbers[asked.name] = (done.numbers, methods, datasets, _classes(runs))
+            choosing.append((done.tuned.spec, done.tuned.runs))
     _remove_old(sections, folder)
     papers = load_papers()
     labels = {data.name: data.label for grid in shown for data in grid.datasets}
@@ -105,10 +115,13 @@ def render(
         for spec in not_planned
         if spec.name not in behind
     ]
+    opening, committed = _openings(folder, results_dir)
     days, machines = layout.days_and_machines(record_of(run) for runs in behind.values() for run in runs)
     report = Report(
         title=f"Results, profile {profile}",
         profile=profile,
+        opening=opening,
+        waiting=waiting,
         sections=tuple(sections),
         papers=papers,
         found=_judged(papers, numbers, bench_numbers(benches, results_dir)),
@@ -119,7 +132,7 @@ def render(
         days=days,
         machines=machines,
     )
-    write_atomically(folder / page.TO_PUBLISH, page.markdown_page(report))
+    write_atomically(folder / page.TO_PUBLISH, page.markdown_page(replace(report, opening=committed)))
     if small_benches:
         report = replace(
             report,
@@ -135,6 +148,17 @@ def render(
     for path, text in pages.items():
         write_atomically(path, text)
     return [*(path for section in sections for path in section.files), *pages]
+
+
+def _openings(folder: Path, results_dir: Path) -> tuple[Opening, Opening]:
+    """Return what a page opens with: with the figure of the runs here, or the committed one if there is none, and with
+    the committed one.
+    """
+    first = load_first_page()
+    drawn = draw_first_page(first.families, [folder], folder)
+    beside = published_figure(results_dir)
+    committed = Opening(page=first, picture=beside if beside.is_file() else None, is_committed=True)
+    return Opening(page=first, picture=drawn[0]) if drawn else committed, committed
 
 
 def _judged(
@@ -165,8 +189,17 @@ def _command(spec: TableSpec, profile: str) -> str:
     return f"make reproduce TABLE={spec.name} PROFILE={profile}"
 
 
-def _render_one(tuned: Tuned, folder: Path, profile: str) -> tuple[Section, pd.DataFrame | None]:
-    """Write the files of one table or figure; return its section, and the numbers in long form if it has some."""
+@dataclass(frozen=True, kw_only=True)
+class Rendered:
+    """A table or figure that was written: what it shows, its section, and its numbers in long form if it has some."""
+
+    tuned: Tuned
+    section: Section
+    numbers: pd.DataFrame | None
+
+
+def _render_one(tuned: Tuned, folder: Path, profile: str) -> Rendered:
+    """Write the files of one table or figure."""
     spec, runs = tuned.spec, tuned.runs
     command = _command(spec, profile)
     frame = None
@@ -204,7 +237,7 @@ def _render_one(tuned: Tuned, folder: Path, profile: str) -> tuple[Section, pd.D
         name=spec.name, title=spec.title, paper=spec.grid.paper or "", html=html, markdown=markdown, files=tuple(files),
         outcomes=sum(outcomes(path) for path in files if path.suffix == ".csv"),
     )  # fmt: skip
-    return section, frame
+    return Rendered(tuned=tuned, section=section, numbers=frame)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -151,7 +151,7 @@ def mean_curve(line: Alike, against: Axis, metric: str, smooth: int) -> Curve:
     elif len(shared) == min(map(len, each)):
         values = np.array([[one[epoch] for epoch in shared] for one in each]).reshape(len(each), -1, 2)
     else:
-        values = _at_the_same_costs([np.array(list(one.values())) for one in each])
+        values = at_the_same_costs([np.array(list(one.values())) for one in each])
     for one in values:
         one[:, 1] = running_median(one[:, 1], smooth)
     mean = values.mean(axis=0)
@@ -163,7 +163,7 @@ def mean_curve(line: Alike, against: Axis, metric: str, smooth: int) -> Curve:
     )
 
 
-def _at_the_same_costs(each: Sequence[np.ndarray]) -> np.ndarray:
+def at_the_same_costs(each: Sequence[np.ndarray]) -> np.ndarray:
     """Return the seeds' curves, each (its evaluations, 2) of cost and value, at the same costs: (seeds, E, 2)."""
     low, high = max(one[0, 0] for one in each), min(one[-1, 0] for one in each)
     cost_E = each[0][:, 0]

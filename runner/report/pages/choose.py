@@ -10,6 +10,7 @@ from runner.methods.catalogue import known_methods
 from runner.report.numbers.cells import cells
 from runner.report.numbers.columns import Column, Panel, panels_of, yardstick_of
 from runner.report.numbers.records import record_of
+from runner.report.numbers.yardstick import Yardstick
 from runner.report.pages import layout
 from runner.report.pages.page import Choice
 from runner.report.spec.grids import PlannedRun
@@ -77,8 +78,29 @@ def _choice(spec: TableSpec, runs: Sequence[PlannedRun]) -> Choice:
         columns.append(column)
     block = layout.block(spec, Panel(title="", columns=tuple(columns)), long, runs)
     return Choice(
-        title=f"{spec.helps_to_choose}: {block.title}", caption=block.caption, frame=_with_caveats(block.frame, spec)
+        title=f"{spec.helps_to_choose}: {block.title}",
+        caption=block.caption,
+        frame=_with_caveats(block.frame, spec),
+        verdict=_verdict(long, columns, block.frame, yardstick_of(runs)),
     )
+
+
+def _verdict(long: pd.DataFrame, columns: Sequence[Column], frame: pd.DataFrame, yardstick: Yardstick) -> str:
+    """Name the method that ended best and the one that was soonest at 90 %, with their cells."""
+    found = []
+    for name, says, higher in (
+        ("quality", "best", yardstick.headline.higher_is_better),
+        ("seconds_to_90pct", "soonest", False),
+    ):
+        numbers = long[long["metric"] == name].set_index("method")["ours"].dropna()
+        place = next((place for place, column in enumerate(columns, start=1) if column.name == name), None)
+        if len(numbers) < 2 or place is None:  # one method is no comparison
+            continue
+        first = numbers.idxmax() if higher else numbers.idxmin()
+        row = frame.iloc[[*dict.fromkeys(long["method"])].index(first)]
+        heading = str(frame.columns[place])
+        found.append(f"{says}: {row['Method']}, {heading} {str(row.iloc[place]).strip('*')}")
+    return "; ".join(found)
 
 
 def _in_fitting_unit(long: pd.DataFrame, column: Column) -> tuple[pd.DataFrame, Column]:

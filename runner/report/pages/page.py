@@ -6,6 +6,7 @@ a repository: it shows the pictures that lie beside it, or, published, those of 
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,8 @@ from markupsafe import Markup
 from runner.report.numbers.papers import Paper, Verdict, summary
 from runner.report.numbers.records import how_to_prepare, status_of
 from runner.report.pages.benches import BenchSection
-from runner.report.pages.layout import TEMPLATES, markdown_table
+from runner.report.pages.layout import TEMPLATES, folded, markdown_table
+from runner.report.pages.opening import CAPTION, Opening
 from runner.report.spec.grids import PlannedRun
 
 TO_PUBLISH = "to-publish.md"  # the Markdown page without reports of the bench that are not committed
@@ -46,22 +48,25 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What the methods of one data set cost and reach, for the table that helps to choose."""
+    """What the methods of one data set cost and reach, for the table that helps to choose; ``verdict``: in a line."""
 
     title: str
     caption: str
     frame: pd.DataFrame
+    verdict: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """What the pages show. ``found``: verdicts by paper. ``missing``: what could not be run, and the way to run it.
     ``took``: what the runs behind each table took (``footprint``). ``benches``: what the bench measured. ``days`` and
-    ``machines``: of the runs.
+    ``machines``: of the runs. ``waiting``: how many tables and figures are still to come.
     """
 
     title: str
     profile: str = "small"
+    opening: Opening | None = None
+    waiting: int = 0
     sections: tuple[Section, ...] = ()
     papers: tuple[Paper, ...] = ()
     found: Mapping[str, Sequence[Verdict]]
@@ -116,12 +121,17 @@ def facts(report: Report) -> str:
 def _rendered(template: str, report: Report) -> str:
     return TEMPLATES.get_template(template).render(
         title=report.title,
+        opening=report.opening,
+        caption=CAPTION,
+        here=len(report.sections),
+        waiting=report.waiting,
         papers=[_paper(paper, report) for paper in _with_others(report)],
         choices=report.choices,
         missing=report.missing,
         took=report.took,
         outcomes=report.outcomes,
         markdown_table=markdown_table,
+        folded=folded,
     )
 
 
@@ -150,11 +160,33 @@ def _paper(paper: Paper, report: Report) -> dict[str, Any]:
         "verdicts": [{"verdict": verdict, "colour": _COLOURS.get(verdict.holds, "open")} for verdict in verdicts],
         "claims": pd.DataFrame(rows, columns=["Claim", "Here", "Numbers", "Table"]),
         "sections": [
-            section
+            _folded_behind(section, verdicts)
             for section in report.all_sections
             if section.paper == paper.name or (paper.name == _OTHERS and section.paper not in known)
         ],
     }
+
+
+def _folded_behind(section: Section | BenchSection, verdicts: Iterable[Verdict]) -> dict[str, Any]:
+    """Return a section with the line that it is folded behind; the bench's are folded behind their titles already."""
+    if isinstance(section, BenchSection):
+        return {"html": section.html, "markdown": section.markdown, "verdict": ""}
+    heading, _, body = section.markdown.partition("\n\n")
+    verdict = _verdict_on(section, verdicts)
+    return {
+        "title": section.title,
+        "html": section.html,
+        "markdown": f"{heading}\n\n{folded(verdict, body)}",
+        "verdict": verdict,
+    }
+
+
+def _verdict_on(section: Section, verdicts: Iterable[Verdict]) -> str:
+    """Say in a line what a table decides of its paper's claims, or else whether it shows anything."""
+    told = Counter(verdict.holds for verdict in verdicts if verdict.table == section.name)
+    if told:
+        return "; ".join(f"{count} claim{'s' * (count > 1)}: {holds}" for holds, count in told.items())
+    return "decides no claim" if section.outcomes else "no finished run yet"
 
 
 def missing_lines(runs: Iterable[PlannedRun], labels: Mapping[str, str]) -> list[str]:

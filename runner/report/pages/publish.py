@@ -38,6 +38,11 @@ def published_dir(results_dir: Path, profile: str) -> Path:
     return results_dir / "tables" / profile
 
 
+def published_figure(results_dir: Path) -> Path:
+    """Return the committed figure of the first page, which is of the runs of all profiles."""
+    return results_dir / "tables" / "first_page.png"
+
+
 def published_page(results_dir: Path, profile: str) -> Path:
     """Return the committed page: REPRODUCTION.md for the profile small, REPRODUCTION-PROFILE.md for another."""
     page = results_dir / PAGE

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,6 +65,11 @@ class Step:
     def is_pending(self) -> bool:
         return self.status in (TO_RUN, RESUME, AGAIN)
 
+    @property
+    def is_made(self) -> bool:
+        """Whether an earlier run stands for the step, in whatever state."""
+        return self.status in _ENDED
+
 
 def plan(specs: Sequence[TableSpec], profile: str, results_dir: Path) -> list[Step]:
     """List every run that any of the tables needs, each once, with its status and estimated time."""
@@ -117,8 +122,8 @@ def plan_table(steps: Sequence[Step]) -> pd.DataFrame:
                 "method": " ".join(filter(None, [step.run.method, point_text(step.run.point)])),
                 "seed": str(step.run.seed),
                 "status": step.status + (UNCOMMITTED if record_of(step.run).has_changes else ""),
-                "seconds": "–" if step.status in _ENDED else _seconds_text(step),
-                "memory": "–" if step.status in _ENDED else step.memory,
+                "seconds": "–" if step.is_made else _seconds_text(step),
+                "memory": "–" if step.is_made else step.memory,
             }
             for step in steps
         ]
@@ -228,7 +233,7 @@ class _Stopper:
                 signal.signal(number, handler)
 
 
-def execute(steps: Sequence[Step]) -> Outcome:
+def execute(steps: Sequence[Step], after: Callable[[Step], None] = lambda step: None) -> Outcome:
     """Run the pending steps one after the other, each in its own process; short ones (``is_short``) share one.
 
     On Linux a run's own process is a copy of one that has imported the libraries, which saves seconds. On other systems
@@ -236,7 +241,7 @@ def execute(steps: Sequence[Step]) -> Outcome:
 
     A crash ends no other run. Peak memory is a run's own where its process is; in the shared one it holds what earlier
     runs left. A failure is recorded in its run folder, and the next step starts. Ctrl-C stops when the current run has
-    written its checkpoint.
+    written its checkpoint. ``after`` is called after every step, whatever came out of it.
     """
     pending = [step for step in steps if step.is_pending]
     outcome, stopper = Outcome(), _Stopper()
@@ -251,24 +256,29 @@ def execute(steps: Sequence[Step]) -> Outcome:
             begin = time.monotonic()
             worker = shared if is_short(step.run.config) else forking if _FORKS else None
             code = worker.run(step) if worker else _run_process(step, stopper)
-            record = record_of(step.run)
+            if not stopper.stopped:
+                _note(step, code, time.monotonic() - begin, outcome)
+                after(step)
             if stopper.stopped:
                 outcome.stopped = True
                 _say("stopped: finished runs are kept; the same command continues")
                 break
-            if code == 0 and record.finished:
-                seconds = time.monotonic() - begin
-                if step.status == TO_RUN:  # a continued run has only a part of its seconds here
-                    outcome.seconds.append((step.run, seconds))
-                _say(f"    {FINISHED} in {duration(seconds)}: {record.headline}")
-                continue
-            if _is_answer(step.run, record.status):
-                _say(f"    {record.status}: {record.error}")
-                continue
-            why = _record_failure(step.run, code)
-            outcome.failed.append((step.title, why))
-            _say(f"    {why}")
     return outcome
+
+
+def _note(step: Step, code: int, seconds: float, outcome: Outcome) -> None:
+    """Say what came of a step, and add it to the outcome."""
+    record = record_of(step.run)
+    if code == 0 and record.finished:
+        if step.status == TO_RUN:  # a continued run has only a part of its seconds here
+            outcome.seconds.append((step.run, seconds))
+        _say(f"    {FINISHED} in {duration(seconds)}: {record.headline}")
+    elif _is_answer(step.run, record.status):
+        _say(f"    {record.status}: {record.error}")
+    else:
+        why = _record_failure(step.run, code)
+        outcome.failed.append((step.title, why))
+        _say(f"    {why}")
 
 
 class _Worker:
