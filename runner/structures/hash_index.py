@@ -1,7 +1,9 @@
 """Keep L hash tables, each keyed by K concatenated hashes, over vectors that move; they are updated on demand.
 
 Class samplers index the class matrix, samplers of examples their stored representations (``contracts.Vectors``).
-A rebuild hashes the vectors that moved (LNS paper, Algorithm 5), or all of them if most have moved.
+A rebuild hashes the vectors that moved (LNS paper, Algorithm 5), or all of them if most have moved. If few have, only
+the buckets that they leave and enter are written: with tables that follow every step, sorting all vectors again would
+cost more than anything else of the step.
 
 Legend: R vectors, D their size, L tables, U distinct rows, B queries.
 """
@@ -17,6 +19,8 @@ from runner.structures.simhash import SimHash
 from runner.structures.tables import BucketTables
 
 HASH_FAMILIES: dict[str, type[Dwta] | type[SimHash]] = {"dwta": Dwta, "simhash": SimHash}
+_FEW = 8  # up to this part of the vectors are moved between buckets; of more, all are sorted again
+_LOOK = 4  # the mean is looked at once more than this part of the vectors has moved
 _CENTER_TOLERANCE = 0.1  # how far the mean may move from the hashing's centre, as a fraction of the vectors' spread
 
 
@@ -46,6 +50,8 @@ class HashIndex:
         self.tables = BucketTables(L=L, num_rows=rows, code_bits=self.family.code_bits)
         self.rehashed_rows = 0
         self.last_build = 0
+        self._sorted_at = 0  # the step whose random order the buckets have
+        self._moved = 0  # how many vectors moved since the mean was looked at
         self.center_D = np.zeros(dim, dtype=np.float32)
         self._rehash_all()
         self._sort(0)
@@ -55,25 +61,31 @@ class HashIndex:
         return self.family.hash(query_BD, np.arange(len(query_BD), dtype=np.int32))
 
     def rebuild(self, step: int) -> None:
-        """Hash the vectors that moved since the last rebuild, or all of them, and sort all into buckets again.
+        """Hash the vectors that moved since the last rebuild, or all of them, and bring the buckets up to the codes.
 
         All are hashed if most have moved, as that is cheaper in bulk, or if the mean has moved away from the centre of
         the last full hashing. The vectors are those at the end of ``step``.
         """
         moved_U = self.vectors.changed_since(self.last_build)
-        if 2 * len(moved_U) > self.num_rows or not self._center_holds():
+        if 2 * len(moved_U) > self.num_rows or not self._center_holds(len(moved_U)):
             self.vectors.bring_up(None, step)
             self._rehash_all()
-        elif len(moved_U):
-            self.vectors.bring_up(moved_U, step)
-            self.tables.codes[:, moved_U] = self.family.hash(*self.vectors.rows_at(moved_U), self.center_D)
-            self.rehashed_rows += len(moved_U)
-        self._sort(step)
+            self._sort(step)
+            return
+        self.vectors.bring_up(moved_U, step)
+        codes_LU = self.family.hash(*self.vectors.rows_at(moved_U), self.center_D)
+        self.rehashed_rows += len(moved_U)
+        if _FEW * len(moved_U) <= self.num_rows:
+            self.tables.move(moved_U, codes_LU)
+            self.last_build = step
+        else:
+            self.tables.codes[:, moved_U] = codes_LU
+            self._sort(step)
 
     def _sort(self, step: int) -> None:
         """Sort all vectors into buckets; the order within a bucket is random and new at every such step."""
         self.tables.build(self.seed, step)
-        self.last_build = step
+        self.last_build = self._sorted_at = step
 
     def _rehash_all(self) -> None:
         matrix = self.vectors.rows()
@@ -83,11 +95,18 @@ class HashIndex:
         rows = np.arange(self.num_rows, dtype=np.int32)
         self.family.hash(matrix, rows, self.center_D, out=self.tables.codes)
         self.rehashed_rows += self.num_rows
+        self._moved = 0
 
-    def _center_holds(self) -> bool:
-        """Tell whether the mean is still near the centre of the last full hashing, in units of the vectors' spread."""
-        if not self._centers:
+    def _center_holds(self, moved: int) -> bool:
+        """Tell whether the mean is still near the centre of the last full hashing, in units of the vectors' spread.
+
+        Reading all vectors for it costs more than hashing few, so it is done once more than a quarter of them may have
+        moved. ``moved``: how many moved since the last call.
+        """
+        self._moved += moved
+        if not self._centers or 0 < _LOOK * self._moved <= self.num_rows:
             return True
+        self._moved = 0
         matrix = self.vectors.rows()
         mean_D = np.empty_like(self.center_D)
         column_sums(matrix, mean_D)
@@ -97,11 +116,11 @@ class HashIndex:
         return bool(np.square(mean_D - self.center_D).sum() <= _CENTER_TOLERANCE**2 * spread)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Return the codes, their centre and the state of the vectors; buckets are rebuilt from the codes."""
+        """Return the codes, their centre and the state of the vectors; buckets are rebuilt from the codes, in order."""
         return {
             "codes": self.tables.codes,
             "center": self.center_D,
-            "built": np.array([self.rehashed_rows, self.last_build], dtype=np.int64),
+            "built": np.array([self.rehashed_rows, self.last_build, self._sorted_at, self._moved], dtype=np.int64),
             **self.vectors.state_dict(),
         }
 
@@ -110,5 +129,6 @@ class HashIndex:
         self.tables.codes[...] = state["codes"]
         self.center_D[...] = state["center"]
         self.vectors.load_state_dict(state)
-        self.rehashed_rows, last_build = (int(number) for number in state["built"])
-        self._sort(last_build)
+        self.rehashed_rows, last_build, sorted_at, self._moved = (int(number) for number in state["built"])
+        self._sort(sorted_at)
+        self.last_build = last_build

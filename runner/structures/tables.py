@@ -1,6 +1,6 @@
-"""Keep L hash tables over the same ids as CSR arrays, built in bulk by counting sort.
+"""Keep L hash tables over the same ids as CSR arrays, built in bulk by counting sort, and changed by moving a few rows.
 
-Legend: L tables, R hashed rows, V buckets of a table (2 ** code_bits).
+Legend: L tables, R hashed rows, U moved rows, V buckets of a table (2 ** code_bits).
 """
 
 import numpy as np
@@ -31,22 +31,89 @@ def _build(codes, visit, start, members):
             cursor[code] += 1
 
 
+@njit(cache=True, parallel=PRANGE)
+def _move(codes, visit, rank, rows_U, codes_LU, start, members):
+    """Give rows their new codes, and take those whose code changed to their new buckets, in the order of ``visit``.
+
+    Only the part of a table between the first and the last bucket that changed is written.
+    """
+    tables, rows = codes.shape
+    for table in prange(tables):
+        arrivals = np.empty(rows_U.shape[0], dtype=np.int64)  # new bucket * rows + place in the order
+        count, low, high = 0, start.shape[1], -1
+        for i in range(rows_U.shape[0]):
+            row, code = rows_U[i], np.int64(codes_LU[table, i])
+            before = np.int64(codes[table, row])
+            if code != before:
+                arrivals[count] = code * rows + rank[row]
+                count += 1
+                low, high = min(low, code, before), max(high, code, before)
+        if count == 0:
+            continue
+        leaves = np.zeros(high - low + 1, dtype=np.bool_)
+        for i in range(rows_U.shape[0]):
+            row, code = rows_U[i], np.int64(codes_LU[table, i])
+            before = np.int64(codes[table, row])
+            if code != before:
+                leaves[before - low] = True
+                codes[table, row] = code
+        arrivals = np.sort(arrivals[:count])
+        begin = np.int64(start[table, low])
+        old = members[table, begin : start[table, high + 1]].copy()
+        place, read, arrived = begin, np.int64(0), 0
+        for bucket in range(low, high + 1):
+            end = np.int64(start[table, bucket + 1]) - begin
+            start[table, bucket] = place
+            after = (bucket + 1) * rows
+            if not leaves[bucket - low] and (arrived == count or arrivals[arrived] >= after):
+                if place != begin + read:
+                    members[table, place : place + end - read] = old[read:end]
+                place += end - read
+            else:
+                for i in range(read, end):
+                    row = old[i]
+                    if codes[table, row] != bucket:
+                        continue
+                    while arrived < count and arrivals[arrived] < after:
+                        if arrivals[arrived] > bucket * rows + rank[row]:
+                            break
+                        members[table, place] = visit[arrivals[arrived] - bucket * rows]
+                        place += 1
+                        arrived += 1
+                    members[table, place] = row
+                    place += 1
+                while arrived < count and arrivals[arrived] < after:
+                    members[table, place] = visit[arrivals[arrived] - bucket * rows]
+                    place += 1
+                    arrived += 1
+            read = end
+
+
 class BucketTables:
     """Hold the codes of all rows and, per table, the rows of every bucket.
 
     ``codes`` (L, R) uint16 or uint32; ``start`` (L, V + 1) int32; ``members`` (L, R) int32. Within a bucket the rows
-    have a random order, new at every build, so that reading only a few of them (a bucket cap) favours no row by its id.
+    have a random order, new at every build and kept by moves, so that reading only a few of them (a bucket cap) favours
+    no row by its id.
     """
 
     def __init__(self, *, L: int, num_rows: int, code_bits: int) -> None:
         self.codes = np.zeros((L, num_rows), dtype=np.uint16 if code_bits <= 16 else np.uint32)
         self.start = np.zeros((L, (1 << code_bits) + 1), dtype=np.int32)
         self.members = np.zeros((L, num_rows), dtype=np.int32)
+        self._visit_R = np.arange(num_rows, dtype=np.int32)
+        self._rank_R = self._visit_R.copy()
 
     def build(self, seed: int, step: int) -> None:
         """Sort all rows into buckets by their current codes."""
-        visit = rng.generator(seed, rng.BUCKET, step).permutation(self.codes.shape[1]).astype(np.int32)
-        _build(self.codes, visit, self.start, self.members)
+        rows = self.codes.shape[1]
+        self._visit_R = rng.generator(seed, rng.BUCKET, step).permutation(rows).astype(np.int32)
+        self._rank_R[self._visit_R] = np.arange(rows, dtype=np.int32)
+        _build(self.codes, self._visit_R, self.start, self.members)
+
+    def move(self, rows_U: np.ndarray, codes_LU: np.ndarray) -> None:
+        """Give these rows, each named once, new codes; the tables are those that the last build would make of them."""
+        _move(self.codes, self._visit_R, self._rank_R, rows_U, codes_LU, self.start, self.members)
 
     @property
     def nbytes(self) -> int:

@@ -47,6 +47,10 @@ def test_rebuilding_what_changed_is_building_anew(family: str) -> None:
     vectors.change(few, 4)
     index.rebuild(4)
     assert index.rehashed_rows == R + len(few), "only what changed is hashed again"
+    whole = index_of(vectors, family)
+    np.testing.assert_array_equal(index.tables.codes, whole.tables.codes)
+    np.testing.assert_array_equal(index.tables.start, whole.tables.start)
+    np.testing.assert_array_equal(index.tables.members, whole.tables.members)
     vectors.change(np.arange(60, dtype=np.int32), 9)
     index.rebuild(9)
     assert index.rehashed_rows == 2 * R + len(few), "most changed: all are hashed"

@@ -79,9 +79,24 @@ def test_a_mean_that_left_the_centre_moves_it(share: float, center: bool, bulk: 
     weights, start = layer.table.weights, sampler.index.center_D.copy()
     spread = np.sqrt(np.square(weights - weights.mean(0)).sum(1).mean())
     weights += np.float32(share * spread / np.sqrt(DIM))
+    moved = np.arange(N // 4 + 1, dtype=np.int32)  # as many as make it worth looking at the mean
+    sampler.note_touched(moved, 1)
     sampler.rebuild(1)
-    assert sampler.index.rehashed_rows == (2 * N if bulk else N)
+    assert sampler.index.rehashed_rows == N + (N if bulk else len(moved))
     np.testing.assert_allclose(sampler.index.center_D, weights.mean(0) if bulk else start, atol=1e-6)
+
+
+def test_the_mean_is_looked_at_once_many_classes_have_moved() -> None:
+    """A tenth of the classes moves at each step; the third makes more than a quarter."""
+    layer = random_layer()
+    sampler: Any = build("lsh_label", "simhash", layer)
+    layer.table.weights += 1
+    few = N // 10
+    for step in range(1, 4):
+        sampler.note_touched(np.arange(few, dtype=np.int32), step)
+        sampler.rebuild(step)
+        assert sampler.index.rehashed_rows == (N + step * few if step < 3 else 2 * N + 2 * few)
+    np.testing.assert_allclose(sampler.index.center_D, layer.table.weights.mean(0), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", LNS_NAMES)

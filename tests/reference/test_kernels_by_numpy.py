@@ -475,3 +475,25 @@ def test_bucket_tables(code_bits: int) -> None:
     np.testing.assert_array_equal(tables.members, again)
     tables.build(seed=1, step=3)
     assert not np.array_equal(tables.members, again), "order within buckets is fresh at each build"
+
+
+@pytest.mark.parametrize("code_bits", [1, 4, 16, 17])
+@pytest.mark.parametrize("moved", [0, 1, 7, 50])
+def test_moved_rows_lie_where_sorting_all_rows_puts_them(code_bits: int, moved: int) -> None:
+    generator = np.random.default_rng(code_bits)
+    tables, sorted_again = (BucketTables(L=3, num_rows=50, code_bits=code_bits) for _ in range(2))
+    tables.codes[:] = generator.integers(0, 2**code_bits, (3, 50))
+    tables.build(seed=1, step=2)
+    before = tables.members.copy()
+    for _ in range(3):  # a move begins where the last one ended
+        rows_U = np.sort(generator.permutation(50)[:moved]).astype(np.int32)
+        codes_LU = generator.integers(0, 2**code_bits, (3, moved)).astype(np.uint32)
+        codes_LU[0] = tables.codes[0, rows_U]  # no code of this table changes
+        tables.move(rows_U, codes_LU)
+        sorted_again.codes[:] = tables.codes
+        np.testing.assert_array_equal(tables.codes[:, rows_U], codes_LU)
+        sorted_again.build(seed=1, step=2)
+        np.testing.assert_array_equal(tables.start, sorted_again.start)
+        np.testing.assert_array_equal(tables.members, sorted_again.members)
+    np.testing.assert_array_equal(tables.members[0], before[0])
+    assert (moved == 0) == np.array_equal(tables.members, before)
