@@ -9,7 +9,7 @@ from numba import njit
 
 # Different purposes give different streams even where step and row are the same.
 SHUFFLE, CLASS_INIT, FEATURE_INIT, HASH, SAMPLE, BUCKET, EVALUATE, GUMBEL, QUANTIZE, MODULE_INIT, DROPOUT = range(1, 12)
-EXAMPLES = 12
+EXAMPLES, ROUND = 12, 13
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)

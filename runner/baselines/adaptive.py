@@ -28,6 +28,7 @@ from runner.errors import require
 from runner.heads.base import Head
 from runner.machine.clock import StageClock
 from runner.models.parameters import Parameters, draws_of, load_states, states_of
+from runner.optimizers import of_parameters
 from runner.output.layer import RowGradient, Rows
 from runner.output.numba.row_table import RowTable
 
@@ -107,7 +108,9 @@ class AdaptiveHead(Head):
             if config.model.init is not None:
                 for parameter in self.module.parameters():
                     nn.init.uniform_(parameter, -config.model.init, config.model.init)
-        self.parameters = Parameters(self.module.parameters(), partial(RowTable, config.optimizer, bias=False))
+        self.parameters = Parameters(
+            self.module.parameters(), partial(RowTable, of_parameters(config.optimizer), bias=False)
+        )
         self._ends = np.array([*cutoffs, num_classes])
         # The classes that a row of each band is compared with: the head's and, in a later band, those of the band too.
         self._candidates = np.diff(self._ends, prepend=0) + cutoffs[0] + len(cutoffs)

@@ -189,9 +189,11 @@ def updates_together(config: RunConfig) -> bool:
 
 def table_bytes(config: RunConfig, num_classes: int) -> float:
     """Return the bytes of the class and word vectors with what the optimizer keeps for them."""
-    copies = 3 if isinstance(config.optimizer, AdamConfig) else 1
-    columns = config.model.dim + (0 if config.model.tied else config.model.embedding)
-    return 4.0 * copies * num_classes * columns
+    total = 0
+    for columns in (config.model.dim, 0 if config.model.tied else config.model.embedding):
+        moments = config.optimizer.moment_bytes(columns) if isinstance(config.optimizer, AdamConfig) and columns else 0
+        total += num_classes * (4 * columns + moments)
+    return float(total)
 
 
 def network_bytes(config: RunConfig, num_classes: int) -> float:

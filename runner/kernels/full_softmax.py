@@ -189,7 +189,7 @@ def _store_and_add(logits_X, bias, top_B, total_B, stored_B):
 @njit(cache=True, parallel=PRANGE, fastmath=FAST)
 def gradients_and_adam(
     weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
-    step_size, beta1, beta2, root, epsilon,
+    step_size, beta1, beta2, root, epsilon, rounding,
     hidden_BD, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD, least_norm=None,
     stored_NB=None, shift_SB=None, grad_ND=None, bias_grad_N=None,
 ):  # fmt: skip
@@ -269,13 +269,13 @@ def gradients_and_adam(
                 else:
                     adam_row(
                         weights_ND, first_ND, second_ND, lo + i, grad_block[i, : weights_ND.shape[1]], step_size,
-                        beta1, beta2, beta1, beta2, root, epsilon,
+                        beta1, beta2, beta1, beta2, root, epsilon, rounding,
                     )  # fmt: skip
                     if least_norm is None:
                         bias_grad[0] = sum_of(grad[i, :batch])
                         adam_row(
                             bias_N1, bias_first_N1, bias_second_N1, lo + i, bias_grad, step_size, beta1, beta2, beta1,
-                            beta2, root, epsilon,
+                            beta2, root, epsilon, None,
                         )  # fmt: skip
                     last_step_N[lo + i] = step
     for b in prange(grad_hidden_BD.shape[0]):

@@ -136,14 +136,14 @@ def _log_partition(weights_ND, bias_N1, panels, least_norm, stored_NB, shift_SB)
 
 def gradients_and_adam(
     weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
-    step_size, beta1, beta2, root, epsilon,
+    step_size, beta1, beta2, root, epsilon, rounding,
     hidden_BD, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD, least_norm=None,
     stored_NB=None, shift_SB=None, grad_ND=None, bias_grad_N=None,
 ):  # fmt: skip
     """Do what ``full_softmax.gradients_and_adam`` does, with bfloat16 products."""
     _gradients_and_adam(
         weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
-        step_size, beta1, beta2, root, epsilon,
+        step_size, beta1, beta2, root, epsilon, rounding,
         _hidden_words(hidden_BD), _panel_words(panels), log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD,
         least_norm, stored_NB, shift_SB, grad_ND, bias_grad_N,
     )  # fmt: skip
@@ -152,7 +152,7 @@ def gradients_and_adam(
 @njit(cache=True, parallel=True, fastmath=FAST)
 def _gradients_and_adam(
     weights_ND, first_ND, second_ND, bias_N1, bias_first_N1, bias_second_N1, last_step_N, step,
-    step_size, beta1, beta2, root, epsilon,
+    step_size, beta1, beta2, root, epsilon, rounding,
     hidden_words, panels, log_partition_B, scale, class_P, row_P, share_P, grad_hidden_BD, least_norm,
     stored_NB, shift_SB, grad_ND, bias_grad_N,
 ):  # fmt: skip
@@ -228,13 +228,13 @@ def _gradients_and_adam(
                 else:
                     adam_row(
                         weights_ND, first_ND, second_ND, lo + i, grad_block[i, : weights_ND.shape[1]], step_size,
-                        beta1, beta2, beta1, beta2, root, epsilon,
+                        beta1, beta2, beta1, beta2, root, epsilon, rounding,
                     )  # fmt: skip
                     if least_norm is None:
                         bias_grad[0] = sum_of(grad[i, :batch])
                         adam_row(
                             bias_N1, bias_first_N1, bias_second_N1, lo + i, bias_grad, step_size, beta1, beta2, beta1,
-                            beta2, root, epsilon,
+                            beta2, root, epsilon, None,
                         )  # fmt: skip
                     last_step_N[lo + i] = step
         end_tiles()

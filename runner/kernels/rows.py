@@ -10,6 +10,10 @@ rows of a later group while it works on the current one.
 
 A bias is a one-column matrix with its own moments; its arrays have 0 rows where a table has no bias.
 
+Second moments ``second_RD`` are (R, D), or (R,): one a row, the mean of those of its elements, as the row-wise Adam of
+FBGEMM keeps. The number of dimensions is part of an array's type, so each case is compiled separately. For ``rounding``
+and first moments of 16 bits see ``kernels.moments``. Moments of biases are float32, one each.
+
 Where a kernel takes ``least_norm``, None means that rows are used as they are. A number means that each row w stands
 for its direction w / max(|w|, least_norm): scores use the direction, gradients with respect to it are carried back to
 the row, and biases do not change. None and a number are two types, so each case is compiled separately and
@@ -21,6 +25,7 @@ from numba import njit, prange
 
 from runner.kernels.groups import CHUNKS, PRANGE
 from runner.kernels.memory import prefetch_row
+from runner.kernels.moments import held, key_of_row, prefetch_moments, value_of
 
 # The compiler may reorder sums (it does so the same way each time), but must respect infinities.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
@@ -53,16 +58,23 @@ def _power(powers_G, base, gap):
     return powers_G[gap] if gap < powers_G.shape[0] else np.float32(base ** np.float64(gap))
 
 
-@njit(cache=True, inline="always", fastmath=FAST)
-def _drift_row(weights_RD, first_RD, second_RD, row, drift, damping):
+@njit(cache=True, fastmath=FAST)
+def _drift_row(weights_RD, first_RD, second_RD, row, drift, damping, rounding):
     """Move a row by the momentum of the steps it missed; see ``optimizers.Drift``."""
-    for k in range(weights_RD.shape[1]):
-        weights_RD[row, k] -= drift * first_RD[row, k] / (np.sqrt(second_RD[row, k]) + damping)
+    if second_RD.ndim == 1:
+        rate = drift / (np.sqrt(second_RD[row]) + damping)
+        for k in range(weights_RD.shape[1]):
+            weights_RD[row, k] -= rate * value_of(first_RD[row, k], rounding)
+    else:
+        for k in range(weights_RD.shape[1]):
+            first = value_of(first_RD[row, k], rounding)
+            weights_RD[row, k] -= drift * first / (np.sqrt(second_RD[row, k]) + damping)
 
 
 @njit(cache=True, inline="always")
 def _catch_up_weights(
-    weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, row, last, upto, drift_S, damping_S
+    weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, row, last, upto, drift_S, damping_S,
+    rounding,
 ):  # fmt: skip
     """Bring weights and bias of a row to the end of step ``upto``; its moments stay at its last step.
 
@@ -70,15 +82,15 @@ def _catch_up_weights(
     """
     if 0 < last < upto:
         drift, damping = drift_S[last], damping_S[last]
-        _drift_row(weights_RD, first_RD, second_RD, row, drift, damping)
+        _drift_row(weights_RD, first_RD, second_RD, row, drift, damping, rounding)
         if bias_R1.shape[0] > 0:
-            _drift_row(bias_R1, bias_first_R1, bias_second_R1, row, drift, damping)
+            _drift_row(bias_R1, bias_first_R1, bias_second_R1, row, drift, damping, None)
 
 
 @njit(cache=True, parallel=PRANGE)
 def catch_up_weights(
     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, rows_U, last_step_R, upto,
-    drift_S, damping_S,
+    drift_S, damping_S, rounding,
 ):  # fmt: skip
     """Bring weights and biases (not moments) of the listed rows up to step ``upto``.
 
@@ -90,25 +102,28 @@ def catch_up_weights(
         for i in range(part * rows_U.shape[0] // CHUNKS, hi):
             if i + _AHEAD < hi:
                 prefetch_row(weights_RD, rows_U[i + _AHEAD])
-                prefetch_row(first_RD, rows_U[i + _AHEAD])
-                prefetch_row(second_RD, rows_U[i + _AHEAD])
+                prefetch_moments(first_RD, second_RD, rows_U[i + _AHEAD])
             _catch_up_weights(
                 weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1,
-                rows_U[i], last_step_R[rows_U[i]], upto, drift_S, damping_S,
+                rows_U[i], last_step_R[rows_U[i]], upto, drift_S, damping_S, rounding,
             )  # fmt: skip
 
 
-@njit(cache=True, inline="always", fastmath=FAST)
-def _decay_row(first_RD, second_RD, row, decay1, decay2):
+@njit(cache=True, fastmath=FAST)
+def _decay_row(first_RD, second_RD, row, decay1, decay2, rounding):
+    key = key_of_row(rounding, row)
+    if second_RD.ndim == 1:
+        second_RD[row] *= decay2
     for k in range(first_RD.shape[1]):
-        first_RD[row, k] *= decay1
-        second_RD[row, k] *= decay2
+        first_RD[row, k] = held(value_of(first_RD[row, k], key) * decay1, key, k)
+        if second_RD.ndim == 2:
+            second_RD[row, k] *= decay2
 
 
 @njit(cache=True, parallel=PRANGE)
 def catch_up_rows(
     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, rows_U, last_step_R, upto,
-    drift_S, damping_S, beta1, beta2, powers1_G, powers2_G,
+    drift_S, damping_S, rounding, beta1, beta2, powers1_G, powers2_G,
 ):  # fmt: skip
     """Bring the listed rows, with biases and moments, up to step ``upto``."""
     for part in prange(CHUNKS):
@@ -118,13 +133,13 @@ def catch_up_rows(
             if 0 < last < upto:
                 _catch_up_weights(
                     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1,
-                    row, last, upto, drift_S, damping_S,
+                    row, last, upto, drift_S, damping_S, rounding,
                 )  # fmt: skip
                 decay1 = _power(powers1_G, beta1, upto - last)
                 decay2 = _power(powers2_G, beta2, upto - last)
-                _decay_row(first_RD, second_RD, row, decay1, decay2)
+                _decay_row(first_RD, second_RD, row, decay1, decay2, rounding)
                 if bias_R1.shape[0] > 0:
-                    _decay_row(bias_first_R1, bias_second_R1, row, decay1, decay2)
+                    _decay_row(bias_first_R1, bias_second_R1, row, decay1, decay2, None)
                 last_step_R[row] = upto
 
 
@@ -164,7 +179,7 @@ def carry_to_row(grad_D, weights_RD, row, inverse):
 @njit(cache=True, parallel=PRANGE, fastmath=FAST)
 def score_pairs(
     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, last_step_R, upto, drift_S, damping_S,
-    sources_BD, order_N, unique_U, start_U1, pair_source_N, logits_N, least_norm=None,
+    rounding, sources_BD, order_N, unique_U, start_U1, pair_source_N, logits_N, least_norm=None,
 ):  # fmt: skip
     """Write logits[i] = weights[row of pair i] . sources[pair_source[i]] + bias[row of pair i], for grouped pairs.
 
@@ -179,11 +194,10 @@ def score_pairs(
                 later = unique_U[group + _AHEAD]
                 prefetch_row(weights_RD, later)
                 if upto > 0:
-                    prefetch_row(first_RD, later)
-                    prefetch_row(second_RD, later)
+                    prefetch_moments(first_RD, second_RD, later)
             _catch_up_weights(
                 weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1,
-                row, last_step_R[row], upto, drift_S, damping_S,
+                row, last_step_R[row], upto, drift_S, damping_S, rounding,
             )  # fmt: skip
             if least_norm is not None:
                 inverse = inverse_norm(weights_RD, row, least_norm)
@@ -201,26 +215,41 @@ def score_pairs(
 # ---------------------------------------------------------------- updates
 
 
-@njit(cache=True, inline="always", fastmath=FAST)
-def adam_row(weights_RD, first_RD, second_RD, row, grad_D, step_size, keep1, keep2, beta1, beta2, root, epsilon):
+@njit(cache=True, fastmath=FAST)
+def adam_row(
+    weights_RD, first_RD, second_RD, row, grad_D, step_size, keep1, keep2, beta1, beta2, root, epsilon, rounding
+):  # fmt: skip
     """Apply one Adam step to a row.
 
     keep1 and keep2 are the betas times the decay of the steps that the row's moments missed. For ``step_size`` and
     ``root`` see ``update_groups``.
     """
-    for k in range(grad_D.shape[0]):
-        grad = grad_D[k]
-        first = keep1 * first_RD[row, k] + (np.float32(1.0) - beta1) * grad
-        second = keep2 * second_RD[row, k] + (np.float32(1.0) - beta2) * grad * grad
-        first_RD[row, k] = first
-        second_RD[row, k] = second
-        weights_RD[row, k] -= step_size * first / (np.sqrt(second) * root + epsilon)
+    key = key_of_row(rounding, row)
+    if second_RD.ndim == 1:
+        total = np.float32(0.0)
+        for k in range(grad_D.shape[0]):
+            total += grad_D[k] * grad_D[k]
+        second = keep2 * second_RD[row] + (np.float32(1.0) - beta2) * (total / np.float32(grad_D.shape[0]))
+        second_RD[row] = second
+        rate = step_size / (np.sqrt(second) * root + epsilon)
+        for k in range(grad_D.shape[0]):
+            first = keep1 * value_of(first_RD[row, k], key) + (np.float32(1.0) - beta1) * grad_D[k]
+            first_RD[row, k] = held(first, key, k)
+            weights_RD[row, k] -= rate * first
+    else:
+        for k in range(grad_D.shape[0]):
+            grad = grad_D[k]
+            first = keep1 * value_of(first_RD[row, k], key) + (np.float32(1.0) - beta1) * grad
+            second = keep2 * second_RD[row, k] + (np.float32(1.0) - beta2) * grad * grad
+            first_RD[row, k] = held(first, key, k)
+            second_RD[row, k] = second
+            weights_RD[row, k] -= step_size * first / (np.sqrt(second) * root + epsilon)
 
 
 @njit(cache=True, parallel=PRANGE, fastmath=FAST)
 def update_groups(
     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, last_step_R, step, upto,
-    step_size, beta1, beta2, root, epsilon, powers1_G, powers2_G,
+    step_size, beta1, beta2, root, epsilon, rounding, powers1_G, powers2_G,
     sources_SD, order_N, unique_U, start_U1, pair_source_N, grad_N, bias_grad_N, source_grad_BD, least_norm=None,
     grad_UD=None, bias_grad_U=None,
 ):  # fmt: skip
@@ -252,8 +281,7 @@ def update_groups(
                 later = unique_U[group + _AHEAD]
                 prefetch_row(weights_RD, later)
                 if grad_UD is None:
-                    prefetch_row(first_RD, later)
-                    prefetch_row(second_RD, later)
+                    prefetch_moments(first_RD, second_RD, later)
             for k in range(columns):
                 grad_D[k] = np.float32(0.0)
             bias_grad[0] = np.float32(0.0)
@@ -282,12 +310,13 @@ def update_groups(
                 bias_grad_U[group] = bias_grad[0] if least_norm is None else np.float32(0.0)
             else:
                 adam_row(
-                    weights_RD, first_RD, second_RD, row, grad_D, step_size, keep1, keep2, beta1, beta2, root, epsilon
-                )
+                    weights_RD, first_RD, second_RD, row, grad_D, step_size, keep1, keep2, beta1, beta2, root, epsilon,
+                    rounding,
+                )  # fmt: skip
                 if least_norm is None and bias_R1.shape[0] > 0:
                     adam_row(
                         bias_R1, bias_first_R1, bias_second_R1, row, bias_grad, step_size, keep1, keep2, beta1, beta2,
-                        root, epsilon,
+                        root, epsilon, None,
                     )  # fmt: skip
                 last_step_R[row] = step
     for source in prange(num_sources):
@@ -331,7 +360,7 @@ def add_rows(rows_A, grad_AD, bias_A, rows_B, grad_BD, bias_B):
 @njit(cache=True, parallel=PRANGE, fastmath=FAST)
 def adam_rows(
     weights_RD, first_RD, second_RD, bias_R1, bias_first_R1, bias_second_R1, last_step_R, step, upto,
-    step_size, beta1, beta2, root, epsilon, powers1_G, powers2_G, rows_U, grad_UD, bias_grad_U, factor,
+    step_size, beta1, beta2, root, epsilon, rounding, powers1_G, powers2_G, rows_U, grad_UD, bias_grad_U, factor,
 ):  # fmt: skip
     """Apply Adam to distinct rows with their gradients times ``factor``.
 
@@ -347,12 +376,15 @@ def adam_rows(
             missed = max(0, upto - last_step_R[row])
             keep1 = beta1 * _power(powers1_G, beta1, missed)
             keep2 = beta2 * _power(powers2_G, beta2, missed)
-            adam_row(weights_RD, first_RD, second_RD, row, grad_D, step_size, keep1, keep2, beta1, beta2, root, epsilon)
+            adam_row(
+                weights_RD, first_RD, second_RD, row, grad_D, step_size, keep1, keep2, beta1, beta2, root, epsilon,
+                rounding,
+            )  # fmt: skip
             if bias_R1.shape[0] > 0:
                 bias_grad[0] = factor * bias_grad_U[i]
                 adam_row(
                     bias_R1, bias_first_R1, bias_second_R1, row, bias_grad, step_size, keep1, keep2, beta1, beta2,
-                    root, epsilon,
+                    root, epsilon, None,
                 )  # fmt: skip
             last_step_R[row] = step
 

@@ -13,7 +13,7 @@ import numpy as np
 from runner.contracts import LARGEST_OUTPUT
 from runner.heads.base import Head
 from runner.machine.clock import StageClock
-from runner.optimizers import OptimizerConfig
+from runner.optimizers import OptimizerConfig, of_parameters
 from runner.output.layer import RowGradient, Rows
 from runner.output.numba.row_table import RowTable, RowTableGradient
 
@@ -98,7 +98,7 @@ class ScalarHead(Head):
 
     def __init__(self, *, dim: int, loss: ScalarLoss, optimizer: OptimizerConfig, bias: bool = True) -> None:
         self.loss = loss
-        self.table = RowTable(optimizer, np.zeros((1, dim), dtype=np.float32), bias=bias)
+        self.table = RowTable(of_parameters(optimizer), np.zeros((1, dim), dtype=np.float32), bias=bias)
 
     @property
     def tables(self) -> Sequence[Rows]:

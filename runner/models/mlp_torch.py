@@ -28,7 +28,7 @@ class TorchMlp:
     def __init__(self, features: Rows, least: float) -> None:
         assert isinstance(features, TorchRowTable)
         self.table, self.least, self.dim = features, least, features.num_columns
-        self.bias = features.another(np.zeros((1, features.num_columns), dtype=np.float32))
+        self.bias = features.of_parameters(np.zeros((1, features.num_columns), dtype=np.float32))
         self.tables = (self.table, self.bias)
         self.dense = ()
 

@@ -57,7 +57,7 @@ class TokenEncoder(ABC, Generic[AnyModule]):
         self.words, self.owns_words = words, owns_words
         with draws_of(seed, rng.MODULE_INIT):
             self.module = make_module()
-        self.parameters = Parameters(self.module.parameters(), words.another)
+        self.parameters = Parameters(self.module.parameters(), words.of_parameters)
         self.tables: Sequence[Rows] = (self.parameters.table, *((words,) if owns_words else ()))
         self.dense: Sequence[np.ndarray] = ()
         self._threads = EncoderThreads()

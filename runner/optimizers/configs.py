@@ -1,6 +1,6 @@
 """Define the settings of Adam, AdaGrad and SGD."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from runner.errors import require
@@ -29,10 +29,24 @@ class AdamConfig(Options):
             "catch_up": "the updates of dense, but a row gets those that it missed when it is next read",
         },
     )
+    second_moment: Literal["full", "row"] = option(
+        "full",
+        "mean square gradients of class vectors and input rows",
+        choices={"full": "one for each number", "row": "one for each row, of its mean square"},
+    )
+    first_moment: Literal["float32", "bf16"] = option(
+        "float32",
+        "what mean gradients of class vectors and input rows are kept in",
+        choices={"float32": "as they are", "bf16": "in half the memory, rounded at random without bias"},
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.beta1 < self.beta2**0.5, "optimizer.beta1 must be below the root of optimizer.beta2")
+
+    def moment_bytes(self, columns: int) -> int:
+        """Return the bytes that the moments of a row of so many numbers take."""
+        return columns * (2 if self.first_moment == "bf16" else 4) + 4 * (1 if self.second_moment == "row" else columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,4 +73,13 @@ class AdaGradConfig(Options):
 
 
 OptimizerConfig = AdamConfig | AdaGradConfig | SgdConfig
+
+
+def of_parameters(config: OptimizerConfig) -> OptimizerConfig:
+    """Return the optimizer of weights that are no rows of a large matrix: each number has its own float32 moments."""
+    if not isinstance(config, AdamConfig):
+        return config
+    return replace(config, second_moment="full", first_moment="float32")
+
+
 OPTIMIZERS: dict[str, type] = {"adam": AdamConfig, "adagrad": AdaGradConfig, "sgd": SgdConfig}

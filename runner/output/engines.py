@@ -19,33 +19,44 @@ if TYPE_CHECKING:
 
 def rows_of(config: "RunConfig", vectors_ND: np.ndarray) -> Rows:
     """Return a table of class vectors with biases, by the engine and on the device of a run's configuration."""
-    return rows_on(config.hardware, config.optimizer, vectors_ND, bias_moves=config.output.bias)
+    return rows_on(config.hardware, config.optimizer, vectors_ND, bias_moves=config.output.bias, seed=config.seed)
 
 
 def rows_on(
-    hardware: "HardwareConfig", optimizer: OptimizerConfig, vectors_ND: np.ndarray, *, bias_moves: bool = True
+    hardware: "HardwareConfig",
+    optimizer: OptimizerConfig,
+    vectors_ND: np.ndarray,
+    *,
+    bias_moves: bool = True,
+    seed: int = 0,
 ) -> Rows:
-    """Return a table of class vectors with biases, by an engine and on a device."""
+    """Return a table of class vectors with biases, by an engine and on a device; for ``seed`` see ``RowPolicy``."""
     device = None
     if hardware.engine == "torch":
         from runner.machine.device import device_of  # it imports torch
 
         device = device_of(hardware)
-    return make_rows(hardware.engine, optimizer, vectors_ND, bias_moves=bias_moves, device=device)
+    return make_rows(hardware.engine, optimizer, vectors_ND, bias_moves=bias_moves, device=device, seed=seed)
 
 
 def make_rows(
-    engine: str, optimizer: OptimizerConfig, vectors_ND: np.ndarray, *, bias_moves: bool = True, device: Any = None
+    engine: str,
+    optimizer: OptimizerConfig,
+    vectors_ND: np.ndarray,
+    *,
+    bias_moves: bool = True,
+    device: Any = None,
+    seed: int = 0,
 ) -> Rows:
     """Return a table of class vectors with biases; ``device``: of the torch engine, None for the CPU."""
     if engine == "numba":
-        return RowTable(optimizer, vectors_ND, bias=True, bias_moves=bias_moves)
+        return RowTable(optimizer, vectors_ND, bias=True, bias_moves=bias_moves, seed=seed)
     import torch
 
     from runner.output.torch.row_table import TorchRowTable
 
     where = torch.device("cpu" if device is None else device)
-    return TorchRowTable(optimizer, vectors_ND, bias=True, bias_moves=bias_moves, device=where)
+    return TorchRowTable(optimizer, vectors_ND, bias=True, bias_moves=bias_moves, device=where, seed=seed)
 
 
 def layer_of(table: Rows, scale: float | None) -> Layer:

@@ -55,6 +55,9 @@ class Rows(Protocol):
     def another(self, weights_RD: np.ndarray) -> "Rows":
         """Return a table of other rows, without biases, of the same engine, optimizer and device."""
 
+    def of_parameters(self, weights_RD: np.ndarray) -> "Rows":
+        """Return such a table of weights that are no vectors; each number has float32 moments of its own."""
+
     @property
     def tensor(self) -> "Tensor":
         """Return all rows as they stand, (R, D), as a view where they lie."""

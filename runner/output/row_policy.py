@@ -4,6 +4,9 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
+from runner import rng
 from runner.optimizers.configs import AdamConfig, OptimizerConfig
 from runner.optimizers.drift import Drift
 
@@ -11,11 +14,13 @@ from runner.optimizers.drift import Drift
 class RowPolicy:
     """Serve as the base of row tables; it holds no rows.
 
-    ``drift``: sums over the steps that rows may have missed; None unless the optimizer is Adam.
+    ``drift``: sums over the steps that rows may have missed; None unless the optimizer is Adam. ``seed`` and ``number``
+    decide the random bits by which first moments are rounded; the tables of a network have different numbers.
     """
 
-    def __init__(self, config: OptimizerConfig) -> None:
+    def __init__(self, config: OptimizerConfig, seed: int = 0, number: int = 0) -> None:
         self.config = config
+        self.seed, self.number = seed, number
         self.drift = Drift(config) if isinstance(config, AdamConfig) else None
         self._lr = config.lr
         self._is_frozen = False
@@ -38,6 +43,20 @@ class RowPolicy:
         if not isinstance(config, AdamConfig) or config.rows == "touched" or config.beta1 == 0:
             return 0
         return math.ceil(math.log(1e-3) / math.log(config.beta1))
+
+    @property
+    def rounds(self) -> bool:
+        """Tell whether first moments are bfloat16."""
+        return isinstance(self.config, AdamConfig) and self.config.first_moment == "bf16"
+
+    @property
+    def has_row_moments(self) -> bool:
+        """Tell whether a row has a single second moment."""
+        return isinstance(self.config, AdamConfig) and self.config.second_moment == "row"
+
+    def rounding(self, step: int) -> np.uint64 | None:
+        """Return the key of the random words by which a step rounds first moments; None if they are float32."""
+        return np.uint64(rng.stream(self.seed, rng.ROUND, step, self.number)) if self.rounds else None
 
     def _upto(self, step: int) -> int:
         """Return the step that rows are brought up to before they take part in ``step``; 0: they are left unchanged."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from runner.errors import require
 from runner.machine.memory import available_bytes, gpu_bytes
-from runner.optimizers import AdaGradConfig, AdamConfig
+from runner.optimizers import AdaGradConfig, AdamConfig, OptimizerConfig
 from runner.options.settings import CPU, RunConfig
 
 
@@ -58,17 +58,17 @@ def needed_bytes(config: RunConfig, sizes: Sizes) -> dict[str, int]:
         return {}
     model, classes = config.model, sizes.classes
     numbers = 3 if isinstance(config.optimizer, AdamConfig) else 2 if isinstance(config.optimizer, AdaGradConfig) else 1
+    row = _row_bytes(config.optimizer, model.dim)
     needs = {
-        f"the vectors of {classes:,} classes (model size {model.dim}, {numbers} numbers a weight)":
-            classes * (model.dim * 4 * numbers + 16),
+        f"the vectors of {classes:,} classes (model size {model.dim}, {row / model.dim:.3g} bytes a weight)":
+            classes * (row + 16),
     }  # fmt: skip
     if model.reads == "rows":
-        needs[f"the input rows of {sizes.features:,} features (model size {model.dim})"] = sizes.features * (
-            model.dim * 4 * numbers + 4
-        )
+        needs[f"the input rows of {sizes.features:,} features (model size {model.dim})"] = sizes.features * (row + 4)
     elif model.reads in ("text", "sequences") and not model.tied:
         width = getattr(model, "embedding", 0)
-        needs[f"the input rows of {classes:,} classes (model.embedding={width})"] = classes * (width * 4 * numbers + 4)
+        row = _row_bytes(config.optimizer, width)
+        needs[f"the input rows of {classes:,} classes (model.embedding={width})"] = classes * (row + 4)
     layers = getattr(model, "layers", 0)  # each has at least three square matrices
     needs[f"the layers of model={model.name} (model size {model.dim})"] = 3 * layers * model.dim**2 * 4 * numbers
     if config.evaluation.seconds_factor is not None and config.optimizer.rows == "catch_up":
@@ -76,6 +76,13 @@ def needed_bytes(config: RunConfig, sizes: Sizes) -> dict[str, int]:
         needs["the copies of rows that lag (evaluation.seconds_factor)"] = rows * model.dim * 4
     needs.update(_candidates(config, sizes))
     return needs
+
+
+def _row_bytes(optimizer: OptimizerConfig, columns: int) -> int:
+    """Return what a row of so many weights takes with its moments."""
+    if isinstance(optimizer, AdamConfig):
+        return 4 * columns + optimizer.moment_bytes(columns)
+    return 4 * columns * (2 if isinstance(optimizer, AdaGradConfig) else 1)
 
 
 def _candidates(config: RunConfig, sizes: Sizes) -> dict[str, int]:

@@ -285,7 +285,7 @@ class PairEncoder:
         bert.set_input_embeddings(nn.Identity())  # word vectors are passed in, so that a step touches only its own
         self.dim = self.words.shape[1]
         self.module = _PooledBert(bert, pooling, dropout)
-        self.parameters = Parameters(self.module.parameters(), self.words.another)
+        self.parameters = Parameters(self.module.parameters(), self.words.of_parameters)
         self.tables: Sequence[Rows] = (self.parameters.table, self.words)
         self.dense: Sequence[np.ndarray] = ()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.kernels import rows as kernels
-from runner.optimizers.configs import AdaGradConfig, AdamConfig, OptimizerConfig, SgdConfig
+from runner.optimizers.configs import AdaGradConfig, AdamConfig, OptimizerConfig, SgdConfig, of_parameters
 from runner.output.layer import RowGradient
 from runner.output.row_policy import RowPolicy
 
@@ -24,20 +24,31 @@ _NOTHING = np.zeros(0, dtype=np.float32)
 class RowTable(RowPolicy):
     """Hold an (R, D) float32 matrix with an optional bias per row, its Adam moments, and each row's last update.
 
-    Under SGD the arrays of moments are empty. AdaGrad keeps its sums of squares in those of second moments.
-    ``bias_moves``: if false, biases stay 0. Where a method gets ``least_norm``, it takes the rows' directions instead
-    of the rows (see ``kernels.rows``).
+    Under SGD the arrays of moments are empty. AdaGrad keeps its sums of squares in those of second moments. First
+    moments of bfloat16 are their bits, uint16; second moments are (R, 1) where a row has one (``AdamConfig``).
+    ``bias_moves``: if false, biases stay 0. For ``seed`` and ``number`` see ``RowPolicy``. Where a method gets
+    ``least_norm``, it takes the rows' directions instead of the rows (see ``kernels.rows``).
     """
 
-    def __init__(self, config: OptimizerConfig, weights_RD: np.ndarray, *, bias: bool, bias_moves: bool = True) -> None:
+    def __init__(
+        self,
+        config: OptimizerConfig,
+        weights_RD: np.ndarray,
+        *,
+        bias: bool,
+        bias_moves: bool = True,
+        seed: int = 0,
+        number: int = 0,
+    ) -> None:
         rows, columns = weights_RD.shape
-        super().__init__(config)
+        super().__init__(config, seed, number)
         self.weights = np.ascontiguousarray(weights_RD, dtype=np.float32)
         # Biases are a one-column matrix, so that the same code serves them; without biases their arrays are empty.
         self.bias = np.zeros((rows if bias else 0, 1), dtype=np.float32)
         firsts = rows if isinstance(config, AdamConfig) else 0
         seconds = 0 if isinstance(config, SgdConfig) else rows
-        self.first, self.second = (np.zeros((moments, columns), dtype=np.float32) for moments in (firsts, seconds))
+        self.first = np.zeros((firsts, columns), dtype=np.uint16 if self.rounds else np.float32)
+        self.second = np.zeros((seconds, 1 if self.has_row_moments else columns), dtype=np.float32)
         self.bias_first, self.bias_second = (
             np.zeros((moments if bias else 0, 1), dtype=np.float32) for moments in (firsts, seconds)
         )
@@ -64,7 +75,11 @@ class RowTable(RowPolicy):
 
     def another(self, weights_RD: np.ndarray) -> "RowTable":
         """Return a table of other rows, without biases, under the same optimizer."""
-        return RowTable(self.config, weights_RD, bias=False)
+        return RowTable(self.config, weights_RD, bias=False, seed=self.seed, number=self.number + 1)
+
+    def of_parameters(self, weights_RD: np.ndarray) -> "RowTable":
+        """Return a table of weights that are no vectors, each with moments of its own, under the same optimizer."""
+        return RowTable(of_parameters(self.config), weights_RD, bias=False)
 
     @property
     def tensor(self) -> "Tensor":
@@ -141,27 +156,30 @@ class RowTable(RowPolicy):
 
     @property
     def _arrays(self) -> tuple[np.ndarray, ...]:
-        return self.weights, self.first, self.second, self.bias, self.bias_first, self.bias_second
+        second = self.second.reshape(-1) if self.has_row_moments else self.second
+        return self.weights, self.first, second, self.bias, self.bias_first, self.bias_second
 
-    def _adam_scalars(self, step: int) -> tuple[np.float32, ...]:
+    def _adam_scalars(self, step: int) -> tuple[Any, ...]:
         config = self.config
         if not isinstance(config, AdamConfig):
-            return (np.float32(0),) * 5  # the others do not use them
+            return (*(np.float32(0),) * 5, None)  # the others do not use them
         return (
             np.float32(self._lr / (1 - config.beta1**step)),
             np.float32(config.beta1),
             np.float32(config.beta2),
             np.float32(1 / np.sqrt(1 - config.beta2**step)),
             np.float32(config.epsilon),
+            self.rounding(step),
         )
 
     @property
     def _powers(self) -> tuple[np.ndarray, np.ndarray]:
         return (_NOTHING, _NOTHING) if self.drift is None else self.drift.powers
 
-    def _lag(self, upto: int) -> tuple[int, np.ndarray, np.ndarray]:
-        """Return ``upto`` and the coefficients of ``Drift.until(upto)``."""
-        return (0, _NOTHING, _NOTHING) if self.drift is None else (upto, *self.drift.until(upto))
+    def _lag(self, upto: int) -> tuple[Any, ...]:
+        """Return ``upto``, the coefficients of ``Drift.until(upto)`` and ``rounding``."""
+        upto, *sums = (0, _NOTHING, _NOTHING) if self.drift is None else (upto, *self.drift.until(upto))
+        return upto, *sums, self.rounding(upto)
 
     @contextmanager
     def caught_up(self, step: int) -> Iterator[None]:

@@ -8,6 +8,7 @@ from torch import Tensor
 from runner.optimizers.configs import AdamConfig
 from runner.optimizers.drift import Drift
 from runner.output.torch.arrays import tensor_of
+from runner.output.torch.moments import Rounding
 
 
 def apply_drift(
@@ -20,8 +21,16 @@ def apply_drift(
 class AdamStep:
     """Take a step of Adam (Kingma & Ba 2015, as ``torch.optim.Adam``) with rows whose moments may have missed steps."""
 
-    def __init__(self, config: AdamConfig, lr: float, rows: Tensor | slice, step: int, missed: Tensor | None) -> None:
-        self.config, self.rows = config, rows
+    def __init__(
+        self,
+        config: AdamConfig,
+        lr: float,
+        rows: Tensor | slice,
+        step: int,
+        missed: Tensor | None,
+        rounding: Rounding | None,
+    ) -> None:
+        self.config, self.rows, self.rounding = config, rows, rounding
         self.step_size = lr / (1 - config.beta1**step)
         self.root = 1 / math.sqrt(1 - config.beta2**step)
         betas = (config.beta1, config.beta2)
@@ -35,11 +44,22 @@ class AdamStep:
         keep1, keep2 = (kept[:, None] if isinstance(kept, Tensor) and grad.dim() == 2 else kept for kept in self.kept)
         # A slice is a view, which changes in place; a list of rows gives a copy, which is written back.
         w, m, v = weights[rows], first[rows], second[rows]
+        is_bf16 = m.dtype == torch.bfloat16
+        if is_bf16:
+            m = m.float()
         m.mul_(keep1).add_(grad, alpha=1 - config.beta1)
-        v.mul_(keep2).addcmul_(grad, grad, value=1 - config.beta2)
+        if v.shape == grad.shape:
+            v.mul_(keep2).addcmul_(grad, grad, value=1 - config.beta2)
+        else:
+            v.mul_(keep2).add_(grad.square().mean(1, keepdim=True), alpha=1 - config.beta2)
         w.addcdiv_(m, v.sqrt().mul_(self.root).add_(config.epsilon), value=-self.step_size)
         if isinstance(rows, Tensor):
-            weights[rows], first[rows], second[rows] = w, m, v
+            weights[rows], second[rows] = w, v
+        if is_bf16:
+            assert self.rounding is not None
+            first[rows] = self.rounding.bf16(m, rows)
+        elif isinstance(rows, Tensor):
+            first[rows] = m
 
 
 class DriftOnDevice:

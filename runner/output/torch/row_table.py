@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from runner.optimizers.configs import AdaGradConfig, AdamConfig, OptimizerConfig, SgdConfig
+from runner.optimizers.configs import AdaGradConfig, AdamConfig, OptimizerConfig, SgdConfig, of_parameters
 from runner.output.layer import RowGradient
 from runner.output.row_policy import RowPolicy
 from runner.output.torch.adam import AdamStep, DriftOnDevice, apply_drift
 from runner.output.torch.arrays import array_of, ids_of, tensor_of
 from runner.output.torch.groups import bag_sums, group_rows, segment_sums
+from runner.output.torch.moments import Rounding
 
 BLOCK = 2**14
 """Rows that are read or updated at a time where all are: their vectors and moments stay in a GPU's cache."""
@@ -29,8 +30,9 @@ BLOCK = 2**14
 class TorchRowTable(RowPolicy):
     """Hold an (R, D) float32 matrix with an optional bias per row, its moments, and each row's last update.
 
-    Under SGD the tensors of moments are empty. AdaGrad keeps its sums of squares in those of second moments.
-    ``bias_moves``: if false, biases stay as they are.
+    Under SGD the tensors of moments are empty. AdaGrad keeps its sums of squares in those of second moments, which are
+    (R, 1) where a row has one (``AdamConfig``). ``bias_moves``: if false, biases stay as they are. For ``seed`` and
+    ``number`` see ``RowPolicy``.
     """
 
     def __init__(
@@ -41,8 +43,10 @@ class TorchRowTable(RowPolicy):
         bias: bool,
         bias_moves: bool = True,
         device: torch.device | None = None,
+        seed: int = 0,
+        number: int = 0,
     ) -> None:
-        super().__init__(config)
+        super().__init__(config, seed, number)
         self.device = torch.device("cpu") if device is None else device
         self.num_rows, self.num_columns = weights_RD.shape
         places = self.num_rows + 1
@@ -51,10 +55,7 @@ class TorchRowTable(RowPolicy):
         self.bias = torch.zeros(places if bias else 0, device=self.device)
         firsts = places if isinstance(config, AdamConfig) else 0
         seconds = 0 if isinstance(config, SgdConfig) else places
-        self.first, self.second = (
-            torch.zeros((moments, self.num_columns if moments else 0), device=self.device)
-            for moments in (firsts, seconds)
-        )
+        self.first, self.second = self._new_moments(firsts, seconds)
         self.bias_first, self.bias_second = (
             torch.zeros(moments if bias else 0, device=self.device) for moments in (firsts, seconds)
         )
@@ -71,12 +72,19 @@ class TorchRowTable(RowPolicy):
         table.num_rows, table.weights = rows, weights_RD
         firsts = rows if isinstance(config, AdamConfig) else 0
         seconds = 0 if isinstance(config, SgdConfig) else rows
-        table.first, table.second = (weights_RD.new_zeros((moments, columns)) for moments in (firsts, seconds))
+        table.first, table.second = table._new_moments(firsts, seconds)
         if bias_R is not None:
             table.bias = bias_R
             table.bias_first, table.bias_second = (bias_R.new_zeros(moments) for moments in (firsts, seconds))
         table.last_step = torch.zeros(rows, dtype=torch.int32, device=weights_RD.device)
         return table
+
+    def _new_moments(self, firsts: int, seconds: int) -> tuple[Tensor, Tensor]:
+        """Return the moments of so many rows."""
+        columns, of_row = self.num_columns, 1 if self.has_row_moments else self.num_columns
+        kind = torch.bfloat16 if self.rounds else torch.float32
+        first = torch.zeros((firsts, columns if firsts else 0), dtype=kind, device=self.device)
+        return first, torch.zeros((seconds, of_row if seconds else 0), device=self.device)
 
     @property
     def nobody(self) -> int:
@@ -92,7 +100,13 @@ class TorchRowTable(RowPolicy):
 
     def another(self, weights_RD: np.ndarray) -> "TorchRowTable":
         """Return a table of other rows, without biases, under the same optimizer and on the same device."""
-        return TorchRowTable(self.config, weights_RD, bias=False, device=self.device)
+        return TorchRowTable(
+            self.config, weights_RD, bias=False, device=self.device, seed=self.seed, number=self.number + 1
+        )
+
+    def of_parameters(self, weights_RD: np.ndarray) -> "TorchRowTable":
+        """Return a table of weights that are no vectors, each with moments of its own, on the same device."""
+        return TorchRowTable(of_parameters(self.config), weights_RD, bias=False, device=self.device)
 
     # ------------------------------------------------------------ numbers as they stand
 
@@ -146,14 +160,18 @@ class TorchRowTable(RowPolicy):
 
     @property
     def _held(self) -> dict[str, Tensor]:
-        """Return the tensors by name, without nobody's place and without those that are empty."""
+        """Return the tensors by name, without nobody's place and without those that are empty; bfloat16 as its bits."""
         held = {name: getattr(self, name) for name in ("weights", "first", "second", "last_step")}
         of_bias = {name: getattr(self, name)[:, None] for name in ("bias", "bias_first", "bias_second")}
+        if self.rounds:
+            held["first"] = held["first"].view(torch.int16)
         return {name: tensor[: self.num_rows] for name, tensor in {**held, **of_bias}.items() if tensor.numel()}
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return weights and optimizer state by name, as ``RowTable.state_dict`` does."""
         held = {name: array_of(tensor) for name, tensor in self._held.items()}
+        if self.rounds:
+            held["first"] = held["first"].view(np.uint16)
         if self.drift is None or self.drift.step == 0:
             return held
         return {**held, "drift": self.drift.state()}
@@ -170,7 +188,8 @@ class TorchRowTable(RowPolicy):
             array = state[name]
             if array.size != target.numel() or array.shape[0] != target.shape[0]:
                 raise ValueError(f"{name} has shape {array.shape}, not {tuple(target.shape)}")
-            target.copy_(torch.tensor(array).reshape(target.shape))
+            bits = array.view(np.int16) if array.dtype == np.uint16 else array
+            target.copy_(torch.tensor(bits).reshape(target.shape))
         if self.drift is not None and self._sums is not None and "drift" in state:
             self.drift.restore(state["drift"])
             self._sums.restart()
@@ -237,12 +256,21 @@ class TorchRowTable(RowPolicy):
             apply_drift(self.bias, self.bias_first, self.bias_second, rows, drift_U, damping_U)
         if moments:
             gap_U = torch.where(lags_U, upto - last_U, 0)
+            rounding = self._rounding(upto)
             for tensor, of_bias, beta in self._moments:
                 kept_U = self._power(beta, gap_U)
-                tensor[rows] *= kept_U[:, None]
+                if tensor.dtype == torch.bfloat16:
+                    assert rounding is not None
+                    tensor[rows] = rounding.bf16(tensor[rows].float() * kept_U[:, None], rows)
+                else:
+                    tensor[rows] *= kept_U[:, None]
                 if self.bias.numel():
                     of_bias[rows] *= kept_U
             self.last_step[rows] = torch.where(lags_U, upto, last_U)
+
+    def _rounding(self, step: int) -> Rounding | None:
+        key = self.rounding(step)
+        return None if key is None else Rounding(int(key), self.device)
 
     @property
     def _moments(self) -> list[tuple[Tensor, Tensor, float]]:
@@ -330,7 +358,7 @@ class TorchRowTable(RowPolicy):
             missed = None
             if (upto := self._upto(step)) > self._all_stand_at:
                 missed = (upto - self.last_step[rows]).clamp_min(0)
-            return AdamStep(config, self._lr, rows, step, missed).take
+            return AdamStep(config, self._lr, rows, step, missed, self._rounding(step)).take
         rate = self._lr
         if isinstance(config, AdaGradConfig):
             epsilon = config.epsilon

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from runner import rng
+from runner.output.torch import words
 from runner.output.torch.arrays import array_of, ids_of, tensor_of
 from runner.output.torch.layer import TorchLayer
-from runner.samplers.on_device import words
 from runner.structures.dwta import MAX_BORROWS, Dwta
 from runner.structures.hash_index import family_of
 from runner.structures.simhash import SimHash

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from runner import rng
 from runner.contracts import Passed, Query
+from runner.output.torch import words
 from runner.output.torch.arrays import array_of, ids_of, tensor_of
 from runner.output.torch.batches import Targets, TorchProposal, hidden_on
 from runner.output.torch.layer import TorchLayer
@@ -23,7 +24,6 @@ from runner.samplers.hashed import Hashed, HashedConfig
 from runner.samplers.lsh import Lsh
 from runner.samplers.lsh_bucket import LshBucket
 from runner.samplers.lsh_topk import LshTopK
-from runner.samplers.on_device import words
 from runner.samplers.on_device.hashing import HashIndexOnDevice, TablesOnDevice
 from runner.samplers.on_device.subsets import SureAndTail, first_of_each, pushed_together
 

@@ -14,11 +14,11 @@ from torch import Tensor
 from runner import rng
 from runner.contracts import Passed, Query
 from runner.errors import Diverged
+from runner.output.torch import words
 from runner.output.torch.arrays import array_of, ids_of, tensor_of
 from runner.output.torch.batches import Targets, TorchProposal, TorchQuery
 from runner.output.torch.layer import TorchLayer
 from runner.samplers.midx import Midx, MidxConfig
-from runner.samplers.on_device import words
 
 _CELL_ELEMENTS = 2**26  # running sums over the cells of some rows: 512 MB
 

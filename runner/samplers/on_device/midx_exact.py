@@ -15,11 +15,11 @@ from torch import Tensor
 from runner import rng
 from runner.contracts import Passed, Query
 from runner.errors import Diverged
+from runner.output.torch import words
 from runner.output.torch.arrays import array_of, ids_of
 from runner.output.torch.batches import Targets, TorchProposal, TorchQuery, hidden_on
 from runner.output.torch.layer import TorchLayer
 from runner.samplers.midx_exact import MidxExact, MidxExactConfig
-from runner.samplers.on_device import words
 
 _ELEMENTS = 2**25  # running sums over the classes of some rows: 256 MB
 

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from runner import rng
 from runner.contracts import Passed, Query
+from runner.output.torch import words
 from runner.output.torch.arrays import array_of, ids_of
 from runner.output.torch.batches import Targets, TorchProposal, hidden_on
 from runner.output.torch.layer import TorchLayer
-from runner.samplers.on_device import words
 from runner.samplers.on_device.sum_tree import TorchFourier, TorchSumTree
 from runner.samplers.rff import Rff, RffConfig
 

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from runner import rng
 from runner.contracts import Passed, Query
+from runner.output.torch import words
 from runner.output.torch.arrays import array_of, ids_of, tensor_of
 from runner.output.torch.batches import TorchProposal, hidden_on
 from runner.output.torch.layer import TorchLayer, top_of
-from runner.samplers.on_device import words
 from runner.samplers.on_device.subsets import SureAndTail, first_of_each, pushed_together
 from runner.samplers.sce import Sce, SceConfig, usual_buckets
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from runner import rng
 from runner.contracts import Passed, Query
+from runner.output.torch import words
 from runner.output.torch.arrays import ids_of, tensor_of
 from runner.output.torch.batches import Targets, TorchProposal
 from runner.samplers.in_batch import InBatch
-from runner.samplers.on_device import words
 from runner.samplers.on_device.subsets import first_of_each
 from runner.samplers.static import Static, StaticConfig
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from runner.contracts import Query
+from runner.output.torch import words
 from runner.output.torch.batches import Targets, TorchProposal
-from runner.samplers.on_device import words
 
 _LOG_ODDS = 46.0  # of a row whose draws do not suffice: it happens once in e^46 = 1e20 rows
 
