@@ -445,7 +445,8 @@ class Training:
         keep = self.config.keep_weights
         if keep or (keep is None and size <= _KEPT_BYTES):
             self.folder.save_weights(self.progress.best_step or self.progress.step, weights)
-            save_prediction(self.folder.path, self.task)
+            if self.across.leads:
+                save_prediction(self.folder.path, self.task)
 
     # ------------------------------------------------------------ stopping and resuming
 
