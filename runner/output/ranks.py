@@ -32,7 +32,6 @@ class Ranks:
     def __init__(self, group: Group, device: torch.device) -> None:
         self.group, self.place, self.size = group, group.place.rank, group.place.size
         self.traffic: Counter[str] = Counter()
-        self.calls: Counter[str] = Counter()
         if not dist.is_initialized():
             self._connect("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
 
@@ -133,7 +132,6 @@ class Ranks:
         return tensor.numpy() if isinstance(values, np.ndarray) else tensor
 
     def _call(self, name: str, sent: Tensor, call: Callable[[], Any]) -> None:
-        self.calls[name] += 1
         self.traffic[name] += sent.numel() * sent.element_size()
         try:
             call()

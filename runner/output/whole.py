@@ -15,7 +15,7 @@ import numpy as np
 from runner.contracts import Everything, Proposal, Query
 from runner.output.across import block_of
 from runner.output.layer import Largest, Scores
-from runner.output.numba.layer import NumbaLayer
+from runner.output.numba.layer import NumbaLayer, blocks_of
 
 
 class WholeLayer:
@@ -84,9 +84,7 @@ class WholeLayer:
     # ------------------------------------------------------------ ranking
 
     def blocks(self, num_rows: int) -> list[tuple[int, int]]:
-        width = max(hi - lo for lo, hi in self.part.blocks(num_rows))
-        width = int(self.across.max(np.array([width]))[0])
-        return [(lo, min(lo + width, self.hi)) for lo in range(0, self.hi, width)]
+        return blocks_of(self.lo, self.hi, num_rows)
 
     def block_logits(self, hidden_BD: np.ndarray, lo: int, hi: int, out_BC: np.ndarray) -> None:
         first, end = max(lo, self.part.lo), min(hi, self.part.hi)

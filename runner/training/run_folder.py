@@ -39,6 +39,7 @@ from runner.config import to_run_config
 from runner.errors import ConfigError, DamagedRun, DataNotPrepared, RunLocked, RunnerError
 from runner.home import IS_CHECKOUT, REPOSITORY
 from runner.machine.disk import sync, writing
+from runner.machine.group import Place
 from runner.options.conversion import as_path
 from runner.options.settings import RunConfig
 from runner.output.across import Across, Alone
@@ -457,6 +458,7 @@ def description(config: RunConfig) -> dict[str, Any]:
         "run_id": config.run_id,
         "identity": config.identity,
         "config": config.as_dict(),
+        **({"ranks": ranks} if (ranks := Place.of_environment().size) > 1 else {}),
         "device": {"kind": config.hardware.name, "name": _gpu_name() if config.hardware.name == "gpu" else _cpu_name()},
     }
 
@@ -479,6 +481,7 @@ def provenance(config: RunConfig, threads: int, data_checksum: str) -> dict[str,
         "numbers": NUMBERS,
         "plugins": sources_of(config),
         "threads": threads,
+        "ranks": Place.of_environment().size,
         "parallel_jobs": config.hardware.parallel_jobs,
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),

@@ -23,6 +23,12 @@ from runner.output.part import Part
 _BLOCK_ELEMENTS = 2**22  # logits ranked together: 16 MB, about the size of a last-level cache
 
 
+def blocks_of(lo: int, hi: int, num_rows: int) -> list[tuple[int, int]]:
+    """Return ranges (first, end) of the classes lo to hi - 1 whose logits for ``num_rows`` rows make one block."""
+    width = max(256, min(hi - lo, _BLOCK_ELEMENTS // max(1, num_rows)))
+    return [(first, min(first + width, hi)) for first in range(lo, hi, width)]
+
+
 def _as_tensor(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(array)
 
@@ -92,8 +98,7 @@ class NumbaLayer:
 
     def blocks(self, num_rows: int) -> list[tuple[int, int]]:
         """Return ranges (first, end) of the held classes whose logits for ``num_rows`` rows make one block."""
-        width = max(256, min(self.hi - self.lo, _BLOCK_ELEMENTS // max(1, num_rows)))
-        return [(lo, min(lo + width, self.hi)) for lo in range(self.lo, self.hi, width)]
+        return blocks_of(self.lo, self.hi, num_rows)
 
     def block_logits(self, hidden_BD: np.ndarray, lo: int, hi: int, out_BC: np.ndarray) -> None:
         """Write the logits of the held classes lo to hi - 1 to ``out_BC``."""
