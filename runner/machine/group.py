@@ -227,7 +227,7 @@ def speaking(why: str) -> Iterator[str]:
         elif not Place.of_environment().leads:
             sys.stderr = _Nowhere()
         rank = 0 if _GROUP is None else _GROUP.place.rank
-        yield f"rank {rank}: " if rank else ""
+        yield f"rank {rank}: " if rank and not why.startswith("rank") else ""
     finally:
         sys.stderr = before
 

@@ -352,6 +352,8 @@ class RunConfig(Options):
         require(self.has_classes, f"{split} splits a class matrix, and model={self.model.name} has none to sample from")
         tied = getattr(self.model, "tied", False)
         require(not tied, f"{split} does not go with model.tied=true, whose input reads all classes; set it to false")
+        engine = self.hardware.engine
+        require(engine == "numba", f"{split} is built for hardware.engine=numba, not for {engine}")
         examples = self.batch_sampler.name
         require(examples == "epoch", f"{split} does not go with batch_sampler={examples}; take batch_sampler=epoch")
 
