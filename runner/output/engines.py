@@ -68,7 +68,7 @@ def whole(layer: Layer) -> Layer:
         return layer
     from runner.output.whole import WholeLayer
 
-    return WholeLayer(layer)  # type: ignore[arg-type, return-value]
+    return WholeLayer(layer)  # type: ignore[arg-type]
 
 
 def query_of(hidden_BD: Any, batch: Batch) -> Query:

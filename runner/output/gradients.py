@@ -2,15 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
-
-import numpy as np
+from typing import Protocol
 
 from runner.contracts import Passed
-from runner.output.across import Across
-
-if TYPE_CHECKING:
-    from runner.output.layer import RowGradient
 
 
 class Gradient(Protocol):
@@ -21,23 +15,6 @@ class Gradient(Protocol):
 
     def apply(self, step: int, factor: Passed = 1.0) -> None:
         """Take the step by ``factor`` times the gradient; it is of the type of ``squared_norm``, or a number."""
-
-
-class OfAllHolders:
-    """Be a gradient of rows of which others hold more: its norm is that of all, and it moves those held here."""
-
-    def __init__(self, held: "RowGradient", across: Across) -> None:
-        self._held, self._across = held, across
-        self.table, self.rows_U = held.table, held.rows_U
-
-    def squared_norm(self) -> Passed:
-        return float(self._across.sum(np.array([self._held.squared_norm()]))[0])
-
-    def apply(self, step: int, factor: Passed = 1.0) -> None:
-        self._held.apply(step, factor)
-
-    def plus(self, other: "RowGradient") -> "RowGradient":
-        return OfAllHolders(self._held.plus(other), self._across)
 
 
 def clipping_factor(gradients: Sequence[Gradient], largest_norm: float) -> Passed:

@@ -59,6 +59,7 @@ class Ranks:
 
     def log_sum_exp(self, top_B: Passed, sum_B: Passed) -> tuple[Passed, Passed]:
         highest_B = self.max(top_B)
+        share_B: Passed
         if isinstance(top_B, np.ndarray):
             with np.errstate(invalid="ignore"):
                 share_B = np.where(np.isneginf(top_B), 0, sum_B * np.exp(top_B - highest_B)).astype(sum_B.dtype)

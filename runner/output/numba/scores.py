@@ -33,12 +33,12 @@ from runner.kernels.groups import group_by_id
 from runner.kernels.rows import LEAST_NORM
 from runner.kernels.scratch import Scratch
 from runner.output.across import Across
-from runner.output.gradients import OfAllHolders
 from runner.output.held import Held
 from runner.output.layer import CandidateScores, RowGradient, Scores
 from runner.output.losses import LossConfig
 from runner.output.numba.losses import NumbaRowLogits
 from runner.output.numba.row_table import RowTable
+from runner.output.of_all import OfAllHolders
 
 
 class Directions:
