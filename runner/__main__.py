@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from runner.config import exit_code, explain, prepare_plugins, with_usual_model
 from runner.home import CONF
+from runner.machine.group import leave, speaking
 from runner.machine.terminal import fitted, print_anything
 from runner.options.words import readable
 from runner.sweeps.job import carry_out
@@ -52,7 +53,8 @@ def run() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        print(fitted(f"error: {explain(error)}", sys.stderr), file=sys.stderr)
+        with speaking(explain(error)):
+            print(fitted(f"error: {explain(error)}", sys.stderr), file=sys.stderr)
         return 2
     return exit_code()
 
@@ -60,8 +62,14 @@ def run() -> int:
 def command() -> NoReturn:
     """Be the command ``runner``: plugins in the current folder are found, as ``python -m runner`` finds them."""
     sys.path.append(os.getcwd())
-    sys.exit(run())
+    end(run())
+
+
+def end(status: int) -> NoReturn:
+    """End the process with an exit status."""
+    leave(status)
+    sys.exit(status)
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    end(run())

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from runner.errors import ConfigError, RunnerError, require
 from runner.home import CONF
 from runner.machine.disk import explained
+from runner.machine.group import speaking
 from runner.machine.terminal import fitted
 from runner.methods.catalogue import known_method, method_names, sets_model
 from runner.options.conversion import as_path, convert, did_you_mean, number_in, shown
@@ -399,9 +400,10 @@ _TORCH_LACKS_MEMORY = re.compile(r"can't allocate memory|not enough memory|out o
 def register_failure(error: Exception) -> Failure:
     """Print the error as one line, and remember that the command failed; an error of the program prints a traceback."""
     failure = Failure(reason=explain(error), is_mistake=is_of_the_user(error))
-    if not failure.is_mistake:
-        traceback.print_exception(error, file=sys.stderr)
-    print(fitted(f"error: {failure.reason}", sys.stderr), file=sys.stderr, flush=True)
+    with speaking(failure.reason) as rank:
+        if not failure.is_mistake:
+            traceback.print_exception(error, file=sys.stderr)
+        print(fitted(f"error: {rank}{failure.reason}", sys.stderr), file=sys.stderr, flush=True)
     remember_failure(failure)
     return failure
 

@@ -134,9 +134,9 @@ class Network(Generic[AnyHead]):
 
         Losses need not tell: that of the last step is taken before its update, and a large one may be finite.
         """
-        if not all(table.is_finite() for table in self.tables):
-            return False
-        if not all(np.isfinite(part).all() for part in self.encoder.dense):
+        are_finite = all(table.is_finite() for table in self.tables)
+        are_finite = are_finite and all(np.isfinite(part).all() for part in self.encoder.dense)
+        if not self.head.agrees(are_finite):
             return False
         return self.head.is_sound(self.encoder.encode(batch))
 

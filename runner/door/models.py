@@ -29,15 +29,15 @@ _OF_ENCODERS = ("encode", "forward", "backward", "gradients", "state_dict", "loa
 _OF_FITTED = ("prepare", "fit", "is_sound", "about", "state_dict", "load_state_dict")
 
 
-def class_vectors(config: "RunConfig", num_classes: int) -> np.ndarray:
-    """Return the vectors that the classes start from, (N, D) float32. Raises PluginError."""
+def class_vectors(config: "RunConfig", lo: int, hi: int) -> np.ndarray:
+    """Return the vectors that the classes lo to hi - 1 start from, (N, D) float32. Raises PluginError."""
     model = config.model
     if not is_from_outside(model):
-        return model.class_vectors(0, num_classes, config.seed)
+        return model.class_vectors(lo, hi, config.seed)
     guard = Guard.of(model, "model", model.name)
     dim = _dim(guard, model)
-    made = guard.made(lambda: model.class_vectors(0, num_classes, config.seed))
-    guard.check(lambda: check_array(made, "class_vectors", "float32", num_classes, dim))
+    made = guard.made(lambda: model.class_vectors(lo, hi, config.seed))
+    guard.check(lambda: check_array(made, "class_vectors", "float32", hi - lo, dim))
     guard.check(lambda: check_finite(made, "class_vectors"))
     return made
 

@@ -38,6 +38,10 @@ class Head(Protocol):
         """
         return
 
+    def agrees(self, flag: bool) -> bool:
+        """Tell whether a flag is true for all processes that hold the head together."""
+        return flag
+
     def is_sound(self, hidden_BD: np.ndarray) -> bool:
         """Tell whether all outputs for these hidden states are below ``LARGEST_OUTPUT``. Rows must be current."""
 

@@ -17,7 +17,9 @@ from runner.door.models import class_vectors
 from runner.door.samplers import build_sampler, facts_of
 from runner.heads.base import Touched
 from runner.machine.clock import StageClock
-from runner.output.engines import layer_of, query_of, rows_of
+from runner.output.across import Across, Alone, block_of
+from runner.output.agreement import check_same_draw
+from runner.output.engines import layer_of, query_of, rows_of, whole
 from runner.output.layer import Layer, RowGradient, Rows, Scores
 from runner.output.losses import LossConfig
 from runner.samplers.base import Sampler, SamplerConfig
@@ -65,6 +67,13 @@ def estimate(
     return Estimate(query=query, proposal=proposal, scores=scores, loss_B=loss_B)
 
 
+def _touched_anywhere(made: Estimate) -> np.ndarray:
+    """Return the classes that a step moves, held here or elsewhere, (U,) ascending int32."""
+    if isinstance(made.proposal, Everything):
+        return np.arange(made.proposal.num_classes, dtype=np.int32)
+    return np.unique(np.concatenate([made.query.targets_P, made.proposal.ids_N]))
+
+
 class ClassScores:
     """Hold a batch that the head of classes has scored."""
 
@@ -105,32 +114,38 @@ class ClassesHead:
     def __init__(
         self, layer: Layer, sampler: SamplerConfig, loss: LossConfig, training: TrainingFacts, seed: int
     ) -> None:
-        self.layer, self.loss, self.training, self.seed = layer, checked_loss(loss), training, seed
+        self._part, self.layer = layer, whole(layer)
+        self.loss, self.training, self.seed = checked_loss(loss), training, seed
         self.sampler_config = sampler
         begin = time.perf_counter()
-        self.sampler = build_sampler(sampler, layer=layer, training=training, seed=seed)
+        self.sampler = build_sampler(sampler, layer=self.layer, training=training, seed=seed)
         self.build_seconds = time.perf_counter() - begin
 
     @classmethod
-    def of(cls, config: "RunConfig", training: TrainingFacts, *, ranks_only: bool = False) -> "ClassesHead":
-        """Make the untrained head of a run's configuration.
+    def of(
+        cls, config: "RunConfig", training: TrainingFacts, *, ranks_only: bool = False, across: Across | None = None
+    ) -> "ClassesHead":
+        """Make the untrained head of a run's configuration. ``across``: the holders of its classes; None: this process.
 
         ``ranks_only``: it is to rank by weights that are loaded, so that it needs no tables of the run's sampler.
         """
         num_classes, output = len(training.label_counts_N), config.output
-        table = rows_of(config, class_vectors(config, num_classes))
+        across = Alone() if across is None else across
+        lo, hi = block_of(num_classes, across.place, across.size)
+        table = rows_of(config, class_vectors(config, lo, hi))
         # Biases start at -log n: softmax ignores a common shift, and losses that treat logits as log probabilities
         # (NCE) then start from the uniform distribution. Magnitudes are symmetric around 0, so there biases start at 0.
         # The biases of a normalised layer stay 0.
         if output.bias and not (config.loss.by_magnitude or config.sampler.by_magnitude or output.normalize):
             table.write(None, biases=-math.log(num_classes))
         sampler = FullConfig(name="full") if ranks_only else config.sampler
-        return cls(layer_of(table, output.scale), sampler, config.loss, training, config.seed)
+        layer = layer_of(table, output.scale, lo=lo, num_classes=num_classes, across=across)
+        return cls(layer, sampler, config.loss, training, config.seed)
 
     @property
     def tables(self) -> Sequence[Rows]:
-        """Return the class matrix."""
-        return (self.layer.table,)
+        """Return the class matrix, or the rows of it that are held here."""
+        return (self._part.table,)
 
     # ------------------------------------------------------------ a training step
 
@@ -138,6 +153,7 @@ class ClassesHead:
         """Score the batch against the sampler's candidates."""
         query = query_of(hidden_BD, batch)
         made = estimate(self.layer, self.sampler, self.loss, query, step, clock, batch.weight_B)
+        check_same_draw(self.layer.across, query, made.proposal, step)
         return ClassScores(made, batch.weight_B)
 
     def refresh(self, scores: Any, touched: Touched, step: int, clock: StageClock) -> None:
@@ -146,7 +162,9 @@ class ClassesHead:
             return
         made: Estimate = scores.estimate
         with clock.stage("refresh"):
-            moved_U = touched() if self.sampler.asks_what_moved else _NOBODY
+            moved_U = _NOBODY
+            if self.sampler.asks_what_moved:
+                moved_U = touched() if self.layer is self._part else _touched_anywhere(made)
             self.sampler.refresh(made.query, step, moved_U)
 
     # ------------------------------------------------------------ predicting
@@ -170,6 +188,10 @@ class ClassesHead:
             return 1 / (1 + np.exp(-logit_BK.astype(np.float64)))
         first_B = -self.layer.cross_entropy(hidden_BD, class_BK[:, 0], by_magnitude=self.loss.by_magnitude)
         return np.exp(logit_BK - logit_BK[:, :1].astype(np.float64) + first_B[:, None])
+
+    def agrees(self, flag: bool) -> bool:
+        """Tell whether a flag is true for all processes that hold classes."""
+        return self.layer.across.all(flag)
 
     def is_sound(self, hidden_BD: np.ndarray) -> bool:
         """Tell whether all logits of these hidden states are below ``LARGEST_OUTPUT``. Rows must be current."""

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,11 +40,11 @@ class Company:
     A timing taken while others use the cores is not valid.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, together: Callable[[float], float] = lambda own: own) -> None:
+        self._together = together  # sums the time of the processes here that belong to one run
         self._begin = self._now()
 
-    @staticmethod
-    def _now() -> _Moment | None:
+    def _now(self) -> _Moment | None:
         try:
             lines = _STAT.read_text().splitlines()
         except OSError:
@@ -56,7 +57,7 @@ class Company:
             cores=sum(line.startswith("cpu") for line in lines) - 1,
             busy=(sum(ticks[:3]) + sum(ticks[5:8])) * _TICK,
             stolen=ticks[7] * _TICK,
-            own=time.process_time() + children.children_user + children.children_system,
+            own=self._together(time.process_time() + children.children_user + children.children_system),
         )
 
     def cores(self) -> float | None:

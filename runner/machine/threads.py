@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from runner.errors import ConfigError, require
+from runner.machine.group import Place
 
 
 def set_threads(threads: int, parallel_jobs: int = 1) -> int:
@@ -26,7 +27,8 @@ def set_threads(threads: int, parallel_jobs: int = 1) -> int:
     if os.environ.get("SUBMITIT_EXECUTOR") == "slurm":
         parallel_jobs = 1
     most: int = numba.config.NUMBA_NUM_THREADS
-    count = threads or min(most, max(1, _cores() // parallel_jobs))
+    jobs = parallel_jobs * Place.of_environment().here
+    count = threads or min(most, max(1, _cores() // jobs))
     bound = "threads that NUMBA_NUM_THREADS allows" if os.environ.get("NUMBA_NUM_THREADS") else "cores of this process"
     require(
         count <= most,

@@ -73,6 +73,17 @@ class HardwareConfig(Options):
     parallel_jobs: int = option(
         1, "runs that share this machine, whose seconds are marked; launchers of sweeps set it", low=1, place=True
     )
+    classes: Literal["whole", "split"] = option(
+        "whole",
+        "",
+        choices={
+            "whole": "one process holds the class matrix",
+            "split": "the processes that torchrun starts hold a part each",
+        },
+    )
+    timeout: float = option(
+        300.0, "seconds after which a process of a split run is given up that does not answer", above=0, place=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,6 +335,8 @@ class RunConfig(Options):
             self.hardware.engine == "numba" or self.hardware.name != CPU or self.has_classes,
             f"hardware.engine=torch holds class matrices, and model={self.model.name} has none",
         )
+        if self.hardware.classes == "split":
+            self._check_split()
         if self.sampler is None or self.loss is None:
             return
         self.sampler.check_loss(self.loss)
@@ -333,6 +346,17 @@ class RunConfig(Options):
             f"diagnostics.every_epochs does not work with sampler={self.sampler.name}, whose draw is the batch itself: "
             "one probe gives nothing to average over; set it to null or choose another sampler",
         )
+
+    def _check_split(self) -> None:
+        """Raise ConfigError for what needs the whole class matrix in one process."""
+        split = "hardware.classes=split"
+        require(self.has_classes, f"{split} splits a class matrix, and model={self.model.name} has none to sample from")
+        tied = getattr(self.model, "tied", False)
+        require(not tied, f"{split} does not go with model.tied=true, whose input reads all classes; set it to false")
+        engine = self.hardware.engine
+        require(engine == "numba", f"{split} is built for hardware.engine=numba, not for {engine}")
+        examples = self.batch_sampler.name
+        require(examples == "epoch", f"{split} does not go with batch_sampler={examples}; take batch_sampler=epoch")
 
     def as_dict(self) -> dict[str, Any]:
         """Return all settings as a plain nested dict, as written to the run folder's config.yaml.

@@ -9,6 +9,7 @@ import numpy as np
 
 from runner.contracts import Batch, Query
 from runner.optimizers.configs import OptimizerConfig
+from runner.output.across import Across
 from runner.output.layer import Layer, Rows
 from runner.output.numba.layer import NumbaLayer
 from runner.output.numba.row_table import RowTable
@@ -59,15 +60,26 @@ def make_rows(
     return TorchRowTable(optimizer, vectors_ND, bias=True, bias_moves=bias_moves, device=where, seed=seed)
 
 
-def layer_of(table: Rows, scale: float | None) -> Layer:
-    """Return the layer of a table of class vectors."""
+def layer_of(
+    table: Rows, scale: float | None, *, lo: int = 0, num_classes: int | None = None, across: Across | None = None
+) -> Layer:
+    """Return the layer of a table of class vectors; see ``NumbaLayer`` for tables that hold some of the classes."""
     if isinstance(table, RowTable):
-        return NumbaLayer(table, scale)
+        return NumbaLayer(table, scale, lo=lo, num_classes=num_classes, across=across)
     from runner.output.torch.layer import TorchLayer
     from runner.output.torch.row_table import TorchRowTable
 
     assert isinstance(table, TorchRowTable)
     return TorchLayer(table, scale)
+
+
+def whole(layer: Layer) -> Layer:
+    """Return a layer that knows all classes: this one, or one that asks the other holders."""
+    if layer.hi - layer.lo == layer.num_classes:
+        return layer
+    from runner.output.whole import WholeLayer
+
+    return WholeLayer(layer)  # type: ignore[arg-type]
 
 
 def query_of(hidden_BD: Any, batch: Batch) -> Query:

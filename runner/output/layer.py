@@ -15,6 +15,7 @@ import numpy as np
 
 from runner.contracts import Everything, Passed, Proposal, Query
 from runner.optimizers.configs import OptimizerConfig
+from runner.output.across import Across
 from runner.output.gradients import Gradient
 from runner.output.losses import LossConfig
 
@@ -193,6 +194,7 @@ class Layer(Protocol):
     all. Classes are ids of the task, and rows are those of the table: row r is class ``lo`` + r. Samplers that follow
     vectors need a layer that holds all classes.
     ``scale``: None for logits h . w + bias; a number for logits scale * cos(h, w) + bias, whose biases are not trained.
+    ``across``: combines numbers over all that hold classes.
     """
 
     num_classes: int
@@ -200,6 +202,7 @@ class Layer(Protocol):
     hi: int
     dim: int
     scale: float | None
+    across: Across
 
     @property
     def table(self) -> Rows:

@@ -20,6 +20,8 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, open_dict, read_write
 
 from runner.config import CONF, Failure, register_failure, remember_failure, to_run_config
+from runner.errors import require
+from runner.machine.group import Place
 from runner.machine.terminal import fitted
 from runner.options.settings import RunConfig
 from runner.sweeps.job import job as make_run
@@ -53,6 +55,10 @@ def sweep(words: Sequence[str]) -> bool:
         if not (flags or master.hydra.mode == RunMode.MULTIRUN) or not sweeper._target_.endswith(".BasicSweeper"):
             return False
         params = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
+        require(
+            Place.of_environment().size == 1,
+            "a sweep (-m) starts its jobs itself: start it without torchrun, or give torchrun one configuration",
+        )
         tasks = [override for override in parsed if not override.is_hydra_override()]
         tasks = [*OverridesParser.create(config_loader=loader).parse_overrides(params), *tasks]
         batches = BasicSweeper.split_arguments(tasks, None)

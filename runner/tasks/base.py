@@ -15,6 +15,7 @@ from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts, View
 from runner.heads.classes import ClassesHead
 from runner.network import Network
 from runner.options.settings import RunConfig
+from runner.output.across import Across, Alone
 from runner.output.losses import LogisticLoss
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class Task(ABC):
     def __init__(self, config: RunConfig, data: Any) -> None:
         self.config, self.data = config, data
 
+    across: Across = Alone()
+    """The processes that hold the classes of its network together."""
     ranks_only = False
     """True if there are no examples: such a task builds a network that ranks, and does nothing else."""
     can_rank_without_data: ClassVar[bool] = True
@@ -112,7 +115,7 @@ class Task(ABC):
 
     def build_head(self) -> Any:
         """Return the head of the network: by default the class matrix with the sampler and the loss."""
-        return ClassesHead.of(self.config, self.training, ranks_only=self.ranks_only)
+        return ClassesHead.of(self.config, self.training, ranks_only=self.ranks_only, across=self.across)
 
     def build_network(self) -> Any:
         """Return what is trained: an untrained network, or a model that is fitted once (``baselines.base.Fitted``)."""

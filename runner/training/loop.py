@@ -28,6 +28,7 @@ from runner.machine.clock import BUILD, StageClock
 from runner.machine.company import Company
 from runner.machine.device import clock_of
 from runner.machine.disk import writing
+from runner.machine.group import Place
 from runner.measures.by_rank import proposal_of
 from runner.measures.divergence import divergence_of
 from runner.network import Network
@@ -50,15 +51,15 @@ _EXAMPLES = "examples."  # prefix of the example sampler's arrays in a checkpoin
 
 
 @contextmanager
-def stop_signals() -> Iterator[list[int]]:
+def stop_signals(*, patient: bool = False) -> Iterator[list[int]]:
     """Collect Ctrl-C and SIGTERM in a list, so that a run stops only after a whole step.
 
-    A second signal raises KeyboardInterrupt at once.
+    A second signal raises KeyboardInterrupt at once, unless ``patient``: torchrun sends one after the terminal's.
     """
     received: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        if received:
+        if received and not patient:
             raise KeyboardInterrupt
         received.append(number)
 
@@ -94,6 +95,7 @@ class Training:
 
     def __init__(self, config: RunConfig, folder: RunFolder, task: Task, summary: dict[str, Any]) -> None:
         self.config, self.folder, self.task, self.summary = config, folder, task, summary
+        self.across = task.across
         self.examples: ExampleSampler = build_example_sampler(
             config.batch_sampler, examples=task.examples, batch_size=config.batch_size, seed=config.seed
         )
@@ -124,7 +126,7 @@ class Training:
         self.steps_at_once = 256
         self._steps_ahead = STEPS_AHEAD[config.hardware.name]
         self._unread: deque[tuple[int, Any, StageClock]] = deque()
-        self.company = Company()
+        self.company = self._new_company()
         self.peak_mb = 0.0  # largest memory before the last diagnostics, whose own memory must not count
 
     # ------------------------------------------------------------ going
@@ -138,7 +140,7 @@ class Training:
 
     def _go(self) -> None:
         config, progress, task = self.config, self.progress, self.task
-        self.company = Company()  # from here on, what others take slows the training down
+        self.company = self._new_company()  # from here on, what others take slows the training down
         if progress.step == 0:
             self._build_tables()
             self._probe()
@@ -150,16 +152,20 @@ class Training:
             total=epochs * task.rows_per_epoch + steps * task.rows_per_step, initial=progress.rows, unit=task.unit,
             unit_scale=True, desc=config.method_name, **PROGRESS_BAR,
         )  # fmt: skip
-        with bar, stop_signals() as stopping:
+        with bar, stop_signals(patient=self.across.size > 1) as stopping:
             while not self._is_over():
                 seconds_before = progress.train_seconds
                 bar.update(self._step() if self.compiled is None else self._steps(self.compiled))
                 self._show(bar)
                 step = progress.step
                 in_epoch = (step - 1) % self.per_epoch + 1
+                turn_has_come = config.evaluation.turn(progress.train_seconds) > config.evaluation.turn(seconds_before)
+                # Saving takes at most a twentieth of the time, even if the model is large.
+                is_old = time.perf_counter() - saved_at > max(config.checkpoint_every_seconds, 20 * save_cost)
+                stops, looks, saves = self._agreed(bool(stopping), turn_has_come, is_old)
                 if in_epoch in self.evaluate_after or step == self.last_step:
                     self._evaluate_subset()
-                elif config.evaluation.turn(progress.train_seconds) > config.evaluation.turn(seconds_before):
+                elif looks:
                     self._look()
                 if in_epoch == self.per_epoch:
                     self.schedule.end_epoch(progress)
@@ -167,19 +173,34 @@ class Training:
                     self._set_lr()
                 if self._diagnostics_are_due():
                     self._diagnose()
-                if stopping:
+                if stops:
                     self._save()
                     bar.close()
                     again = "the same command without force=true" if config.force else "the same command"
                     print(f"interrupted: a checkpoint is saved; {again} continues", file=sys.stderr)
                     raise KeyboardInterrupt
-                # Saving takes at most a twentieth of the time, even if the model is large.
-                if time.perf_counter() - saved_at > max(config.checkpoint_every_seconds, 20 * save_cost):
+                if saves:
                     begin = time.perf_counter()
                     self._save()
                     saved_at = time.perf_counter()
                     save_cost = saved_at - begin
         self._finish()
+
+    def _agreed(self, stops: bool, *of_clock: bool) -> list[bool]:
+        """Return what all holders of classes do now: what the first one's clock says, and stop if any was told to."""
+        if self.across.size == 1:
+            return [stops, *of_clock]
+        told = [stops, *(self.across.leads and flag for flag in of_clock)]
+        return [bool(flag) for flag in self.across.max(np.array(told, dtype=np.int32))]
+
+    def _new_company(self) -> Company:
+        """Count what others take of this machine; the processes of this run that share it are no others."""
+        across = self.across
+        if across.size == 1:
+            return Company()
+        here = Place.of_environment().here
+        first = across.place // here * here
+        return Company(lambda own: float(across.gather(np.array([own]))[first : first + here].sum()))
 
     def _build_tables(self) -> None:
         """Let the sampler of examples build its tables; the making of all samplers' tables is training time."""
@@ -426,7 +447,8 @@ class Training:
         keep = self.config.keep_weights
         if keep or (keep is None and size <= _KEPT_BYTES):
             self.folder.save_weights(self.progress.best_step or self.progress.step, weights)
-            save_prediction(self.folder.path, self.task)
+            if self.across.leads:
+                save_prediction(self.folder.path, self.task)
 
     # ------------------------------------------------------------ stopping and resuming
 

@@ -10,10 +10,12 @@ from runner.door.data import open_data
 from runner.errors import ConfigError, DamagedRun, DataError, DataNotPrepared, Diverged, RunnerError, require
 from runner.machine import memory
 from runner.machine.device import settled
+from runner.machine.group import Place, meet
 from runner.machine.terminal import fitted
 from runner.machine.threads import set_threads
 from runner.network import ClassNetwork
 from runner.options.settings import CPU, RunConfig
+from runner.output.across import ALONE, Across, block_of
 from runner.parts import task_of
 from runner.tasks import Task
 from runner.training import compilation
@@ -21,6 +23,7 @@ from runner.training.loop import Training
 from runner.training.needs import check_memory
 from runner.training.prediction import restored_task
 from runner.training.progress import Progress
+from runner.training.ranks_folder import RanksFolder
 from runner.training.run_folder import RunFolder, description, provenance
 from runner.training.same_run import DATA_CHANGED, changed_plugin, difference
 from runner.training.schedule import Schedule
@@ -38,6 +41,7 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
     diverges, and KeyboardInterrupt after it has saved a checkpoint.
     """
     check_model_reads_dataset(config)
+    across = _ranks(config)
     check_libraries(config)
     config.model.check_installed()
     config = settled(config)
@@ -45,7 +49,7 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
     _say_where_it_draws(config)
     # This may raise ConfigError, which must be before a folder is made.
     threads = set_threads(config.hardware.threads, config.hardware.parallel_jobs)
-    folder = RunFolder(config.run_dir)
+    folder = RunFolder(config.run_dir) if across.size == 1 else RanksFolder(config.run_dir, across)
     with folder.locked():
         if config.force:
             open_data(config.dataset)  # the data may be missing, which must be found before anything is deleted
@@ -66,9 +70,11 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
             _check_same_data(config, folder, data.checksum)
             check_memory(config, data)
             task = task_of(config, data)
+            task.across = across
             _check_task(config, task)
+            _check_same_ranks(config, data, across)
             if compiles_apart:
-                compilation.compile_first(config)
+                _compile(config, across)
             origin = provenance(config, threads, data.checksum)
             training = Training(config, folder, task, summary)
             folder.write_provenance(origin, resumed=training.resume())
@@ -78,6 +84,7 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
                 trackers = trackers_of(config, folder.observations())
                 folder.mirror = trackers.observe
             training.go()
+            across.end()
         except (ConfigError, DamagedRun, DataNotPrepared):
             raise  # a mistake on the command line, damage and missing data are no result: the folder is not changed
         except KeyboardInterrupt:
@@ -92,6 +99,50 @@ def run(config: RunConfig, *, compiles_apart: bool = False) -> Path:
         finally:
             trackers.close(lambda: str((folder.summary() or {}).get("status")))
     return folder.path
+
+
+def _ranks(config: RunConfig) -> Across:
+    """Join the other processes of a split run. Raises RunnerError if they do not come, or are of another run."""
+    place, split = Place.of_environment(), config.hardware.classes == "split"
+    require(
+        split or place.size == 1,
+        f"{place.size} processes were started, but hardware.classes=whole trains in one; add hardware.classes=split",
+    )
+    group = meet(config.hardware.timeout)
+    if group is None:
+        return ALONE
+    group.require_same("the settings", {"the run": config.run_id, "force": config.force})
+    from runner.machine.device import device_of
+    from runner.output.ranks import Ranks
+
+    return Ranks(group, device_of(config.hardware))
+
+
+def _check_same_ranks(config: RunConfig, data: Any, across: Across) -> None:
+    """Raise RunnerError unless all ranks read the same data, and ConfigError unless each gets some classes."""
+    if across.size == 1:
+        return
+    across.require_same("the data", {"data of checksum": data.checksum})
+    classes = data.num_classes
+    lo, hi = block_of(classes, across.size - 1, across.size)
+    each = block_of(classes, 0, across.size)[1]
+    require(
+        lo < hi,
+        f"{classes:,} classes, {each:,} a process, leave none for the last of {across.size} processes; start at most"
+        f" {-(-classes // each)}",
+    )
+
+
+def _compile(config: RunConfig, across: Across) -> None:
+    """Compile missing kernels in another process, once for all ranks that share this machine."""
+    if across.leads:
+        compilation.compile_first(config)
+    across.follow("compiling", _COMPILE_SECONDS)
+    if not across.leads:
+        compilation.compile_first(config)  # on another machine the first rank's kernels are not there
+
+
+_COMPILE_SECONDS = 1800
 
 
 def _say_where_it_draws(config: RunConfig) -> None:

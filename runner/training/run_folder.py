@@ -39,8 +39,10 @@ from runner.config import to_run_config
 from runner.errors import ConfigError, DamagedRun, DataNotPrepared, RunLocked, RunnerError
 from runner.home import IS_CHECKOUT, REPOSITORY
 from runner.machine.disk import sync, writing
+from runner.machine.group import Place
 from runner.options.conversion import as_path
 from runner.options.settings import RunConfig
+from runner.output.across import Across, Alone
 from runner.registry import check_trusted, sources_of
 from runner.training.files import write_atomically
 from runner.training.progress import Progress
@@ -81,6 +83,7 @@ class RunFolder:
         self._weights = path / "weights"
         self._best = path / "best"
         self._clearing = path / CLEARING
+        self.across: Across = Alone()  # the processes that write and read arrays together
         self._lock: IO[str] | None = None  # held while the run is in progress
         self.mirror: Callable[[Mapping[str, Any]], None] | None = None  # is given every observation, too
 
@@ -235,18 +238,22 @@ class RunFolder:
             raise DamagedRun(self.metrics_path, f"it has {len(observed):,} bytes; at the checkpoint it had {size:,}")
         if zlib.crc32(observed[:size]) != found.state["metrics_crc32"]:
             raise DamagedRun(self.metrics_path, "observations made before the checkpoint have changed")
+        self._forget_after(size, damaged)
+        return found.arrays, found.state["progress"]
+
+    def _forget_after(self, size: int, damaged: list[DamagedRun]) -> None:
+        """Delete what came after a checkpoint: damaged newer ones, and observations behind ``size`` bytes."""
         _tell(damaged)
         for error in damaged:
             discard(error.path.parent)
         if self.metrics_path.exists():
             with writing(self.metrics_path):
                 os.truncate(self.metrics_path, size)
-        return found.arrays, found.state["progress"]
 
     def save_weights(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Write the final weights; those of an earlier attempt to finish are replaced."""
         self._require_own()
-        save_arrays(self._weights, run_id=self.path.name, step=step, arrays=arrays, state={})
+        save_arrays(self._weights, run_id=self.path.name, step=step, arrays=arrays, state={}, across=self.across)
 
     def load_weights(self) -> KeptWeights | None:
         """Return the final weights or, before the end of the run, those of the newest whole checkpoint; None without.
@@ -318,7 +325,10 @@ class RunFolder:
     def _save_only(self, place: Path, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
         """Write ``step-<n>/`` into a folder, then delete all others of that folder."""
         target = place / _name_of(step)
-        save_arrays(target, run_id=self.path.name, step=step, arrays=arrays, state=state)
+        save_arrays(target, run_id=self.path.name, step=step, arrays=arrays, state=state, across=self.across)
+        self._drop_older(place, target)
+
+    def _drop_older(self, place: Path, target: Path) -> None:
         for old in place.iterdir():
             if old != target:
                 discard(old)
@@ -331,7 +341,7 @@ class RunFolder:
         damaged: list[DamagedRun] = []
         for folder in sorted(place.glob("step-*"), reverse=True):
             try:
-                found = load_arrays(folder, run_id=self.run_id)
+                found = load_arrays(folder, run_id=self.run_id, across=self.across)
                 if folder.name != _name_of(found.step):
                     raise DamagedRun(folder / MANIFEST, f"it is of step {found.step:,}")
                 if place == self._checkpoints:
@@ -448,6 +458,7 @@ def description(config: RunConfig) -> dict[str, Any]:
         "run_id": config.run_id,
         "identity": config.identity,
         "config": config.as_dict(),
+        **({"ranks": ranks} if (ranks := Place.of_environment().size) > 1 else {}),
         "device": {"kind": config.hardware.name, "name": _gpu_name() if config.hardware.name == "gpu" else _cpu_name()},
     }
 
@@ -470,6 +481,7 @@ def provenance(config: RunConfig, threads: int, data_checksum: str) -> dict[str,
         "numbers": NUMBERS,
         "plugins": sources_of(config),
         "threads": threads,
+        "ranks": Place.of_environment().size,
         "parallel_jobs": config.hardware.parallel_jobs,
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),

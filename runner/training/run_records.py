@@ -61,6 +61,7 @@ _MAY_BE_IN_SUMMARY: Kinds = {
     "chosen": _is_mapping,
     "identity": _is_mapping,  # earlier versions stored neither this nor the device
     "device": _is_mapping,
+    "ranks": _is_whole,
     "others_share": _is_number,  # nor these shares of the machine
     "stolen_share": _is_number,
 }
@@ -76,6 +77,7 @@ _MAY_BE_IN_PROVENANCE: Kinds = {
     "data_checksum": _is_text,
     "plugins": lambda value: _is_mapping(value) and all(map(_is_text, value.values())),
     "run_id": _is_text,
+    "ranks": _is_whole,
     "earlier_attempts": lambda value: _is_list(value) and all(map(_is_mapping, value)),
 }
 _PLACED: Kinds = {"step": _is_whole, "epoch": _is_number}

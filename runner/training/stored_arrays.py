@@ -2,6 +2,7 @@
 
 FOLDER/
     <name>.npy    an array
+    shard-...     rows of arrays that several processes hold together (``split_arrays``)
     state.json    the manifest, written last: run id, step, and size, type, shape and checksum of every array
 
 The manifest has a checksum of itself. CRC-32 finds what disks and copies do to files, and reads several gigabytes in a
@@ -23,7 +24,10 @@ import numpy as np
 
 from runner.errors import DamagedRun
 from runner.machine.disk import sync, writing
+from runner.output.across import ALONE, Across
+from runner.output.part import Part
 from runner.training.files import read_json
+from runner.training.split_arrays import read_parts, write_parts
 
 MANIFEST = "state.json"
 _LENGTH = slice(8, 10)  # where an npy file of version 1.0 says how long the header is that follows
@@ -34,25 +38,45 @@ class StoredArrays:
     """Hold what a folder keeps: arrays by name, the step that they belong to, and other values of the same step."""
 
     step: int
-    arrays: dict[str, np.ndarray]
+    arrays: dict[str, Any]
     state: dict[str, Any]
 
 
 def save_arrays(
-    target: Path, *, run_id: str, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]
+    target: Path,
+    *,
+    run_id: str,
+    step: int,
+    arrays: Mapping[str, np.ndarray | Part],
+    state: Mapping[str, Any],
+    across: Across = ALONE,
 ) -> None:
     """Write a folder, replacing one that is there; it has its name only when all of it is on the disk.
 
+    All of ``across`` call it together: each writes the rows that it holds, and the first all else.
+
     Raises OSError, which names the file, if the disk is full or fails; what was there before is left.
     """
+    parts = {name: array for name, array in arrays.items() if isinstance(array, Part)}
+    if not across.leads:
+        across.wait()
+        write_parts(_partial_of(target), parts, across)
+        across.wait()
+        return
     with replacement(target) as partial:
-        entries = {}
+        entries, split = {}, {}
+        if across.size > 1:
+            across.wait()
+            split = {"split": write_parts(partial, parts, across)}
         for name, array in arrays.items():
+            if isinstance(array, Part):
+                continue
             path = partial / f"{name}.npy"
             with writing(target / path.name), open(path, "wb") as file:
                 entries[name] = _write_array(file, array)
-        body = {"run_id": run_id, "step": step, "arrays": entries, "state": dict(state)}
+        body = {"run_id": run_id, "step": step, "arrays": entries, **split, "state": dict(state)}
         (partial / MANIFEST).write_text(json.dumps({**body, "checksum": _checksum_of(body)}))
+    across.wait()
 
 
 @contextmanager
@@ -117,7 +141,7 @@ def _deleted_of(folder: Path) -> Path:
     return folder.parent / f".{folder.name}-deleted"
 
 
-def load_arrays(folder: Path, *, run_id: str) -> StoredArrays:
+def load_arrays(folder: Path, *, run_id: str, across: Across = ALONE) -> StoredArrays:
     """Return what ``save_arrays`` wrote for this run. Raises DamagedRun, which names the file, if anything differs.
 
     Of the header of an array only its length is read, so nothing can be unpickled.
@@ -137,7 +161,11 @@ def load_arrays(folder: Path, *, run_id: str) -> StoredArrays:
             raise DamagedRun(path, f"its step is {str(body['step'])[:40]!r}")
         if not isinstance(body["state"], dict):
             raise DamagedRun(path, "its state is of a wrong kind")
-        arrays = {name: _read_array(folder / f"{name}.npy", entry) for name, entry in body["arrays"].items()}
+        arrays: dict[str, Any] = {
+            name: _read_array(folder / f"{name}.npy", entry) for name, entry in body["arrays"].items()
+        }
+        if "split" in body:
+            arrays |= read_parts(folder, body["split"], across)
         return StoredArrays(step=body["step"], arrays=arrays, state=body["state"])
     except (KeyError, TypeError, ValueError, AttributeError):
         raise DamagedRun(path, "it is no manifest of arrays") from None

@@ -4,6 +4,7 @@ Legend: B rows of a batch, D hidden size, N classes, C classes of a block, K cla
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,8 +18,15 @@ from runner.output.held import Held
 from runner.output.layer import Largest, Scores
 from runner.output.numba.row_table import RowTable
 from runner.output.numba.scores import Directions, score
+from runner.output.part import Part
 
 _BLOCK_ELEMENTS = 2**22  # logits ranked together: 16 MB, about the size of a last-level cache
+
+
+def blocks_of(lo: int, hi: int, num_rows: int) -> list[tuple[int, int]]:
+    """Return ranges (first, end) of the classes lo to hi - 1 whose logits for ``num_rows`` rows make one block."""
+    width = max(256, min(hi - lo, _BLOCK_ELEMENTS // max(1, num_rows)))
+    return [(first, min(first + width, hi)) for first in range(lo, hi, width)]
 
 
 def _as_tensor(array: np.ndarray) -> torch.Tensor:
@@ -90,8 +98,7 @@ class NumbaLayer:
 
     def blocks(self, num_rows: int) -> list[tuple[int, int]]:
         """Return ranges (first, end) of the held classes whose logits for ``num_rows`` rows make one block."""
-        width = max(256, min(self.hi - self.lo, _BLOCK_ELEMENTS // max(1, num_rows)))
-        return [(lo, min(lo + width, self.hi)) for lo in range(self.lo, self.hi, width)]
+        return blocks_of(self.lo, self.hi, num_rows)
 
     def block_logits(self, hidden_BD: np.ndarray, lo: int, hi: int, out_BC: np.ndarray) -> None:
         """Write the logits of the held classes lo to hi - 1 to ``out_BC``."""
@@ -176,10 +183,25 @@ class NumbaLayer:
 
     # ------------------------------------------------------------ state
 
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """Return the weights and optimizer state of the rows that are held."""
-        return self.table.state_dict()
+    def state_dict(self) -> dict[str, Any]:
+        """Return the weights and optimizer state; arrays by row are a ``Part`` if others hold more rows."""
+        state = self.table.state_dict()
+        if self.held.is_all:
+            return state
+        return {name: self._part(array) if name in self.table.by_row else array for name, array in state.items()}
 
-    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore what ``state_dict`` returned."""
-        self.table.load_state_dict(state)
+    def _part(self, array: np.ndarray) -> Part:
+        return Part(rows=array, lo=self.lo, num_rows=self.num_classes)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned, here or in a layer that held other rows or all."""
+        if self.held.is_all:
+            self.table.load_state_dict(state)
+            return
+        held: dict[str, np.ndarray] = {}
+        for name, value in state.items():
+            if isinstance(value, Part):
+                held[name] = value.rows
+            else:
+                held[name] = value[self.lo : self.hi] if name in self.table.by_row else value
+        self.table.load_state_dict(held)

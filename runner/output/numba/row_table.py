@@ -128,10 +128,12 @@ class RowTable(RowPolicy):
         """Tell whether all rows and biases are finite."""
         return bool(np.isfinite(self.weights).all() and np.isfinite(self.bias).all())
 
+    by_row = ("weights", "first", "second", "last_step", "bias", "bias_first", "bias_second")
+    """Names of the arrays of ``state_dict`` that have an entry for each row."""
+
     @property
     def _held(self) -> dict[str, np.ndarray]:
-        names = ("weights", "first", "second", "last_step", "bias", "bias_first", "bias_second")
-        held = {name: getattr(self, name) for name in names}
+        held = {name: getattr(self, name) for name in self.by_row}
         return {name: array for name, array in held.items() if array.size}
 
     def state_dict(self) -> dict[str, np.ndarray]:

@@ -38,6 +38,7 @@ from runner.output.layer import CandidateScores, RowGradient, Scores
 from runner.output.losses import LossConfig
 from runner.output.numba.losses import NumbaRowLogits
 from runner.output.numba.row_table import RowTable
+from runner.output.of_all import OfAllHolders
 
 
 class Directions:
@@ -94,6 +95,12 @@ def score_candidates(layer: ClassMatrix, query: Query, proposal: Proposal, step:
 def _equal_weights(query: Query) -> np.ndarray:
     """Return 1 / B for each row, (B,) float32."""
     return np.full(query.num_rows, np.float32(1.0 / query.num_rows), dtype=np.float32)
+
+
+def _for_all_holders(
+    layer: ClassMatrix, gradient: RowGradient, grad_hidden_BD: np.ndarray
+) -> tuple[RowGradient, np.ndarray]:
+    return (gradient if layer.held.is_all else OfAllHolders(gradient, layer.across)), grad_hidden_BD
 
 
 class _DirectionScores:
@@ -177,7 +184,7 @@ class _EverythingScores:
         return self._back(self.layer.table.update_all)[1]
 
     def gradients(self) -> tuple[RowGradient, np.ndarray]:
-        return self._back(self.layer.table.gradients_of_all)
+        return _for_all_holders(self.layer, *self._back(self.layer.table.gradients_of_all))
 
     def _back(self, act: Callable[..., Any]) -> tuple[Any, np.ndarray]:
         query = self.query
@@ -240,7 +247,7 @@ class _ListedScores(ABC):
         return self._back(self.layer.table.update_groups)[1]
 
     def gradients(self) -> tuple[RowGradient, np.ndarray]:
-        return self._back(self.layer.table.gradients_of_groups)
+        return _for_all_holders(self.layer, *self._back(self.layer.table.gradients_of_groups))
 
     @abstractmethod
     def _back(self, act: Callable[..., Any]) -> tuple[Any, np.ndarray]:

@@ -1,0 +1,32 @@
+"""Compare now and then what ranks drew: draws that differ would silently have counts that are not those of a draw."""
+
+import zlib
+
+import numpy as np
+
+from runner.contracts import Everything, Proposal, Query, as_array
+from runner.errors import RunnerError
+from runner.output.across import Across
+
+_OFTEN_UNTIL, _THEN_EVERY = 16, 128  # steps
+
+
+def check_same_draw(across: Across, query: Query, proposal: Proposal | Everything, step: int) -> None:
+    """Raise RunnerError if a rank has other hidden states or another proposal than rank 0, in some of the steps."""
+    if across.size == 1 or (step > _OFTEN_UNTIL and step % _THEN_EVERY):
+        return
+    mine = {"hidden states": _sum_of(query.hidden_BD), "targets": _sum_of(query.targets_P)}
+    if isinstance(proposal, Proposal):
+        mine |= {"candidates": _sum_of(proposal.ids_N), "counts": _sum_of(proposal.log_expected_count_N)}
+    all_HX = across.gather(np.array([*mine.values()], dtype=np.int64))
+    for rank, theirs_X in enumerate(all_HX):
+        differ = [name for name, same in zip(mine, theirs_X == all_HX[0], strict=True) if not same]
+        if differ:
+            raise RunnerError(
+                f"at step {step:,} rank {rank} has other {differ[0]} than rank 0, so that they would train different"
+                " models; let all ranks run on processors of one kind with the same libraries"
+            )
+
+
+def _sum_of(values: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(as_array(values)).view(np.uint8).data)

@@ -1,0 +1,146 @@
+"""Ask for any class of a class matrix that several processes hold together, as if one held it.
+
+Samplers that follow vectors, measures and evaluation ask this way. Every rank asks the same at the same time: rows are
+then sent by who holds them. Scores, steps and state are those of the part that is held.
+
+Legend: B rows of a batch, D hidden size, N classes, U chosen classes, C classes of a block, K classes of a row.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from runner.contracts import Everything, Proposal, Query
+from runner.output.across import block_of
+from runner.output.layer import Largest, Scores
+from runner.output.numba.layer import NumbaLayer, blocks_of
+
+
+class WholeLayer:
+    """Answer for all classes with the help of the other ranks (``output.layer.Layer``)."""
+
+    def __init__(self, part: NumbaLayer) -> None:
+        self.part, self.across = part, part.across
+        self.num_classes, self.dim, self.scale = part.num_classes, part.dim, part.scale
+        self.lo, self.hi = 0, part.num_classes
+        ends = [block_of(self.num_classes, place, self.across.size)[1] for place in range(self.across.size)]
+        self._ends_H = np.array(ends)
+        self.table: Any = _WholeTable(self)
+
+    # ------------------------------------------------------------ what is held here
+
+    def score(self, query: Query, proposal: Proposal | Everything, step: int) -> Scores:
+        return self.part.score(query, proposal, step)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.part.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        self.part.load_state_dict(state)
+
+    def read(self, rows_U: np.ndarray | None, step: int) -> None:
+        self.part.read(None if rows_U is None else self.held_of(rows_U), step)
+
+    def held_of(self, classes_U: np.ndarray) -> np.ndarray:
+        """Return those of these classes that are held here, as rows of the table."""
+        here_U = (classes_U >= self.part.lo) & (classes_U < self.part.hi)
+        return classes_U[here_U] - np.int32(self.part.lo)
+
+    def from_all(
+        self, classes_U: np.ndarray | None, held: Callable[[np.ndarray | None], np.ndarray], axis: int = 0
+    ) -> np.ndarray:
+        """Return what ``held`` makes of the rows of each holder, for all classes (None) or for distinct ascending ones.
+
+        ``held`` gets rows of the table (None: all) and returns an array with an entry for each along the axis.
+        """
+        if classes_U is None:
+            sizes_H = np.diff(self._ends_H, prepend=0)
+            return self.across.concatenate(held(None), sizes_H, axis)
+        sizes_H = np.diff(np.searchsorted(classes_U, self._ends_H), prepend=0)
+        return self.across.concatenate(held(self.held_of(classes_U)), sizes_H, axis)
+
+    # ------------------------------------------------------------ vectors
+
+    def _ask(self, rows_U: np.ndarray | None, held: Callable[[np.ndarray | None], np.ndarray]) -> np.ndarray:
+        if rows_U is None:
+            return self.from_all(None, held)
+        distinct, place_U = np.unique(rows_U, return_inverse=True)
+        return self.from_all(distinct, held)[place_U]
+
+    def rows(self, rows_U: np.ndarray | None = None) -> np.ndarray:
+        return self._ask(rows_U, self.part.rows)
+
+    def biases(self, rows_U: np.ndarray | None = None) -> np.ndarray:
+        return self._ask(rows_U, self.part.biases)
+
+    def class_vectors(self, rows_U: np.ndarray | None = None) -> np.ndarray:
+        return self._ask(rows_U, self.part.class_vectors)
+
+    def query_vectors(self, hidden_BD: np.ndarray) -> np.ndarray:
+        return self.part.query_vectors(hidden_BD)
+
+    # ------------------------------------------------------------ ranking
+
+    def blocks(self, num_rows: int) -> list[tuple[int, int]]:
+        return blocks_of(self.lo, self.hi, num_rows)
+
+    def block_logits(self, hidden_BD: np.ndarray, lo: int, hi: int, out_BC: np.ndarray) -> None:
+        first, end = max(lo, self.part.lo), min(hi, self.part.hi)
+        here_BC = np.zeros_like(out_BC)
+        if first < end:
+            logits = np.empty((len(hidden_BD), end - first), dtype=np.float32)
+            self.part.block_logits(hidden_BD, first, end, logits)
+            here_BC[:, first - lo : end - lo] = logits
+        out_BC[...] = self.across.sum(here_BC)
+
+    def logits(self, hidden_BD: np.ndarray, class_BK: np.ndarray) -> np.ndarray:
+        return self.part.logits(hidden_BD, class_BK)
+
+    def largest(self, hidden_BD: np.ndarray, k: int, *, ranked: bool = True, by_magnitude: bool = False) -> Largest:
+        return self.part.largest(hidden_BD, k, ranked=ranked, by_magnitude=by_magnitude)
+
+    def cross_entropy(self, hidden_BD: np.ndarray, target_B: np.ndarray, *, by_magnitude: bool = False) -> np.ndarray:
+        return self.part.cross_entropy(hidden_BD, target_B, by_magnitude=by_magnitude)
+
+    def is_sound(self, hidden_BD: np.ndarray) -> bool:
+        return self.part.is_sound(hidden_BD)
+
+
+class _WholeTable:
+    """Be what samplers and measures may ask of the table of all classes; it takes no steps."""
+
+    def __init__(self, layer: WholeLayer) -> None:
+        self._layer, self._held = layer, layer.part.table
+        self.engine, self.config = self._held.engine, self._held.config
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self._layer.num_classes, self._layer.dim
+
+    @property
+    def settling_steps(self) -> int:
+        return self._held.settling_steps
+
+    @property
+    def lr(self) -> float:
+        return self._held.lr
+
+    def rows(self, rows_U: np.ndarray | None = None) -> np.ndarray:
+        return self._layer.rows(rows_U)
+
+    def rows_at(self, rows_U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self._layer.rows(rows_U), np.arange(len(rows_U), dtype=np.int32)
+
+    def biases(self, rows_U: np.ndarray | None = None) -> np.ndarray:
+        return self._layer.biases(rows_U)
+
+    def read(self, rows_U: np.ndarray | None, step: int) -> None:
+        self._layer.read(rows_U, step)
+
+    def frozen(self) -> AbstractContextManager[None]:
+        return self._held.frozen()
+
+    def caught_up(self, step: int) -> AbstractContextManager[None]:
+        return self._held.caught_up(step)
