@@ -7,27 +7,61 @@ import numpy as np
 from numba import njit, prange
 
 from runner import rng
-from runner.kernels.groups import PRANGE
+from runner.kernels.groups import CHUNKS, PRANGE
+
+_AT_ONCE = 16  # tables that are sorted together: their codes of a row fill half a cache line, or a whole one
+_TILE = 256  # rows
+
+
+# A code of a random row lies in a cache line of its own, whose other codes are of rows that come much later. So the
+# codes of a row in a few tables are first put side by side, where they are one line, and then in the order of visits.
 
 
 @njit(cache=True, parallel=PRANGE)
-def _build(codes, visit, start, members):
-    """Set members[t, start[t, c] : start[t, c + 1]] to the rows with code c in table t, in the order of ``visit``."""
-    tables, rows = codes.shape
-    for table in prange(tables):
+def _by_visit(codes, visit, first, side_by_side, ordered):
+    """Set ordered[t, i] to codes[first + t, visit[i]]; ``side_by_side`` (R, tables) is room for this."""
+    tables, rows = ordered.shape
+    for part in prange(CHUNKS):
+        last = (part + 1) * rows // CHUNKS
+        for lo in range(part * rows // CHUNKS, last, _TILE):
+            for t in range(tables):
+                for row in range(lo, min(lo + _TILE, last)):
+                    side_by_side[row, t] = codes[first + t, row]
+    for part in prange(CHUNKS):
+        last = (part + 1) * rows // CHUNKS
+        tile = np.empty((_TILE, side_by_side.shape[1]), dtype=side_by_side.dtype)
+        for lo in range(part * rows // CHUNKS, last, _TILE):
+            size = min(_TILE, last - lo)
+            for i in range(size):
+                row = visit[lo + i]
+                for t in range(tile.shape[1]):
+                    tile[i, t] = side_by_side[row, t]
+            for t in range(tables):
+                for i in range(size):
+                    ordered[t, lo + i] = tile[i, t]
+
+
+@njit(cache=True, parallel=PRANGE)
+def _sort(ordered, visit, first, start, members):
+    """Set members[first + t, start[first + t, c] : start[first + t, c + 1]] to the rows with code c, as visited.
+
+    ``ordered``: the codes of a few tables, from ``first`` on, in the order of ``visit``.
+    """
+    tables, rows = ordered.shape
+    for t in prange(tables):
+        table = first + t
         for bucket in range(start.shape[1]):
             start[table, bucket] = 0
-        for row in range(rows):
-            start[table, codes[table, row] + 1] += 1
+        for i in range(rows):
+            start[table, ordered[t, i] + 1] += 1
         for bucket in range(start.shape[1] - 1):
             start[table, bucket + 1] += start[table, bucket]
         cursor = np.empty(start.shape[1] - 1, dtype=np.int32)
         for bucket in range(cursor.shape[0]):
             cursor[bucket] = start[table, bucket]
         for i in range(rows):
-            row = visit[i]
-            code = codes[table, row]
-            members[table, cursor[code]] = row
+            code = ordered[t, i]
+            members[table, cursor[code]] = visit[i]
             cursor[code] += 1
 
 
@@ -106,10 +140,16 @@ class BucketTables:
 
     def build(self, seed: int, step: int) -> None:
         """Sort all rows into buckets by their current codes."""
-        rows = self.codes.shape[1]
+        tables, rows = self.codes.shape
         self._visit_R = rng.generator(seed, rng.BUCKET, step).permutation(rows).astype(np.int32)
         self._rank_R[self._visit_R] = np.arange(rows, dtype=np.int32)
-        _build(self.codes, self._visit_R, self.start, self.members)
+        at_once = min(_AT_ONCE, tables)
+        side_by_side = np.empty((rows, at_once), dtype=self.codes.dtype)
+        ordered = np.empty((at_once, rows), dtype=self.codes.dtype)
+        for first in range(0, tables, at_once):
+            here = min(at_once, tables - first)
+            _by_visit(self.codes, self._visit_R, first, side_by_side, ordered[:here])
+            _sort(ordered[:here], self._visit_R, first, self.start, self.members)
 
     def move(self, rows_U: np.ndarray, codes_LU: np.ndarray) -> None:
         """Give these rows, each named once, new codes; the tables are those that the last build would make of them."""

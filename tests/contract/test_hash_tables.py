@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from lsh_cases import HASHED, LNS_NAMES, N, build, full_hashing
 
+from runner import rng
 from runner.check.cases import DIM, NOBODY, move_rows, random_layer
 from runner.contracts import Query
+from runner.structures.tables import BucketTables
 
 
 @pytest.mark.parametrize(("name", "case"), HASHED)
@@ -104,3 +106,15 @@ def test_refreshes_come_at_growing_intervals(name: str, query: Query) -> None:
     sampler = build(name, "simhash", random_layer(norm=1.0), refresh_every_steps=4, refresh_growth=2.0)
     due = [step for step in range(1, 61) if sampler.refresh(query, step, NOBODY)]
     assert due == [4, 12, 28, 60]
+
+
+@pytest.mark.parametrize(("tables", "rows", "bits"), [(1, 1, 1), (16, 5000, 6), (37, 5000, 6), (20, 700, 17)])
+def test_buckets_hold_their_rows_in_the_order_of_a_permutation(tables: int, rows: int, bits: int) -> None:
+    """However many tables are sorted at once, and however many rows a tile has."""
+    built = BucketTables(L=tables, num_rows=rows, code_bits=bits)
+    built.codes[:] = np.random.default_rng(0).integers(0, 1 << bits, built.codes.shape)
+    built.build(3, 40)
+    visit_R = rng.generator(3, rng.BUCKET, 40).permutation(rows)
+    for table, codes_R in enumerate(built.codes):
+        np.testing.assert_array_equal(built.members[table], visit_R[np.argsort(codes_R[visit_R], kind="stable")])
+        np.testing.assert_array_equal(np.diff(built.start[table]), np.bincount(codes_R, minlength=1 << bits))
