@@ -41,11 +41,13 @@ class Opening:
 
 def block(page: FirstPage) -> str:
     """Return the rule as a Markdown list, and what its levels are, between the comments."""
-    cases = (textwrap.fill(f"- {case}", _WIDTH, subsequent_indent="  ", **_WHOLE_WORDS) for case in page.rule)
-    return "\n\n".join([BEGIN, "\n".join(cases), textwrap.fill(page.levels, _WIDTH, **_WHOLE_WORDS), END])
+    cases = (_lines(f"- {case}", indent="  ") for case in page.rule)
+    return "\n\n".join([BEGIN, "\n".join(cases), _lines(page.levels), END])
 
 
-_WHOLE_WORDS = {"break_long_words": False, "break_on_hyphens": False}
+def _lines(text: str, indent: str = "") -> str:
+    """Break between words alone, so that no command is broken at a hyphen."""
+    return textwrap.fill(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def with_rule(text: str, page: FirstPage) -> str:
