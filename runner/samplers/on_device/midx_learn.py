@@ -62,7 +62,9 @@ class TorchLearntMidx(TorchMidx, LearntMidx):
             )  # fmt: skip
             grad_KD = torch.where(self._is_part, grad_2CD, 0).flatten(0, 1)
             self.learner.steps += 1
-            adam = AdamStep(AdamConfig(lr=config.learn_lr), config.learn_lr, slice(None), self.learner.steps, None)
+            adam = AdamStep(
+                AdamConfig(lr=config.learn_lr), config.learn_lr, slice(None), self.learner.steps, None, None
+            )
             adam.take(self._codewords_KD, self._first, self._second, grad_KD)
 
     def _copy_back(self) -> None:
