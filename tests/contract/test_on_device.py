@@ -18,12 +18,13 @@ from runner.errors import ConfigError
 from runner.heads.classes import estimate
 from runner.machine.clock import StageClock
 from runner.output.losses import LOSSES
+from runner.output.torch import words
 from runner.output.torch.batches import TorchQuery
 from runner.samplers import SAMPLERS
 from runner.samplers.building import build_sampler
 from runner.samplers.lsh import LshConfig
 from runner.samplers.lsh_topk import LshTopKConfig
-from runner.samplers.on_device import draws_on_device, words
+from runner.samplers.on_device import draws_on_device
 
 ON_DEVICE = (
     "full", "uniform", "unigram", "log_uniform", "in_batch", "topk", "exact", "quadratic", "midx_pq", "midx_rq",

@@ -92,7 +92,7 @@ def test_hidden_states(wrong: Any) -> None:
 @given(wrong=spoiled(VECTORS, finite="nan inf -inf"))
 def test_class_vectors(wrong: Any) -> None:
     config: Any = SimpleNamespace(model=MyModel(wrong), optimizer=None, seed=0)
-    refused(lambda: class_vectors(config, len(VECTORS)), "model=mine")
+    refused(lambda: class_vectors(config, 0, len(VECTORS)), "model=mine")
 
 
 @fuzz
@@ -111,7 +111,7 @@ def test_other_things_of_models() -> None:
     config.model.build = lambda **_: None
     assert "lacks encode" in refused(lambda: build_encoder(config, num_features=3, classes=VECTORS), "model=mine")
     config.model.dim = 2.0
-    refused(lambda: class_vectors(config, 5), "model=mine")
+    refused(lambda: class_vectors(config, 0, 5), "model=mine")
 
 
 # ---------------------------------------------------------------- data sets

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from runner import NUMBERS
 from runner.config import compose_one_of_many
 from runner.machine.clock import BUILD, STAGES
 from runner.report.spec.grids import Grid, PlannedRun, expand
@@ -148,7 +149,7 @@ def write_run() -> Callable[..., Path]:
             }  # fmt: skip
         provenance = {
             "commit": "0123456789abcdef", "patch": None, "started": "2026-01-02T03:04:05+0000",
-            "cpu": cpu, "threads": 2, "cores": 2,
+            "cpu": cpu, "threads": 2, "cores": 2, "numbers": NUMBERS,
         }  # fmt: skip
         group = {"rank_end": [1, 5, 50], "truth": [0.5, 0.3, 0.2], "proposal": [0.1, 0.0, 0.9]}
         observed = [{"kind": "distribution", "step": 0, "epoch": 0.0, **group}]
