@@ -17,7 +17,7 @@ from runner.door.models import class_vectors
 from runner.door.samplers import build_sampler, facts_of
 from runner.heads.base import Touched
 from runner.machine.clock import StageClock
-from runner.output.across import Across, Alone, block_of
+from runner.output.across import ALONE, Across, block_of
 from runner.output.agreement import check_same_draw
 from runner.output.engines import layer_of, query_of, rows_of, whole
 from runner.output.layer import Layer, RowGradient, Rows, Scores
@@ -130,7 +130,7 @@ class ClassesHead:
         ``ranks_only``: it is to rank by weights that are loaded, so that it needs no tables of the run's sampler.
         """
         num_classes, output = len(training.label_counts_N), config.output
-        across = Alone() if across is None else across
+        across = ALONE if across is None else across
         lo, hi = block_of(num_classes, across.place, across.size)
         table = rows_of(config, class_vectors(config, lo, hi))
         # Biases start at -log n: softmax ignores a common shift, and losses that treat logits as log probabilities
@@ -164,7 +164,7 @@ class ClassesHead:
         with clock.stage("refresh"):
             moved_U = _NOBODY
             if self.sampler.asks_what_moved:
-                moved_U = touched() if self.layer is self._part else _touched_anywhere(made)
+                moved_U = touched() if self.layer.across.size == 1 else _touched_anywhere(made)
             self.sampler.refresh(made.query, step, moved_U)
 
     # ------------------------------------------------------------ predicting

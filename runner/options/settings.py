@@ -335,6 +335,10 @@ class RunConfig(Options):
             self.hardware.engine == "numba" or self.hardware.name != CPU or self.has_classes,
             f"hardware.engine=torch holds class matrices, and model={self.model.name} has none",
         )
+        if self.sampler is None and self.output.kind == "classes":
+            for key in ("second_moment", "first_moment"):
+                usual = getattr(self.optimizer, key, None) in (None, "full", "float32")
+                require(usual, f"optimizer.{key} is of class vectors, and model={self.model.name} has none; leave it out")
         if self.hardware.classes == "split":
             self._check_split()
         if self.sampler is None or self.loss is None:

@@ -15,7 +15,7 @@ from runner.contracts import ExampleDraw, Examples, Measure, TrainingFacts, View
 from runner.heads.classes import ClassesHead
 from runner.network import Network
 from runner.options.settings import RunConfig
-from runner.output.across import Across, Alone
+from runner.output.across import ALONE, Across
 from runner.output.losses import LogisticLoss
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Task(ABC):
     def __init__(self, config: RunConfig, data: Any) -> None:
         self.config, self.data = config, data
 
-    across: Across = Alone()
+    across: Across = ALONE
     """The processes that hold the classes of its network together."""
     ranks_only = False
     """True if there are no examples: such a task builds a network that ranks, and does nothing else."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.errors import require
+from runner.machine.group import Place
 from runner.machine.memory import available_bytes, gpu_bytes
 from runner.optimizers import AdaGradConfig, AdamConfig, OptimizerConfig
 from runner.options.settings import CPU, RunConfig
@@ -57,11 +58,13 @@ def needed_bytes(config: RunConfig, sizes: Sizes) -> dict[str, int]:
     if config.sampler is None:  # no classes: what there is, is as large as the data
         return {}
     model, classes = config.model, sizes.classes
+    place = Place.of_environment()
+    held = min(classes, place.here * -(-classes // place.size))  # by the ranks that share this machine
     numbers = 3 if isinstance(config.optimizer, AdamConfig) else 2 if isinstance(config.optimizer, AdaGradConfig) else 1
     row = _row_bytes(config.optimizer, model.dim)
     needs = {
         f"the vectors of {classes:,} classes (model size {model.dim}, {row / model.dim:.3g} bytes a weight)":
-            classes * (row + 16),
+            held * (row + 16),
     }  # fmt: skip
     if model.reads == "rows":
         needs[f"the input rows of {sizes.features:,} features (model size {model.dim})"] = sizes.features * (row + 4)

@@ -42,7 +42,7 @@ from runner.machine.disk import sync, writing
 from runner.machine.group import Place
 from runner.options.conversion import as_path
 from runner.options.settings import RunConfig
-from runner.output.across import Across, Alone
+from runner.output.across import ALONE, Across
 from runner.registry import check_trusted, sources_of
 from runner.training.files import write_atomically
 from runner.training.progress import Progress
@@ -83,7 +83,7 @@ class RunFolder:
         self._weights = path / "weights"
         self._best = path / "best"
         self._clearing = path / CLEARING
-        self.across: Across = Alone()  # the processes that write and read arrays together
+        self.across: Across = ALONE  # the processes that write and read arrays together
         self._lock: IO[str] | None = None  # held while the run is in progress
         self.mirror: Callable[[Mapping[str, Any]], None] | None = None  # is given every observation, too
 

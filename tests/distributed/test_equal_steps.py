@@ -15,8 +15,6 @@ import pytest
 pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).with_name("program.py")
 B, D, STEPS = 12, 16, 200
-# Draws by logits, or by numbers of vectors that moved: a logit's last bit may choose another class.
-FOLLOWS_BITS = {"exact", "quadratic", "midx_exact", "midx_learn"}
 
 
 @pytest.fixture(scope="module", params=[2, 3])

@@ -13,7 +13,7 @@ from runner.contracts import LARGEST_OUTPUT, Everything, Proposal, Query
 from runner.kernels import topk as topk_kernels
 from runner.kernels.rows import LEAST_NORM
 from runner.kernels.scratch import Scratch
-from runner.output.across import Across, Alone
+from runner.output.across import ALONE, Across
 from runner.output.held import Held
 from runner.output.layer import Largest, Scores
 from runner.output.numba.row_table import RowTable
@@ -56,7 +56,7 @@ class NumbaLayer:
         self.lo, self.hi = lo, lo + rows
         self.num_classes = rows if num_classes is None else num_classes
         self.held = Held(lo=lo, hi=self.hi, num_classes=self.num_classes)
-        self.across: Across = Alone() if across is None else across
+        self.across = ALONE if across is None else across
         self.scratch = Scratch()
 
     # ------------------------------------------------------------ training

@@ -17,7 +17,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from runner.contracts import Products
-from runner.output.across import Alone
+from runner.output.across import ALONE
 from runner.output.losses import LossConfig
 from runner.output.torch.batches import Targets
 from runner.output.torch.groups import bag_sums, segment_sums
@@ -79,7 +79,7 @@ class Listed:
             log_count_P=self.log_count_P,
             weight_B=torch.ones_like(self.targets.counts_B),
             num_classes=self.num_classes,
-            across=Alone(),
+            across=ALONE,
         )
 
 

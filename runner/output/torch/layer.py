@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from runner.contracts import LARGEST_OUTPUT, Everything, Proposal, Query
-from runner.output.across import Across, Alone
+from runner.output.across import ALONE, Across
 from runner.output.layer import Largest
 from runner.output.torch.arrays import array_of, ids_of, tensor_of
 from runner.output.torch.directions import HiddenDirections, inverse_norms
@@ -31,7 +31,7 @@ class TorchLayer:
         self.table, self.scale = table, scale
         self.num_classes, self.dim = table.shape
         self.lo, self.hi = 0, self.num_classes
-        self.across: Across = Alone()
+        self.across: Across = ALONE
 
     @property
     def device(self) -> torch.device:
