@@ -338,7 +338,9 @@ class RunConfig(Options):
         if self.sampler is None and self.output.kind == "classes":
             for key in ("second_moment", "first_moment"):
                 usual = getattr(self.optimizer, key, None) in (None, "full", "float32")
-                require(usual, f"optimizer.{key} is of class vectors, and model={self.model.name} has none; leave it out")
+                require(
+                    usual, f"optimizer.{key} is of class vectors, which model={self.model.name} lacks; leave it out"
+                )
         if self.hardware.classes == "split":
             self._check_split()
         if self.sampler is None or self.loss is None:
