@@ -15,7 +15,7 @@ import pytest
 pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).with_name("program.py")
 B, D, STEPS = 12, 16, 200
-# Their tables turn a last bit into a whole unit: bytes of features, and codewords that Adam moves by signs of gradients.
+# Their tables turn a last bit into a whole unit: bytes of features, and codewords that Adam moves by signs.
 AMPLIFY = ("rff", "midx_learn")
 
 

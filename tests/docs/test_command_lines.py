@@ -256,6 +256,8 @@ def rule_for(words: Sequence[str]) -> tuple[Rule, list[str]] | None:
         return makes, rest
     if program.startswith("scripts/"):
         return rule_for(["python", *words])
+    if program == "torchrun":  # which starts what follows; tests/distributed runs it
+        return rule_for(["python", *rest[rest.index("-m") :]])
     if program in ("runner", ".venv/bin/runner"):
         return runs, rest
     if program == "eval" and (inside := re.fullmatch(r"\$\((.*)\)", rest[0])):
