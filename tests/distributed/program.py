@@ -1,6 +1,6 @@
 """Be one rank of a test: train a class matrix that the ranks hold together beside one of its own, and compare.
 
-torchrun starts it: ``torchrun --nproc-per-node 3 tests/distributed/program.py OUT.json``. Rank 0 writes what differs.
+torchrun starts it: ``torchrun --nproc-per-node 3 tests/distributed/program.py OUT.json all 200``. Rank 0 writes what differs.
 Legend: B rows of a batch, D hidden size, N classes.
 """
 
@@ -27,13 +27,16 @@ from runner.output.losses import LOSSES, LossConfig
 from runner.output.ranks import Ranks
 from runner.samplers import SAMPLERS
 
-N, D, B, STEPS = 120, 16, 12, 200
+N, D, B = 120, 16, 12
 
 
-def cases() -> Iterator[tuple[str, Case, LossConfig]]:
-    """Yield every sampler with its customary loss, and one for each kind of candidates with every loss."""
+def cases(which: str) -> Iterator[tuple[str, Case, LossConfig]]:
+    """Yield every sampler with its customary loss, and one for each kind of candidates with every loss.
+
+    ``which``: all cases of the samplers' contract, or the first of each.
+    """
     for name in SAMPLERS:
-        for case in cases_of(name).values():
+        for case in list(cases_of(name).values())[: None if which == "all" else 1]:
             loss = case.config.losses[0]
             yield f"{name}-{case.name}-{loss}", case, LOSSES[loss](name=loss)
     for name in ("log_uniform", "lsh_label"):
@@ -68,11 +71,11 @@ def batch_of(step: int) -> tuple[np.ndarray, Batch]:
     return hidden_BD, Batch(indptr, np.concatenate(targets).astype(np.int32))
 
 
-def train(case: Case, loss: LossConfig, across: Across) -> dict[str, Any]:
+def train(case: Case, loss: LossConfig, across: Across, steps: int) -> dict[str, Any]:
     """Take the steps; return what came out, with the vectors of all classes."""
     head, clock = head_of(case, loss, across, None), StageClock()
     drawn, losses, hidden = [], [], []
-    for step in range(1, STEPS + 1):
+    for step in range(1, steps + 1):
         hidden_BD, batch = batch_of(step)
         scores = head.score(hidden_BD, batch, step, clock)
         proposal = scores.estimate.proposal
@@ -82,7 +85,7 @@ def train(case: Case, loss: LossConfig, across: Across) -> dict[str, Any]:
         hidden.append(scores.update())
         head.refresh(scores, lambda touched=touched: touched, step, clock)
     of_steps = dict(getattr(across, "traffic", {}))
-    head.layer.read(None, STEPS + 1)
+    head.layer.read(None, steps + 1)
     hidden_BD, batch = batch_of(0)
     query = Query(hidden_BD=hidden_BD, target_indptr_B1=batch.target_indptr, targets_P=batch.targets)
     first_B = batch.targets[batch.target_indptr[:-1]]
@@ -96,19 +99,19 @@ def train(case: Case, loss: LossConfig, across: Across) -> dict[str, Any]:
         "top": head.top(hidden_BD, 10),
         "cross_entropy": head.layer.cross_entropy(hidden_BD, first_B),
         "state": head.state_dict().keys(),
-        "counts": head.sampler.log_expected_count(query, np.arange(N, dtype=np.int32), STEPS + 1),
+        "counts": head.sampler.log_expected_count(query, np.arange(N, dtype=np.int32), steps + 1),
     }
 
 
-def main(out: Path) -> None:
+def main(out: Path, which: str, steps: int) -> None:
     group = meet(60.0)
     assert group is not None
     set_threads(1)
     across = Ranks(group, torch.device("cpu"))
     found: dict[str, Any] = {}
-    for name, case, loss in cases():
+    for name, case, loss in cases(which):
         across.traffic.clear()
-        alone, split = train(case, loss, ALONE), train(case, loss, across)
+        alone, split = train(case, loss, ALONE, steps), train(case, loss, across, steps)
         far = {
             key: float(np.max(np.abs(alone[key] - split[key]) / (1 + np.abs(alone[key])), initial=0))
             for key in ("losses", "hidden", "vectors", "biases", "cross_entropy")
@@ -128,4 +131,4 @@ def main(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
