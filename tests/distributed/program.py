@@ -1,6 +1,7 @@
 """Be one rank of a test: train a class matrix that the ranks hold together beside one of its own, and compare.
 
-torchrun starts it: ``torchrun --nproc-per-node 3 tests/distributed/program.py OUT.json all 200``. Rank 0 writes what differs.
+torchrun starts it: ``torchrun --nproc-per-node 3 tests/distributed/program.py OUT.json all 200``. Rank 0 writes what
+differs.
 Legend: B rows of a batch, D hidden size, N classes.
 """
 

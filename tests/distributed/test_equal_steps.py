@@ -1,7 +1,7 @@
 """Ranks that hold the classes together draw the same candidates as one process, and take the same steps within 1e-5.
 
-``program.py`` trains with every sampler and every loss, split and whole, in each rank. Here it takes the first settings of
-each sampler; by hand it takes all of them:
+``program.py`` trains with every sampler and every loss, split and whole, in each rank. Here it takes the first settings
+of each sampler; by hand it takes all of them:
 
     torchrun --nproc-per-node 3 tests/distributed/program.py OUT.json all 200
 """
