@@ -28,7 +28,14 @@ METHODS: dict[str, list[str]] = {
     "lsh_embedding_shared": ["method=lsh_embedding_shared", _FEW],
 }
 # What users of these libraries could have instead; torch_module is ours, for models of PyTorch.
-LIBRARY_METHODS = ("torch_full", "torch_adaptive", "torch_sampled", "torch_module", "tensorflow_full")
+LIBRARY_METHODS = (
+    "torch_full",
+    "torch_adaptive",
+    "torch_sampled",
+    "torch_module",
+    "tensorflow_full",
+    "tensorflow_sampled",
+)
 # Full softmax of PyTorch on a GPU: with all logits at once, and by two packages of fused kernels.
 GPU_METHODS = ("torch_naive", "cce", "liger")
 ALL_METHODS = (*METHODS, *LIBRARY_METHODS)

@@ -10,7 +10,7 @@ from runner.bench.machine import Limits, shortage
 from runner.bench.measure import Entrant, measure, say
 from runner.bench.methods import FULL_METHODS, METHODS
 from runner.bench.settings import OutputLayer
-from runner.bench.tensorflow_baseline import TensorFlowFull, is_installed
+from runner.bench.tensorflow_baseline import TENSORFLOW, is_installed
 from runner.bench.torch_baselines import ON_GPU, TORCH, bytes_needed
 from runner.bench.workload import Workload, matrix_bytes
 from runner.machine.company import Company
@@ -36,7 +36,7 @@ NOTES = (
     "Peak: growth of resident memory during one step off the clock, beside buffers that earlier steps left for it.",
     "PyTorch's and TensorFlow's baselines are float32. PyTorch's full softmax takes the block size that was fastest at "
     "20,000 classes; TensorFlow's (`pip install tensorflow-cpu`, optional) is one graph with all logits in memory and "
-    "its fused Adam.",
+    "its fused Adam. Its sampled softmax has an Adam that touches the drawn rows alone, as Keras' touches all.",
     "full_stored and full_bf16_stored keep the batch's logits as bf16, rows x classes x 2 bytes, in a buffer that is "
     "among those that earlier steps left.",
 )
@@ -115,7 +115,7 @@ def one_size(num_classes: int, plan: OutputLayer) -> dict[str, Any]:
     return {**part, **machine, "results": results}
 
 
-LIBRARIES: dict[str, Callable[[Workload], Contender]] = {**TORCH, **ON_GPU, "tensorflow_full": TensorFlowFull}
+LIBRARIES: dict[str, Callable[[Workload], Contender]] = {**TORCH, **ON_GPU, **TENSORFLOW}
 
 
 def _unable(name: str, hardware: HardwareConfig) -> str | None:

@@ -47,7 +47,7 @@ def bytes_needed(name: str, num_classes: int, dim: int, batch: int) -> float:
     all logits of the batch, and their gradients.
     """
     parameters = matrix_bytes(num_classes, dim)
-    if name in ("torch_sampled", "torch_module"):
+    if name in ("torch_sampled", "torch_module", "tensorflow_sampled"):
         return parameters
     if name == "torch_naive":  # logits in bf16 and float32, their log softmax and its gradient
         return parameters * 4 / 3 + 14.0 * batch * num_classes

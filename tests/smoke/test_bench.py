@@ -16,7 +16,7 @@ from runner.bench.arithmetic import Spread, amortised_refresh, least_work
 from runner.bench.contenders import RunnerMethod, configuration
 from runner.bench.methods import ALL_METHODS
 from runner.bench.settings import OutputLayer, Rows
-from runner.bench.tensorflow_baseline import TensorFlowFull, is_installed
+from runner.bench.tensorflow_baseline import TENSORFLOW, TensorFlowFull, TensorFlowSampled, is_installed
 from runner.bench.torch_baselines import TorchFull, TorchSampled, block_rows
 from runner.bench.workload import Workload
 from runner.config import CONF
@@ -79,7 +79,7 @@ def cells(text: str, first: str) -> list[list[str]]:
 
 @pytest.mark.slow
 def test_output_layer(bench: Bench) -> None:
-    expected = {} if is_installed() else {"tensorflow_full": "skipped: not installed"}
+    expected = {} if is_installed() else dict.fromkeys(TENSORFLOW, "skipped: not installed")
     if not HAS_BF16:
         expected |= dict.fromkeys(("full_bf16", "full_bf16_stored"), "skipped: needs AVX512_BF16")
     report, text = bench("output_layer", "classes=2000,300", *STEPS)
@@ -430,6 +430,24 @@ def test_tensorflow_full_follows_the_gradient_of_softmax(workload: Workload) -> 
     sure = grad.abs() > 1e-6
     moved = torch.from_numpy(method.weight.numpy()) - before
     torch.testing.assert_close(moved[sure], -0.1 * grad[sure].sign(), rtol=0.02, atol=0)
+
+
+@pytest.mark.skipif(not is_installed(), reason="needs tensorflow-cpu")
+def test_tensorflow_sampled_follows_the_gradient_of_its_draws(
+    workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.bench.tensorflow_baseline.NUM_SAMPLES", 30)
+    (query,) = workload.queries(1, 16, seed=1)
+    method = TensorFlowSampled(workload)
+    before = torch.from_numpy(method.weight.numpy())
+    ids_M = method.step(query, 1, StageClock()).ids_N
+    assert ids_M is not None
+    moved = torch.from_numpy(method.weight.numpy()) - before
+    touched = np.union1d(ids_M, query.targets_P)
+    assert len(np.unique(ids_M)) == len(ids_M) == method.num_distinct < 30
+    assert np.flatnonzero(moved.abs().sum(1)).tolist() == touched.tolist()
+    own_B = moved[torch.from_numpy(query.targets_P).long()]
+    assert ((own_B * torch.from_numpy(query.hidden_BD)).sum(1) > 0).float().mean() > 0.9  # targets come nearer
 
 
 def test_blocks_of_logits_stay_within_a_gibibyte() -> None:
