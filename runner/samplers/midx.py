@@ -259,6 +259,19 @@ class MidxRqConfig(MidxConfig):
 # ---------------------------------------------------------------- the samplers
 
 
+class _ClassVectors:
+    """Give vectors of some classes of a layer (``quantizers.RowsByNumber``)."""
+
+    def __init__(self, layer: Layer) -> None:
+        self._layer = layer
+
+    def __len__(self) -> int:
+        return self._layer.num_classes
+
+    def __getitem__(self, rows_S: np.ndarray) -> np.ndarray:
+        return self._layer.class_vectors(rows_S)
+
+
 class MultiIndex(Sampler):
     """Hold the index over a layer's class matrix and its schedule of rebuilds; subclasses draw from it."""
 
@@ -294,17 +307,24 @@ class MultiIndex(Sampler):
 
     def rebuild(self, step: int) -> None:
         """Make new codebooks from the present ones, and new codes. Raise Diverged if weights are not finite."""
+        codebooks = self.new_codebooks(step)
+        codes_2N, error, square = self.assign(codebooks, step)
+        self.distortion = error / max(square, 1e-30)
+        self._set(codebooks, codes_2N)
+
+    def new_codebooks(self, step: int) -> np.ndarray:
+        """Return the codebooks (2, C, D) to go on with: those that k-means makes from the present ones."""
+        generator = rng.generator(self.seed, rng.QUANTIZE, step)
+        when = f" after step {step}"
+        return self.quantizer.fit(_ClassVectors(self.layer), generator, self.codebooks_2CD, when=when)
+
+    def assign(self, codebooks_2CD: np.ndarray, step: int) -> tuple[np.ndarray, float, float]:
+        """Return the classes' codes (2, N) uint16, and the sums of squares of their errors and of their vectors."""
         weights = self.layer.class_vectors()
         norm_N = squared_norms(weights)
         check_usable(norm_N, f" after step {step}")
-        codebooks = self.new_codebooks(weights, step)
-        codes_2N, error_N = self.quantizer.assign(weights, codebooks)
-        self.distortion = float(error_N.sum(dtype=np.float64) / max(norm_N.sum(dtype=np.float64), 1e-30))
-        self._set(codebooks, codes_2N)
-
-    def new_codebooks(self, weights_ND: np.ndarray, step: int) -> np.ndarray:
-        """Return the codebooks (2, C, D) to go on with: those that k-means makes from the present ones."""
-        return self.quantizer.fit(weights_ND, rng.generator(self.seed, rng.QUANTIZE, step), self.codebooks_2CD)
+        codes_2N, error_N = self.quantizer.assign(weights, codebooks_2CD)
+        return codes_2N, float(error_N.sum(dtype=np.float64)), float(norm_N.sum(dtype=np.float64))
 
     def _set(self, codebooks_2CD: np.ndarray, codes_2N: np.ndarray) -> None:
         """Store codebooks and codes, and derive everything else from them."""

@@ -83,9 +83,9 @@ class LearntMidx(Midx):
         self.rebuild(step)
         return True
 
-    def new_codebooks(self, weights_ND: np.ndarray, step: int) -> np.ndarray:
+    def new_codebooks(self, step: int) -> np.ndarray:
         """Return the learnt codebooks (2, C, D); at the start, those of k-means."""
-        return super().new_codebooks(weights_ND, step) if self.codebooks_2CD is None else self.codebooks_2CD
+        return super().new_codebooks(step) if self.codebooks_2CD is None else self.codebooks_2CD
 
     def _learn(self, query: Query, step: int, steps: int) -> None:
         """Move the codewords; classes keep their codes. Raise Diverged if weights or codewords are not finite."""

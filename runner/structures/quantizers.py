@@ -18,7 +18,7 @@ author={Chen, Yongjian and Guan, Tao and Wang, Cheng}, journal={Sensors}, year={
 
 import warnings
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -26,6 +26,14 @@ from runner.errors import Diverged, require
 from runner.kernels.codewords import nearest_pairs, panels_of, squared_norms
 
 _LARGEST = 1e30  # larger squared norms overflow when they are summed
+
+
+class RowsByNumber(Protocol):
+    """Give some rows of a matrix, which may lie elsewhere; an array does so."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows_S: np.ndarray) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,17 +63,23 @@ class Quantizer:
         return [slice(0, (dim + 1) // 2), slice((dim + 1) // 2, dim)]
 
     def fit(
-        self, values_ND: np.ndarray, generator: np.random.Generator, start_2CD: np.ndarray | None = None
+        self,
+        values_ND: RowsByNumber,
+        generator: np.random.Generator,
+        start_2CD: np.ndarray | None = None,
+        *,
+        when: str = "",
     ) -> np.ndarray:
         """Return codebooks (2, C, D) float32 made by k-means, from ``start_2CD`` if given, else from k-means++.
 
         If there are no more distinct vectors than codewords, these vectors are the codewords; the rest repeat the first
-        one and are never assigned. Raise Diverged unless all vectors are finite.
+        one and are never assigned. Only the subsample is read. Raise Diverged, with the words ``when``, unless its
+        vectors are finite.
         """
-        check_usable(squared_norms(values_ND))
         rows = generator.choice(len(values_ND), min(self.rows, len(values_ND)), replace=False, shuffle=False)
         residual_SD = values_ND[np.sort(rows)]
-        dim = values_ND.shape[1]
+        check_usable(squared_norms(residual_SD), when)
+        dim = residual_SD.shape[1]
         codebooks = np.zeros((2, self.codewords, dim), dtype=np.float32)
         for book, part in enumerate(self.parts(dim)):
             start = None if start_2CD is None else start_2CD[book, :, part]

@@ -1,6 +1,7 @@
 """Draw a cell of MIDX's index, then a class of the cell, on a device; draws are those of ``samplers.midx``.
 
-The index is made on the CPU once a period, from a copy of the class vectors.
+Codewords are made on the CPU once a period, from a copy of some class vectors; classes are assigned to them on the
+device.
 
 Legend: B rows, D hidden size, K codewords of a codebook, C cells (k1 K + k2), M draws of a row, X pairs.
 """
@@ -19,6 +20,7 @@ from runner.output.torch.arrays import array_of, ids_of, tensor_of
 from runner.output.torch.batches import Targets, TorchProposal, TorchQuery
 from runner.output.torch.layer import TorchLayer
 from runner.samplers.midx import Midx, MidxConfig
+from runner.samplers.on_device.nearest_pairs import assign_on
 
 _CELL_ELEMENTS = 2**26  # running sums over the cells of some rows: 512 MB
 
@@ -37,6 +39,9 @@ class TorchMidx(Midx):
     def follows(self, step: int) -> bool:
         """Tell whether the index is rebuilt after ``step``; which classes the steps before touched does not matter."""
         return step >= self.schedule.next
+
+    def assign(self, codebooks_2CD: np.ndarray, step: int) -> tuple[np.ndarray, float, float]:
+        return assign_on(self.on_device, codebooks_2CD, beam=self.quantizer.beam, step=step)
 
     def _set(self, codebooks_2CD: np.ndarray, codes_2N: np.ndarray) -> None:
         super()._set(codebooks_2CD, codes_2N)

@@ -20,6 +20,7 @@ from runner.output.torch.arrays import array_of, ids_of
 from runner.output.torch.batches import Targets, TorchProposal, TorchQuery, hidden_on
 from runner.output.torch.layer import TorchLayer
 from runner.samplers.midx_exact import MidxExact, MidxExactConfig
+from runner.samplers.on_device.nearest_pairs import assign_on
 
 _ELEMENTS = 2**25  # running sums over the classes of some rows: 256 MB
 
@@ -37,6 +38,9 @@ class TorchMidxExact(MidxExact):
     def follows(self, step: int) -> bool:
         """Tell whether the index is rebuilt after ``step``."""
         return step >= self.schedule.next
+
+    def assign(self, codebooks_2CD: np.ndarray, step: int) -> tuple[np.ndarray, float, float]:
+        return assign_on(self.on_device, codebooks_2CD, beam=self.quantizer.beam, step=step)
 
     def _set(self, codebooks_2CD: np.ndarray, codes_2N: np.ndarray) -> None:
         super()._set(codebooks_2CD, codes_2N)

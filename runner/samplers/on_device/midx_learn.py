@@ -1,6 +1,6 @@
 """Train MIDX's codewords on a device, by the steps of ``structures.codeword_learning``, and draw as ``TorchMidx``.
 
-Once a period the classes are assigned anew on the CPU, from a copy of their vectors.
+Once a period the classes are assigned anew.
 
 Legend: C codewords of a codebook, D hidden size, S classes to learn from; a leading 2 is the two codebooks.
 """
