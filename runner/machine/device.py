@@ -6,7 +6,9 @@ import sys
 
 import torch
 
+from runner.errors import require
 from runner.machine.clock import StageClock
+from runner.machine.group import Place
 from runner.options.settings import HardwareConfig, RunConfig
 
 CPU = torch.device("cpu")
@@ -54,3 +56,14 @@ def clock_of(hardware: HardwareConfig) -> StageClock:
 def device_of(hardware: HardwareConfig) -> torch.device:
     """Return the device of a network's weights; the configuration must come from ``settled``."""
     return torch.device("cuda") if hardware.name == "gpu" else CPU
+
+
+def take_own_gpu(place: Place) -> None:
+    """Let this process of several use the GPU of its number on its machine. Raises ConfigError if there are too few."""
+    have = torch.cuda.device_count()
+    require(
+        place.here <= have,
+        f"hardware=gpu: {place.here} processes were started on this machine, which has {have} GPU{'s' * (have != 1)};"
+        " start one for each GPU",
+    )
+    torch.cuda.set_device(place.local)

@@ -28,11 +28,12 @@ _LOOK_SECONDS = 3.0  # how long a rank waits for signs of life before it says wh
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Name one process of a run: ``rank`` of ``size``; ``here`` of them share its machine."""
+    """Name one process of a run: ``rank`` of ``size``; ``here`` of them share its machine, where it is ``local``."""
 
     rank: int = 0
     size: int = 1
     here: int = 1
+    local: int = 0
 
     @classmethod
     def of_environment(cls) -> "Place":
@@ -42,7 +43,7 @@ class Place:
             return cls()
         if not 0 <= rank < size:
             raise ConfigError(f"RANK={rank} is not a place among WORLD_SIZE={size} processes; start them by torchrun")
-        return cls(rank=rank, size=size, here=_number("LOCAL_WORLD_SIZE") or 1)
+        return cls(rank=rank, size=size, here=_number("LOCAL_WORLD_SIZE") or 1, local=_number("LOCAL_RANK") or 0)
 
     @property
     def leads(self) -> bool:

@@ -63,23 +63,29 @@ def make_rows(
 def layer_of(
     table: Rows, scale: float | None, *, lo: int = 0, num_classes: int | None = None, across: Across | None = None
 ) -> Layer:
-    """Return the layer of a table of class vectors; see ``NumbaLayer`` for tables that hold some of the classes."""
+    """Return the layer of a table of class vectors; see ``NumbaLayer`` for one that holds some of the classes."""
     if isinstance(table, RowTable):
         return NumbaLayer(table, scale, lo=lo, num_classes=num_classes, across=across)
     from runner.output.torch.layer import TorchLayer
     from runner.output.torch.row_table import TorchRowTable
 
     assert isinstance(table, TorchRowTable)
-    return TorchLayer(table, scale)
+    return TorchLayer(table, scale, lo=lo, num_classes=num_classes, across=across)
 
 
 def whole(layer: Layer) -> Layer:
     """Return a layer that knows all classes: this one, or one that asks the other holders."""
     if layer.hi - layer.lo == layer.num_classes:
         return layer
-    from runner.output.whole import WholeLayer
+    if isinstance(layer, NumbaLayer):
+        from runner.output.whole import WholeLayer
 
-    return WholeLayer(layer)  # type: ignore[arg-type]
+        return WholeLayer(layer)
+    from runner.output.torch.layer import TorchLayer
+    from runner.output.torch.whole import TorchWholeLayer
+
+    assert isinstance(layer, TorchLayer)
+    return TorchWholeLayer(layer)
 
 
 def query_of(hidden_BD: Any, batch: Batch) -> Query:

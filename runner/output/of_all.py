@@ -1,6 +1,7 @@
 """Be a gradient of class rows of which other processes hold more."""
 
 import numpy as np
+from torch import Tensor
 
 from runner.contracts import Passed
 from runner.output.across import Across
@@ -16,7 +17,10 @@ class OfAllHolders:
         self.rows_U = held.rows_U
 
     def squared_norm(self) -> Passed:
-        return float(self._across.sum(np.array([self._held.squared_norm()]))[0])
+        held = self._held.squared_norm()
+        if isinstance(held, Tensor):
+            return self._across.sum(held[None])[0]
+        return float(self._across.sum(np.array([held]))[0])
 
     def apply(self, step: int, factor: Passed = 1.0) -> None:
         self._held.apply(step, factor)

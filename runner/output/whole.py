@@ -27,7 +27,7 @@ class WholeLayer:
         self.lo, self.hi = 0, part.num_classes
         ends = [block_of(self.num_classes, place, self.across.size)[1] for place in range(self.across.size)]
         self._ends_H = np.array(ends)
-        self.table: Any = _WholeTable(self)
+        self.table: Any = WholeTable(self)
 
     # ------------------------------------------------------------ what is held here
 
@@ -108,10 +108,13 @@ class WholeLayer:
         return self.part.is_sound(hidden_BD)
 
 
-class _WholeTable:
-    """Be what samplers and measures may ask of the table of all classes; it takes no steps."""
+class WholeTable:
+    """Be what samplers and measures may ask of the table of all classes; it takes no steps.
 
-    def __init__(self, layer: WholeLayer) -> None:
+    ``layer``: the whole layer, of either engine.
+    """
+
+    def __init__(self, layer: Any) -> None:
         self._layer, self._held = layer, layer.part.table
         self.engine, self.config = self._held.engine, self._held.config
 

@@ -112,10 +112,13 @@ def _ranks(config: RunConfig) -> Across:
     if group is None:
         return ALONE
     group.require_same("the settings", {"the run": config.run_id, "force": config.force})
-    from runner.machine.device import device_of
+    from runner.machine.device import device_of, take_own_gpu
     from runner.output.ranks import Ranks
 
-    return Ranks(group, device_of(config.hardware))
+    device = device_of(config.hardware)
+    if device.type == "cuda":
+        take_own_gpu(place)
+    return Ranks(group, device)
 
 
 def _check_same_ranks(config: RunConfig, data: Any, across: Across) -> None:

@@ -18,7 +18,6 @@ from runner.output.held import Held
 from runner.output.layer import Largest, Scores
 from runner.output.numba.row_table import RowTable
 from runner.output.numba.scores import Directions, score
-from runner.output.part import Part
 
 _BLOCK_ELEMENTS = 2**22  # logits ranked together: 16 MB, about the size of a last-level cache
 
@@ -185,23 +184,8 @@ class NumbaLayer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the weights and optimizer state; arrays by row are a ``Part`` if others hold more rows."""
-        state = self.table.state_dict()
-        if self.held.is_all:
-            return state
-        return {name: self._part(array) if name in self.table.by_row else array for name, array in state.items()}
-
-    def _part(self, array: np.ndarray) -> Part:
-        return Part(rows=array, lo=self.lo, num_rows=self.num_classes)
+        return self.held.parts(self.table.state_dict(), self.table.by_row)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned, here or in a layer that held other rows or all."""
-        if self.held.is_all:
-            self.table.load_state_dict(state)
-            return
-        held: dict[str, np.ndarray] = {}
-        for name, value in state.items():
-            if isinstance(value, Part):
-                held[name] = value.rows
-            else:
-                held[name] = value[self.lo : self.hi] if name in self.table.by_row else value
-        self.table.load_state_dict(held)
+        self.table.load_state_dict(self.held.of_parts(state, self.table.by_row))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from runner.contracts import Batch, Proposal, Query
+from runner.output.held import Held, indptr_of_kept
 from runner.output.torch.arrays import array_of, ids_of, tensor_of
 
 
@@ -51,15 +52,26 @@ def hidden_on(query: Query, device: torch.device) -> Tensor:
 
 
 class Targets:
-    """Hold the targets of a query on a device: classes and rows, (P,) int64, where rows begin, and their numbers."""
+    """Hold the targets of a query on a device: rows of a table, (P,) int64, and the batch's rows, which begin where.
 
-    def __init__(self, query: Query, device: torch.device) -> None:
-        indptr_B1 = query.target_indptr_B1
+    ``held``: only the targets among these classes; None: all. ``counts_B``: the rows' numbers of targets, float32,
+    wherever these are held. ``kept_P``: the places of the held targets among all; None if they are all held.
+    """
+
+    kept_P: Tensor | None = None
+
+    def __init__(self, query: Query, device: torch.device, held: Held | None = None) -> None:
+        indptr_B1, ids_P, row_P = query.target_indptr_B1, query.targets_P, query.row_P
         self.num_rows = query.num_rows
-        self.ids_P = ids_of(query.targets_P, device)
-        self.row_P = ids_of(query.row_P, device)
-        self.indptr_B1 = ids_of(indptr_B1, device)
         self.counts_B = tensor_of(np.diff(indptr_B1).astype(np.float32), device)
+        if held is not None:
+            here_P = held.among(ids_P)
+            self.kept_P = ids_of(np.flatnonzero(here_P), device)
+            indptr_B1 = indptr_of_kept(indptr_B1, here_P)
+            ids_P, row_P = ids_P[here_P] - np.int32(held.lo), row_P[here_P]
+        self.ids_P = ids_of(ids_P, device)
+        self.row_P = ids_of(row_P, device)
+        self.indptr_B1 = ids_of(indptr_B1, device)
 
     @classmethod
     def of(cls, query: Query, device: torch.device) -> "Targets":
@@ -143,3 +155,19 @@ def proposal_on(proposal: Proposal, device: torch.device) -> TorchProposal:
     ids_BM[valid_BM], log_count_BM[valid_BM] = proposal.ids_N, proposal.log_expected_count_N
     tensors = (tensor_of(array, device) for array in (ids_BM, log_count_BM, valid_BM))
     return TorchProposal(*tensors, distinct=proposal.distinct)
+
+
+def held_candidates(proposal: TorchProposal, held: Held) -> TorchProposal:
+    """Return the candidates among held classes, as rows of their table; this waits once, to learn how many they are.
+
+    Without it, each holder would score all candidates.
+    """
+    here = held.among(proposal.ids)
+    if proposal.valid is not None:
+        here = here & proposal.valid
+    ids, log_count, distinct = proposal.ids - held.lo, proposal.log_count, proposal.distinct
+    if proposal.is_shared:
+        return TorchProposal(ids[here], log_count[here], distinct=distinct)
+    width = max(1, int(here.sum(1).max())) if here.numel() else 1
+    order_BM = torch.argsort(~here, dim=1, stable=True)[:, :width]  # what is held comes first, in its order
+    return TorchProposal(*(of.gather(1, order_BM) for of in (ids, log_count, here)), distinct=distinct)

@@ -3,7 +3,8 @@
 Legend: B rows of a batch, D hidden size, N classes, C classes of a block, K classes of each row, U distinct rows.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from runner.contracts import LARGEST_OUTPUT, Everything, Proposal, Query
 from runner.output.across import ALONE, Across
+from runner.output.held import Held
 from runner.output.layer import Largest
 from runner.output.torch.arrays import array_of, ids_of, tensor_of
 from runner.output.torch.directions import HiddenDirections, inverse_norms
@@ -25,13 +27,24 @@ class TorchLayer:
 
     ``scale``: None for logits h . w + bias; a number for logits scale * cos(h, w) + bias, whose biases are not trained.
     Hidden states may be arrays or tensors. Results of training steps are what hidden states are; others are arrays.
+    ``lo``, ``num_classes`` and ``across``: as in ``NumbaLayer``.
     """
 
-    def __init__(self, table: TorchRowTable, scale: float | None = None) -> None:
+    def __init__(
+        self,
+        table: TorchRowTable,
+        scale: float | None = None,
+        *,
+        lo: int = 0,
+        num_classes: int | None = None,
+        across: Across | None = None,
+    ) -> None:
+        rows, self.dim = table.shape
         self.table, self.scale = table, scale
-        self.num_classes, self.dim = table.shape
-        self.lo, self.hi = 0, self.num_classes
-        self.across: Across = ALONE
+        self.lo, self.hi = lo, lo + rows
+        self.num_classes = rows if num_classes is None else num_classes
+        self.held = Held(lo=lo, hi=self.hi, num_classes=self.num_classes)
+        self.across = ALONE if across is None else across
 
     @property
     def device(self) -> torch.device:
@@ -44,7 +57,7 @@ class TorchLayer:
         """Compute the logits of the batch's targets and candidates; call ``loss`` and then ``update`` on the result."""
         return score(self, query, proposal, step)
 
-    def read(self, rows_U: np.ndarray | None, step: int) -> None:
+    def read(self, rows_U: np.ndarray | Tensor | None, step: int) -> None:
         """Bring rows (None: all) to their values before ``step``."""
         self.table.read(rows_U, step)
 
@@ -58,14 +71,33 @@ class TorchLayer:
         """Return biases as they stand."""
         return self.table.biases(rows_U)
 
+    def of_classes(self, classes: Tensor | slice, of_rows: Callable[[Tensor | slice], Tensor]) -> Tensor:
+        """Return what ``of_rows`` makes of the rows of these classes, where they are held; its first axis is theirs."""
+        if isinstance(classes, slice):
+            classes = slice(*classes.indices(self.num_classes))
+        return of_rows(classes)
+
+    @property
+    def part(self) -> "TorchLayer":
+        """Return the layer whose rows are held here."""
+        return self
+
+    def rows_of(self, rows: Tensor | slice) -> Tensor:
+        """Return rows of the table as they stand, (U, D); a view of a slice."""
+        return self.table.weights[rows]
+
+    def biases_of(self, rows: Tensor | slice) -> Tensor:
+        """Return biases as they stand, in the shape of ``rows``."""
+        return self.table.bias[rows]
+
     def vectors(self, rows: Tensor | slice) -> Tensor:
         """Return what hidden states are multiplied with: rows, or their directions; a view only of a plain slice."""
-        vectors_UD = self.table.weights[rows]
+        vectors_UD = self.rows_of(rows)
         return vectors_UD if self.scale is None else vectors_UD * inverse_norms(vectors_UD)[:, None]
 
     def class_vectors(self, rows_U: np.ndarray | None = None) -> np.ndarray:
         """Return the vectors that logits are products with, (U, D) or of all rows."""
-        return array_of(self.vectors(slice(self.num_classes) if rows_U is None else ids_of(rows_U, self.device)))
+        return array_of(self.vectors(slice(self.hi - self.lo) if rows_U is None else ids_of(rows_U, self.device)))
 
     def queries(self, hidden_BD: np.ndarray | Tensor) -> Tensor:
         """Return (B, D) vectors whose products with ``vectors`` are the logits without biases."""
@@ -79,14 +111,15 @@ class TorchLayer:
     # ------------------------------------------------------------ ranking; rows must be current
 
     def blocks(self, num_rows: int) -> list[tuple[int, int]]:
-        """Return ranges (first, end) of the classes whose logits for ``num_rows`` rows make one block."""
+        """Return ranges (first, end) of the held classes whose logits for ``num_rows`` rows make one block."""
         elements = 2**25 if self.device.type == "cuda" else 2**22
-        width = max(256, min(self.num_classes, elements // max(1, num_rows)))
-        return [(lo, min(lo + width, self.num_classes)) for lo in range(0, self.num_classes, width)]
+        width = max(256, min(self.hi - self.lo, elements // max(1, num_rows)))
+        return [(first, min(first + width, self.hi)) for first in range(self.lo, self.hi, width)]
 
     def block(self, queries_BD: Tensor, lo: int, hi: int) -> Tensor:
-        """Return the logits of the classes lo to hi - 1 for vectors of ``queries``, (B, C)."""
-        return torch.addmm(self.table.bias[lo:hi], queries_BD, self.vectors(slice(lo, hi)).t())
+        """Return the logits of the held classes lo to hi - 1 for vectors of ``queries``, (B, C)."""
+        here = slice(lo - self.lo, hi - self.lo)
+        return torch.addmm(self.biases_of(here), queries_BD, self.vectors(here).t())
 
     def block_logits(self, hidden_BD: np.ndarray, lo: int, hi: int, out_BC: np.ndarray) -> None:
         """Write the logits of the classes lo to hi - 1 to ``out_BC``."""
@@ -98,8 +131,11 @@ class TorchLayer:
 
     def listed(self, queries_BD: Tensor, ids_BK: Tensor) -> Tensor:
         """Return the logits of some classes of each row for vectors of ``queries``, (B, K)."""
-        vectors_BKD = self.vectors(ids_BK.reshape(-1)).reshape(*ids_BK.shape, self.dim)
-        return torch.matmul(vectors_BKD, queries_BD[:, :, None])[:, :, 0] + self.table.bias[ids_BK]
+        here_BK = self.held.among(ids_BK)
+        row_BK = torch.where(here_BK, ids_BK - self.lo, 0)
+        vectors_BKD = self.vectors(row_BK.reshape(-1)).reshape(*ids_BK.shape, self.dim)
+        logits_BK = torch.matmul(vectors_BKD, queries_BD[:, :, None])[:, :, 0] + self.biases_of(row_BK)
+        return logits_BK if self.held.is_all else self.across.sum(torch.where(here_BK, logits_BK, 0))
 
     def is_sound(self, hidden_BD: np.ndarray) -> bool:
         """Tell whether all logits for these hidden states are below ``LARGEST_OUTPUT``."""
@@ -107,7 +143,7 @@ class TorchLayer:
         parts = [
             (self.block(queries_BD, *block).abs_() < LARGEST_OUTPUT).all() for block in self.blocks(len(queries_BD))
         ]
-        return bool(torch.stack(parts).all())
+        return self.across.all(bool(torch.stack(parts).all()))
 
     def cross_entropy(self, hidden_BD: np.ndarray, target_B: np.ndarray, *, by_magnitude: bool = False) -> np.ndarray:
         """Return -log softmax over all classes of each row's target, (B,) float64 in nats.
@@ -131,7 +167,8 @@ class TorchLayer:
             new_top_B = torch.maximum(top_B, highest_B.double())
             sum_B = sum_B * (top_B - new_top_B).exp() + block_sum_B * (highest_B.double() - new_top_B).exp()
             top_B = new_top_B
-        return array_of(top_B - target_logit_B + sum_B.log())
+        top_B, sum_B = self.across.log_sum_exp(top_B, sum_B)
+        return array_of(top_B - self.across.sum(target_logit_B) + sum_B.log())
 
     def top(self, hidden_BD: np.ndarray | Tensor, k: int, *, by_magnitude: bool = False) -> tuple[Tensor, Tensor]:
         """Return the ids (int64) and logits of the k largest logits of each row, best first; ties as in ``largest``."""
@@ -141,12 +178,15 @@ class TorchLayer:
             logits_BC = self.block(queries_BD, lo, hi)
             return logits_BC.abs_() if by_magnitude else logits_BC
 
-        return top_of(((lo, block(lo, hi)) for lo, hi in self.blocks(len(queries_BD))), k)
+        return top_of(((lo, block(lo, hi)) for lo, hi in self.blocks(len(queries_BD))), k, self.across)
 
     def nearest(self, vectors_BD: Tensor, k: int) -> Tensor:
         """Return the ids of the classes with the k largest products with each vector, (B, k), best first; no biases."""
-        blocks = self.blocks(len(vectors_BD))
-        return top_of(((lo, vectors_BD @ self.vectors(slice(lo, hi)).t()) for lo, hi in blocks), k)[0]
+
+        def block(lo: int, hi: int) -> Tensor:
+            return vectors_BD @ self.vectors(slice(lo - self.lo, hi - self.lo)).t()
+
+        return top_of(((lo, block(lo, hi)) for lo, hi in self.blocks(len(vectors_BD))), k, self.across)[0]
 
     def largest(self, hidden_BD: np.ndarray, k: int, *, ranked: bool = True, by_magnitude: bool = False) -> Largest:
         """Return the k largest logits of each row and their classes; of equal logits the lower id wins.
@@ -162,23 +202,23 @@ class TorchLayer:
 
     # ------------------------------------------------------------ state
 
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """Return the weights and optimizer state of all classes."""
-        return self.table.state_dict()
+    def state_dict(self) -> dict[str, Any]:
+        """Return the weights and optimizer state; arrays by row are a ``Part`` if others hold more rows."""
+        return self.held.parts(self.table.state_dict(), self.table.by_row)
 
-    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore what ``state_dict`` returned."""
-        self.table.load_state_dict(state)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned, here or in a layer that held other rows or all."""
+        self.table.load_state_dict(self.held.of_parts(state, self.table.by_row))
 
 
 # A key is one integer by which logits and, where these are equal, ids are compared: its upper half ascends with the
 # logit, its lower half descends with the id. Keys are distinct, so that what ``topk`` returns is the same everywhere.
 
 
-def top_of(blocks: Iterable[tuple[int, Tensor]], k: int) -> tuple[Tensor, Tensor]:
+def top_of(blocks: Iterable[tuple[int, Tensor]], k: int, across: Across = ALONE) -> tuple[Tensor, Tensor]:
     """Return the ids (int64) and values of the k largest of each row, best first; of equal values the lower id wins.
 
-    ``blocks``: the first id of each block, and its values (B, C).
+    ``blocks``: the first id of each block held here, and its values (B, C). ``across``: all who hold blocks.
     """
     best_BK: Tensor | None = None
     for lo, values_BC in blocks:
@@ -189,6 +229,10 @@ def top_of(blocks: Iterable[tuple[int, Tensor]], k: int) -> tuple[Tensor, Tensor
             of_block_BK = both_BX.topk(min(k, both_BX.shape[1]), dim=1).values
         best_BK = of_block_BK
     assert best_BK is not None
+    if across.size > 1:
+        lowest = torch.iinfo(torch.int64).min  # fills the places of a holder that has fewer than k
+        padded_BK = torch.nn.functional.pad(best_BK, (0, k - best_BK.shape[1]), value=lowest)
+        best_BK = torch.cat([*across.gather(padded_BK)], dim=1).topk(k, dim=1).values
     return _LOW_32 - (best_BK & _LOW_32), _values(best_BK)
 
 

@@ -97,6 +97,7 @@ class TorchRowTable(RowPolicy):
         return self.num_rows, self.num_columns
 
     engine = "torch"
+    by_row = ("weights", "first", "second", "last_step", "bias", "bias_first", "bias_second")
 
     def another(self, weights_RD: np.ndarray) -> "TorchRowTable":
         """Return a table of other rows, without biases, under the same optimizer and on the same device."""

@@ -22,9 +22,12 @@ from torch import Tensor
 
 from runner.contracts import Everything, Passed, Products, Proposal, Query
 from runner.output.across import Across
+from runner.output.held import Held
+from runner.output.layer import RowGradient
 from runner.output.losses import LossConfig
+from runner.output.of_all import OfAllHolders
 from runner.output.torch.arrays import array_of, tensor_of
-from runner.output.torch.batches import Targets, TorchProposal, TorchQuery, proposal_on
+from runner.output.torch.batches import Targets, TorchProposal, TorchQuery, held_candidates, proposal_on
 from runner.output.torch.directions import HiddenDirections, carry_to_rows, inverse_norms
 from runner.output.torch.groups import Groups, bag_sums, group_rows, segment_sums
 from runner.output.torch.listed import listed_losses
@@ -37,9 +40,9 @@ class ClassMatrix(Protocol):
     """Describe what scoring needs of the layer."""
 
     table: TorchRowTable
+    held: Held
     across: Across
     scale: float | None
-    num_classes: int
 
 
 def score(layer: ClassMatrix, query: Query, proposal: Proposal | Everything, step: int) -> "TorchScores":
@@ -48,6 +51,8 @@ def score(layer: ClassMatrix, query: Query, proposal: Proposal | Everything, ste
     if isinstance(proposal, Everything):
         return EverythingScores(layer, query, step, proposal.products)
     listed = proposal_on(proposal, layer.table.device)
+    if not layer.held.is_all:
+        listed = held_candidates(listed, layer.held)
     return (SharedScores if listed.is_shared else PairScores)(layer, query, listed, step)
 
 
@@ -61,7 +66,7 @@ class TorchScores(ABC):
         hidden_BD = query.hidden if isinstance(query, TorchQuery) else tensor_of(query.hidden_BD, device)
         self.directions = None if layer.scale is None else HiddenDirections(hidden_BD, layer.scale)
         self.hidden_BD = hidden_BD if self.directions is None else self.directions.scaled_BD
-        self.targets = Targets.of(query, device)
+        self.targets = Targets.of(query, device) if layer.held.is_all else Targets(query, device, layer.held)
 
     @property
     def rows(self) -> int:
@@ -71,7 +76,7 @@ class TorchScores(ABC):
     def touched_U(self) -> np.ndarray:
         """Return the distinct classes that the update touches, (U,) ascending int32; this waits for the device."""
         rows_U = array_of(self.touched_rows)
-        return rows_U[rows_U != self.table.nobody].astype(np.int32)
+        return self.layer.held.classes(rows_U[rows_U != self.table.nobody].astype(np.int32))
 
     @property
     @abstractmethod
@@ -89,6 +94,8 @@ class TorchScores(ABC):
     def loss(self, loss: LossConfig, log_count_P: Passed | None = None, weight_B: Passed | None = None) -> Passed:
         """Return the loss of each row, (B,) float32, and replace the logits by their gradients (``Scores.loss``)."""
         given_P = None if log_count_P is None else tensor_of(log_count_P, self.table.device)
+        if given_P is not None and self.targets.kept_P is not None:
+            given_P = given_P[self.targets.kept_P]
         return self._out(self._loss(loss, given_P, self._weights(weight_B)))
 
     @abstractmethod
@@ -99,8 +106,11 @@ class TorchScores(ABC):
         """Apply the gradients to the touched classes; return the gradient of the hidden states (B, D)."""
 
     @abstractmethod
-    def gradients(self) -> tuple[TorchRowGradient, Passed]:
+    def gradients(self) -> tuple[RowGradient, Passed]:
         """Return the gradient of the touched classes, without applying it, and that of the hidden states (B, D)."""
+
+    def _of_all(self, held: TorchRowGradient) -> RowGradient:
+        return held if self.layer.held.is_all else OfAllHolders(held, self.layer.across)
 
     def _back_to_hidden(self, grad_BD: Tensor) -> Passed:
         grad_BD = self.layer.across.sum(grad_BD)
@@ -150,7 +160,7 @@ class _ListedScores(TorchScores):
             distinct=proposal.distinct,
             log_count_P=log_count_P,
             weight_B=weight_B,
-            num_classes=self.layer.num_classes,
+            num_classes=self.layer.held.num_classes,
             across=self.layer.across,
         )
 
@@ -162,7 +172,7 @@ class _ListedScores(TorchScores):
         parts = [(row_BM, self.targets.row_P), (ids_BM, self.targets.ids_P), (self.candidate_BM, self.target_P)]
         kept = torch.ones(shape, dtype=torch.bool, device=self.table.device) if valid is None else valid.expand(shape)
         row_N, ids_N, grad_N = (array_of(torch.cat([of_targets, own[kept]])) for own, of_targets in parts)
-        return row_N.astype(np.int32), ids_N.astype(np.int32), grad_N
+        return row_N.astype(np.int32), self.layer.held.classes(ids_N.astype(np.int32)), grad_N
 
     def update(self) -> Passed:
         """Apply the gradients to the touched classes; return the gradient of the hidden states (B, D)."""
@@ -170,9 +180,9 @@ class _ListedScores(TorchScores):
         self._row_gradient().apply(self.step)
         return self._back_to_hidden(grad_hidden_BD)
 
-    def gradients(self) -> tuple[TorchRowGradient, Passed]:
+    def gradients(self) -> tuple[RowGradient, Passed]:
         """Return the gradient of the touched classes, without applying it, and that of the hidden states (B, D)."""
-        return self._row_gradient(), self._back_to_hidden(self._hidden_gradient())
+        return self._of_all(self._row_gradient()), self._back_to_hidden(self._hidden_gradient())
 
     @abstractmethod
     def _hidden_gradient(self) -> Tensor: ...
@@ -310,14 +320,14 @@ class EverythingScores(TorchScores):
         self.table.all_stepped(self.step)
         return self._back_to_hidden(grad_hidden_BD)
 
-    def gradients(self) -> tuple[TorchRowGradient, Passed]:
+    def gradients(self) -> tuple[RowGradient, Passed]:
         """Return the gradient of every class, which takes as much memory as the matrix, and the hidden states'."""
         grad_hidden_BD = torch.zeros_like(self.hidden_BD)
         grad_RD = torch.empty_like(self.table.tensor)
         bias_grad_R = torch.empty_like(grad_RD[:, 0])
         for lo, hi in self._blocks():
             grad_RD[lo:hi], bias_grad_R[lo:hi] = self._block_gradient(lo, hi, grad_hidden_BD)
-        return self.table.gradient(None, grad_RD, bias_grad_R), self._back_to_hidden(grad_hidden_BD)
+        return self._of_all(self.table.gradient(None, grad_RD, bias_grad_R)), self._back_to_hidden(grad_hidden_BD)
 
     def _block_gradient(self, lo: int, hi: int, grad_hidden_BD: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradients of a block's rows and biases, and add the block's part to the hidden states'."""

@@ -157,13 +157,17 @@ class HashIndexOnDevice:
         """Hash all classes, with their vectors at the end of ``step``, and sort them into buckets."""
         layer, rows = self.layer, self.layer.num_classes
         layer.read(None, step + 1)
-        rows_RD = layer.table.tensor
+        part = layer.part
         if self._centers:
-            self._center_D = rows_RD.mean(0, dtype=torch.float64).float()
+            sums_D = part.rows_of(slice(part.hi - part.lo)).sum(0, dtype=torch.float64)
+            self._center_D = (layer.across.sum(sums_D) / rows).float()
+
+        def codes(held: Tensor | slice) -> Tensor:
+            return self._hashes.codes(part.rows_of(held) - self._center_D, may_wait=True).t()
+
         width = max(1, _ELEMENTS // self._hashes.numbers)
         for lo in range(0, rows, width):
-            block_UD = rows_RD[lo : lo + width] - self._center_D
-            self.tables.codes[:, lo : lo + width] = self._hashes.codes(block_UD, may_wait=True)
+            self.tables.codes[:, lo : lo + width] = layer.of_classes(slice(lo, lo + width), codes).t()
         self.rehashed_rows += rows
         self._sort(step)
 

@@ -54,10 +54,10 @@ class TorchLearntMidx(TorchMidx, LearntMidx):
         for _ in range(steps):
             rows = np.sort(generator.choice(layer.num_classes, size, replace=False, shuffle=False))
             rows_S = ids_of(rows, device)
-            layer.table.read(rows_S, step + 1)
+            layer.read(rows_S, step + 1)
             grad_2CD = gradient_of(
                 self._codewords_KD.reshape(shape), config.learn_assignment, layer.vectors(rows_S),
-                self._codes_2N[:, rows_S], hidden_BD, layer.table.all_biases[rows_S],
+                self._codes_2N[:, rows_S], hidden_BD, layer.biases_of(rows_S),
                 self._weights_N[rows_S].float() if len(self._weights_N) else None,
             )  # fmt: skip
             grad_KD = torch.where(self._is_part, grad_2CD, 0).flatten(0, 1)

@@ -40,7 +40,10 @@ class TorchRff(Rff):
 
     def _write_features(self, rows_U: Tensor) -> None:
         for rows in rows_U.split(_AT_ONCE):
-            self.tree.features_NF[rows] = self._fourier.features(self.on_device.table.tensor[rows])
+            self.tree.features_NF[rows] = self.on_device.of_classes(rows, self._features_of_rows)
+
+    def _features_of_rows(self, rows_U: Tensor | slice) -> Tensor:
+        return self._fourier.features(self.on_device.part.rows_of(rows_U))
 
     def follow(self, moved_U: np.ndarray) -> None:
         self._write_features(ids_of(moved_U, self.on_device.device))
