@@ -261,17 +261,25 @@ class Everything:
 # ---------------------------------------------------------------- vectors that move
 
 
+OfRows = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Makes an array from a matrix and places of rows in it (``Vectors.of_rows``)."""
+
+
 class Vectors(Protocol):
     """Describe the rows that an index structure follows: those of the class matrix, or stored examples."""
 
     def rows(self, rows_U: np.ndarray | None = None) -> np.ndarray:
         """Return these rows, (U, D) float32 a copy; None: all, (R, D). A row is current after ``bring_up``."""
 
-    def rows_at(self, rows_U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return a matrix and the places of these rows in it, for kernels that read rows where they lie.
+    def of_rows(self, rows_U: np.ndarray | None, make: OfRows, axis: int = 0) -> np.ndarray:
+        """Return what ``make`` makes of these rows (None: all), made where they are held.
 
-        They are all rows and ``rows_U`` itself, or a copy of these rows and their places in the copy.
+        ``make`` gets a matrix and the places (U,) int32 of rows in it, and returns an array with an entry for each
+        along ``axis``.
         """
+
+    def column_sums(self) -> np.ndarray:
+        """Return the sum of all rows, (D,) float64."""
 
     def changed_since(self, step: int) -> np.ndarray:
         """Return the rows that may have moved after the end of ``step``, (U,) ascending int32."""

@@ -129,6 +129,25 @@ def _add(values, sums):
 
 
 @njit(cache=True, parallel=PRANGE)
+def double_column_sums(rows_RD, sums_D):
+    """Write sums[d] = sum_r rows[r, d] in float64.
+
+    Whoever adds up rows in another order, or parts of them, gets the same float32 numbers but for the rarest cases.
+    """
+    rows = rows_RD.shape[0]
+    partial_XD = np.zeros((CHUNKS, sums_D.shape[0]), dtype=np.float64)
+    for part in prange(CHUNKS):
+        for r in range(part * rows // CHUNKS, (part + 1) * rows // CHUNKS):
+            for d in range(sums_D.shape[0]):
+                partial_XD[part, d] += rows_RD[r, d]
+    for d in range(sums_D.shape[0]):
+        sums_D[d] = 0.0
+    for part in range(CHUNKS):
+        for d in range(sums_D.shape[0]):
+            sums_D[d] += partial_XD[part, d]
+
+
+@njit(cache=True, parallel=PRANGE)
 def column_sums(grad_BM, sums_M):
     """Write sums[m] = sum_b grad[b, m] of the first M columns, summed in a fixed order."""
     batch = grad_BM.shape[0]

@@ -5,6 +5,9 @@ Legend: R rows of the matrix, D columns, U distinct rows.
 
 import numpy as np
 
+from runner.contracts import OfRows
+from runner.kernels.dense import double_column_sums
+
 
 class InMemory:
     """Read rows of ``matrix``, (R, D) float32; a subclass says which of them move."""
@@ -15,6 +18,12 @@ class InMemory:
         """Return these rows, (U, D) a copy; None: the matrix."""
         return self.matrix if rows_U is None else self.matrix[rows_U]
 
-    def rows_at(self, rows_U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the matrix and ``rows_U``, for kernels that read rows where they lie."""
-        return self.matrix, rows_U
+    def of_rows(self, rows_U: np.ndarray | None, make: OfRows, axis: int = 0) -> np.ndarray:
+        """Return what ``make`` makes of these rows (None: all); they are read where they lie."""
+        return make(self.matrix, np.arange(len(self.matrix), dtype=np.int32) if rows_U is None else rows_U)
+
+    def column_sums(self) -> np.ndarray:
+        """Return the sum of all rows, (D,) float64."""
+        sums_D = np.empty(self.matrix.shape[1], dtype=np.float64)
+        double_column_sums(self.matrix, sums_D)
+        return sums_D

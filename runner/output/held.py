@@ -29,6 +29,10 @@ class Held:
         """Tell which ids, an array or a tensor, are of held classes."""
         return (ids >= self.lo) & (ids < self.hi)
 
+    def rows(self, classes_U: Any) -> Any:
+        """Return the rows of those of these classes, an array or a tensor, that are held."""
+        return classes_U[self.among(classes_U)] - self.lo
+
     def targets(self, query: Query) -> Query:
         """Return the query with only the targets that are held, as rows of the table."""
         if self.is_all:

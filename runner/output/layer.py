@@ -7,7 +7,7 @@ Legend: B rows of a batch, D hidden size, P targets of the batch, N classes of t
 rows, K classes of each row of a batch, C classes of a block.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -17,6 +17,7 @@ from runner.contracts import Everything, Passed, Proposal, Query
 from runner.optimizers.configs import OptimizerConfig
 from runner.output.across import Across
 from runner.output.gradients import Gradient
+from runner.output.held import Held
 from runner.output.losses import LossConfig
 
 if TYPE_CHECKING:
@@ -202,7 +203,18 @@ class Layer(Protocol):
     hi: int
     dim: int
     scale: float | None
+    held: Held
     across: Across
+
+    @property
+    def part(self) -> "Layer":
+        """Return the layer of the rows that are held here: itself, or what a layer of all classes is made of."""
+
+    def of_classes(self, classes_U: Any, of_rows: Callable[[Any], Any], axis: int = 0) -> Any:
+        """Return what ``of_rows`` makes of distinct ascending classes (None: all), where they are held.
+
+        ``of_rows`` gets rows of ``part`` (None: all) and returns an array with an entry for each along ``axis``.
+        """
 
     @property
     def table(self) -> Rows:

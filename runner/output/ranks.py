@@ -20,6 +20,7 @@ from runner.contracts import Passed
 from runner.machine.group import Group
 
 _GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # torch 2.13 renamed it
+_SENT_AS = {torch.bool: torch.uint8, torch.uint16: torch.float16, torch.uint32: torch.int32}  # what gloo knows
 _LAST = np.iinfo(np.int32).max
 
 
@@ -70,10 +71,10 @@ class Ranks:
     def gather(self, values_B: Passed) -> Passed:
         flat = _tensor(values_B).contiguous()
         kind = flat.dtype
-        sent = flat.to(torch.uint8) if kind == torch.bool else flat
+        sent = flat.view(_SENT_AS.get(kind, kind))
         out = torch.empty((self.size, *sent.shape), dtype=sent.dtype, device=sent.device)
         self._call("gather", sent, lambda: _GATHER(out.view(self.size * sent.shape[0], *sent.shape[1:]), sent))
-        out = out.to(kind)
+        out = out.view(kind)
         return out.numpy() if isinstance(values_B, np.ndarray) else out
 
     def concatenate(self, values: np.ndarray, sizes: np.ndarray, axis: int = 0) -> np.ndarray:

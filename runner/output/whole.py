@@ -14,8 +14,21 @@ import numpy as np
 
 from runner.contracts import Everything, Proposal, Query
 from runner.output.across import block_of
-from runner.output.layer import Largest, Scores
+from runner.output.held import Held
+from runner.output.layer import Largest, Layer, Scores
 from runner.output.numba.layer import NumbaLayer, blocks_of
+
+
+def made_by_holders(
+    part: Layer, classes_U: np.ndarray | None, of_rows: Callable[[np.ndarray | None], np.ndarray], axis: int
+) -> np.ndarray:
+    """Return what each holder's ``of_rows`` makes of the rows that it holds, joined (``Layer.of_classes``)."""
+    across = part.across
+    ends_H = np.array([block_of(part.num_classes, place, across.size)[1] for place in range(across.size)])
+    if classes_U is None:
+        return across.concatenate(of_rows(None), np.diff(ends_H, prepend=0), axis)
+    sizes_H = np.diff(np.searchsorted(classes_U, ends_H), prepend=0)
+    return across.concatenate(of_rows(part.held.rows(classes_U)), sizes_H, axis)
 
 
 class WholeLayer:
@@ -25,8 +38,7 @@ class WholeLayer:
         self.part, self.across = part, part.across
         self.num_classes, self.dim, self.scale = part.num_classes, part.dim, part.scale
         self.lo, self.hi = 0, part.num_classes
-        ends = [block_of(self.num_classes, place, self.across.size)[1] for place in range(self.across.size)]
-        self._ends_H = np.array(ends)
+        self.held = Held(lo=0, hi=self.hi, num_classes=self.num_classes)
         self.table: Any = WholeTable(self)
 
     # ------------------------------------------------------------ what is held here
@@ -41,33 +53,20 @@ class WholeLayer:
         self.part.load_state_dict(state)
 
     def read(self, rows_U: np.ndarray | None, step: int) -> None:
-        self.part.read(None if rows_U is None else self.held_of(rows_U), step)
+        self.part.read(None if rows_U is None else self.part.held.rows(rows_U), step)
 
-    def held_of(self, classes_U: np.ndarray) -> np.ndarray:
-        """Return those of these classes that are held here, as rows of the table."""
-        here_U = (classes_U >= self.part.lo) & (classes_U < self.part.hi)
-        return classes_U[here_U] - np.int32(self.part.lo)
-
-    def from_all(
-        self, classes_U: np.ndarray | None, held: Callable[[np.ndarray | None], np.ndarray], axis: int = 0
+    def of_classes(
+        self, classes_U: np.ndarray | None, of_rows: Callable[[np.ndarray | None], np.ndarray], axis: int = 0
     ) -> np.ndarray:
-        """Return what ``held`` makes of the rows of each holder, for all classes (None) or for distinct ascending ones.
-
-        ``held`` gets rows of the table (None: all) and returns an array with an entry for each along the axis.
-        """
-        if classes_U is None:
-            sizes_H = np.diff(self._ends_H, prepend=0)
-            return self.across.concatenate(held(None), sizes_H, axis)
-        sizes_H = np.diff(np.searchsorted(classes_U, self._ends_H), prepend=0)
-        return self.across.concatenate(held(self.held_of(classes_U)), sizes_H, axis)
+        return made_by_holders(self.part, classes_U, of_rows, axis)
 
     # ------------------------------------------------------------ vectors
 
     def _ask(self, rows_U: np.ndarray | None, held: Callable[[np.ndarray | None], np.ndarray]) -> np.ndarray:
         if rows_U is None:
-            return self.from_all(None, held)
+            return self.of_classes(None, held)
         distinct, place_U = np.unique(rows_U, return_inverse=True)
-        return self.from_all(distinct, held)[place_U]
+        return self.of_classes(distinct, held)[place_U]
 
     def rows(self, rows_U: np.ndarray | None = None) -> np.ndarray:
         return self._ask(rows_U, self.part.rows)
@@ -132,9 +131,6 @@ class WholeTable:
 
     def rows(self, rows_U: np.ndarray | None = None) -> np.ndarray:
         return self._layer.rows(rows_U)
-
-    def rows_at(self, rows_U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self._layer.rows(rows_U), np.arange(len(rows_U), dtype=np.int32)
 
     def biases(self, rows_U: np.ndarray | None = None) -> np.ndarray:
         return self._layer.biases(rows_U)

@@ -320,11 +320,19 @@ class MultiIndex(Sampler):
 
     def assign(self, codebooks_2CD: np.ndarray, step: int) -> tuple[np.ndarray, float, float]:
         """Return the classes' codes (2, N) uint16, and the sums of squares of their errors and of their vectors."""
-        weights = self.layer.class_vectors()
-        norm_N = squared_norms(weights)
-        check_usable(norm_N, f" after step {step}")
-        codes_2N, error_N = self.quantizer.assign(weights, codebooks_2CD)
-        return codes_2N, float(error_N.sum(dtype=np.float64)), float(norm_N.sum(dtype=np.float64))
+        part, sums = self.layer.part, np.zeros(2)
+
+        def codes(held_U: np.ndarray | None) -> np.ndarray:
+            vectors_UD = part.class_vectors(held_U)
+            norm_U = squared_norms(vectors_UD)
+            check_usable(norm_U, f" after step {step}")
+            codes_2U, error_U = self.quantizer.assign(vectors_UD, codebooks_2CD)
+            sums[:] = error_U.sum(dtype=np.float64), norm_U.sum(dtype=np.float64)
+            return codes_2U
+
+        codes_2N = self.layer.of_classes(None, codes, axis=1)
+        error, square = self.layer.across.sum(sums).tolist()
+        return codes_2N, error, square
 
     def _set(self, codebooks_2CD: np.ndarray, codes_2N: np.ndarray) -> None:
         """Store codebooks and codes, and derive everything else from them."""

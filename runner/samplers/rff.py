@@ -113,8 +113,20 @@ class Rff(FollowingSampler):
     def _build_tree(self, block_size: int) -> None:
         n = self.layer.num_classes
         self.tree = SumTree(n, self.fourier.num_features, block_size)
-        self.fourier.features(self.layer.rows(), np.arange(n, dtype=np.int32), self.tree.features_NF)
+        self._write_features(None)
         self.tree.rebuild()
+
+    def _write_features(self, rows_U: np.ndarray | None) -> None:
+        """Write the features of these classes (None: all) into the tree."""
+        features_NF = self.tree.features_NF
+
+        def made(matrix: np.ndarray, places_U: np.ndarray) -> np.ndarray:
+            out = features_NF if len(places_U) == len(features_NF) else None
+            return self.fourier.features(matrix, places_U, out)
+
+        features_UF = self.classes.of_rows(rows_U, made)
+        if features_UF is not features_NF:
+            features_NF[slice(None) if rows_U is None else rows_U] = features_UF
 
     # ------------------------------------------------------------ drawing
 
@@ -156,7 +168,7 @@ class Rff(FollowingSampler):
     # ------------------------------------------------------------ following the weights
 
     def follow(self, moved_U: np.ndarray) -> None:
-        self.tree.features_NF[moved_U] = self.fourier.features(*self.classes.rows_at(moved_U))
+        self._write_features(moved_U)
         self.tree.update(moved_U)
 
     @property

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from runner.contracts import OfRows
+from runner.kernels.dense import double_column_sums
 from runner.output.layer import Layer
 
 
@@ -26,9 +28,24 @@ class ClassRows:
         """Return these rows, (U, D) float32 a copy; None: all, (R, D). A row is current after ``bring_up``."""
         return self.layer.rows(rows_U)
 
-    def rows_at(self, rows_U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return a matrix and the places of these rows in it."""
-        return self.layer.table.rows_at(rows_U)
+    def of_rows(self, rows_U: np.ndarray | None, make: OfRows, axis: int = 0) -> np.ndarray:
+        """Return what ``make`` makes of these rows (None: all) where they are held; see ``contracts.Vectors``."""
+        layer = self.layer
+
+        def made(held_U: np.ndarray | None) -> np.ndarray:
+            table = layer.part.table
+            if held_U is None:
+                matrix = table.rows()
+                return make(matrix, np.arange(len(matrix), dtype=np.int32))
+            return make(*table.rows_at(held_U))
+
+        return layer.of_classes(rows_U, made, axis)
+
+    def column_sums(self) -> np.ndarray:
+        """Return the sum of all rows, (D,) float64."""
+        sums_D = np.empty(self.layer.dim, dtype=np.float64)
+        double_column_sums(self.layer.part.table.rows(), sums_D)
+        return self.layer.across.sum(sums_D)
 
     def note_touched(self, rows_U: np.ndarray, step: int) -> None:
         """Remember that a step updated these rows."""

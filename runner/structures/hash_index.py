@@ -13,7 +13,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from runner.contracts import Vectors
-from runner.kernels.dense import column_sums
 from runner.structures.dwta import Dwta
 from runner.structures.simhash import SimHash
 from runner.structures.tables import BucketTables
@@ -73,7 +72,7 @@ class HashIndex:
             self._sort(step)
             return
         self.vectors.bring_up(moved_U, step)
-        codes_LU = self.family.hash(*self.vectors.rows_at(moved_U), self.center_D)
+        codes_LU = self.vectors.of_rows(moved_U, self._codes, axis=1)
         self.rehashed_rows += len(moved_U)
         if _FEW * len(moved_U) <= self.num_rows:
             self.tables.move(moved_U, codes_LU)
@@ -88,14 +87,18 @@ class HashIndex:
         self.last_build = self._sorted_at = step
 
     def _rehash_all(self) -> None:
-        matrix = self.vectors.rows()
         if self._centers:
-            column_sums(matrix, self.center_D)
-            self.center_D /= np.float32(self.num_rows)
-        rows = np.arange(self.num_rows, dtype=np.int32)
-        self.family.hash(matrix, rows, self.center_D, out=self.tables.codes)
+            self.center_D[...] = self.vectors.column_sums() / self.num_rows
+        codes_LR = self.vectors.of_rows(None, self._codes, axis=1)
+        if codes_LR is not self.tables.codes:
+            self.tables.codes[...] = codes_LR
         self.rehashed_rows += self.num_rows
         self._moved = 0
+
+    def _codes(self, matrix: np.ndarray, places_U: np.ndarray) -> np.ndarray:
+        """Return codes (L, U); those of all vectors are written where they belong."""
+        out = self.tables.codes if len(places_U) == self.num_rows else None
+        return self.family.hash(matrix, places_U, self.center_D, out=out)
 
     def _center_holds(self, moved: int) -> bool:
         """Tell whether the mean is still near the centre of the last full hashing, in units of the vectors' spread.
@@ -107,11 +110,8 @@ class HashIndex:
         if not self._centers or 0 < _LOOK * self._moved <= self.num_rows:
             return True
         self._moved = 0
-        matrix = self.vectors.rows()
-        mean_D = np.empty_like(self.center_D)
-        column_sums(matrix, mean_D)
-        mean_D /= np.float32(self.num_rows)
-        some = matrix[:: max(1, self.num_rows // 1000)]
+        mean_D = (self.vectors.column_sums() / self.num_rows).astype(np.float32)
+        some = self.vectors.rows(np.arange(0, self.num_rows, max(1, self.num_rows // 1000), dtype=np.int32))
         spread = np.square(some - mean_D).sum(axis=1).mean()
         return bool(np.square(mean_D - self.center_D).sum() <= _CENTER_TOLERANCE**2 * spread)
 

@@ -6,6 +6,7 @@ Legend: B rows of a batch, D hidden size, N classes.
 """
 
 import dataclasses
+import functools
 import json
 import sys
 from collections.abc import Iterator
@@ -84,7 +85,7 @@ def train(case: Case, loss: LossConfig, across: Across, steps: int, engine: str)
         losses.append(scores.loss)
         touched = scores.touched_U
         hidden.append(scores.update())
-        head.refresh(scores, lambda touched=touched: touched, step, clock)
+        head.refresh(scores, functools.partial(np.copy, touched), step, clock)
     of_steps = dict(getattr(across, "traffic", {}))
     head.layer.read(None, steps + 1)
     hidden_BD, batch = batch_of(0)

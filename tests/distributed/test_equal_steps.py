@@ -3,7 +3,7 @@
 ``program.py`` trains with every sampler and every loss, split and whole, in each rank. Here it takes the first settings
 of each sampler; by hand it takes all of them:
 
-    torchrun --nproc-per-node 3 tests/distributed/program.py OUT.json all 200
+    torchrun --nproc-per-node 3 tests/distributed/program.py OUT.json all 200 numba
 """
 
 import json
@@ -47,7 +47,7 @@ def test_steps_measures_and_bytes(ranks: int, tmp_path: Path) -> None:
 def found(ranks: int, out: Path) -> dict[str, Any]:
     """Return what the program found, by case."""
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    words += [str(PROGRAM), str(out), "first", str(STEPS[ranks])]
+    words += [str(PROGRAM), str(out), "first", str(STEPS[ranks]), "numba"]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]

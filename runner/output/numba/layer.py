@@ -3,7 +3,7 @@
 Legend: B rows of a batch, D hidden size, N classes, C classes of a block, K classes of each row, U distinct rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,17 @@ class NumbaLayer:
     def biases(self, rows_U: np.ndarray | None = None) -> np.ndarray:
         """Return biases as they stand."""
         return self.table.biases(rows_U)
+
+    @property
+    def part(self) -> "NumbaLayer":
+        """Return the layer whose rows are held here."""
+        return self
+
+    def of_classes(
+        self, classes_U: np.ndarray | None, of_rows: Callable[[np.ndarray | None], np.ndarray], axis: int = 0
+    ) -> np.ndarray:
+        """Return what ``of_rows`` makes of the rows of these classes (``Layer.of_classes``)."""
+        return of_rows(classes_U)
 
     def class_vectors(self, rows_U: np.ndarray | None = None) -> np.ndarray:
         """Return the vectors that logits are products with, (U, D) or of all rows.

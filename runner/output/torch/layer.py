@@ -71,11 +71,14 @@ class TorchLayer:
         """Return biases as they stand."""
         return self.table.biases(rows_U)
 
-    def of_classes(self, classes: Tensor | slice, of_rows: Callable[[Tensor | slice], Tensor]) -> Tensor:
-        """Return what ``of_rows`` makes of the rows of these classes, where they are held; its first axis is theirs."""
-        if isinstance(classes, slice):
-            classes = slice(*classes.indices(self.num_classes))
-        return of_rows(classes)
+    def of_classes(self, classes_U: Any, of_rows: Callable[[Any], Any], axis: int = 0) -> Any:
+        """Return what ``of_rows`` makes of the rows of these classes (``Layer.of_classes``).
+
+        Of a tensor of classes in any order, or a slice, it makes a tensor whose first axis is theirs.
+        """
+        if isinstance(classes_U, slice):
+            classes_U = slice(*classes_U.indices(self.num_classes))
+        return of_rows(classes_U)
 
     @property
     def part(self) -> "TorchLayer":

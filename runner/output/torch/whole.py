@@ -16,7 +16,7 @@ from runner.output.held import Held
 from runner.output.torch.arrays import array_of, ids_of
 from runner.output.torch.layer import TorchLayer
 from runner.output.torch.scores import TorchScores
-from runner.output.whole import WholeTable
+from runner.output.whole import WholeTable, made_by_holders
 
 
 class TorchWholeLayer(TorchLayer):
@@ -46,20 +46,21 @@ class TorchWholeLayer(TorchLayer):
         self.part.load_state_dict(state)
 
     def read(self, rows_U: np.ndarray | Tensor | None, step: int) -> None:
-        part = self.part
-        part.table.read(None if rows_U is None else rows_U[part.held.among(rows_U)] - part.lo, step)
+        self.part.table.read(None if rows_U is None else self.part.held.rows(rows_U), step)
 
-    def of_classes(self, classes: Tensor | slice, of_rows: Callable[[Tensor | slice], Tensor]) -> Tensor:
+    def of_classes(self, classes_U: Any, of_rows: Callable[[Any], Any], axis: int = 0) -> Any:
         part = self.part
-        if isinstance(classes, slice):
-            lo, hi, _ = classes.indices(self.num_classes)
+        if not isinstance(classes_U, slice | Tensor):
+            return made_by_holders(part, classes_U, of_rows, axis)
+        if isinstance(classes_U, slice):
+            lo, hi, _ = classes_U.indices(self.num_classes)
             first, end = (min(max(edge, part.lo), part.hi) for edge in (lo, hi))
             held = of_rows(slice(first - part.lo, end - part.lo))
             out = held.new_zeros((hi - lo, *held.shape[1:]))
             out[max(0, first - lo) : max(0, first - lo) + len(held)] = held
         else:
-            here = part.held.among(classes)
-            out = of_rows(torch.where(here, classes - part.lo, 0))
+            here = part.held.among(classes_U)
+            out = of_rows(torch.where(here, classes_U - part.lo, 0))
             out = out.masked_fill(~here.reshape(*here.shape, *[1] * (out.dim() - here.dim())), 0)
         return self.across.sum(out)
 

@@ -35,10 +35,10 @@ class TorchRff(Rff):
         layer = self.on_device
         self._fourier = TorchFourier(self.fourier, layer.device)
         self.tree = TorchSumTree(layer.num_classes, self.fourier.num_features, block_size, layer.device)
-        self._write_features(torch.arange(layer.num_classes, device=layer.device))
+        self._write(torch.arange(layer.num_classes, device=layer.device))
         self.tree.rebuild()
 
-    def _write_features(self, rows_U: Tensor) -> None:
+    def _write(self, rows_U: Tensor) -> None:
         for rows in rows_U.split(_AT_ONCE):
             self.tree.features_NF[rows] = self.on_device.of_classes(rows, self._features_of_rows)
 
@@ -46,7 +46,7 @@ class TorchRff(Rff):
         return self._fourier.features(self.on_device.part.rows_of(rows_U))
 
     def follow(self, moved_U: np.ndarray) -> None:
-        self._write_features(ids_of(moved_U, self.on_device.device))
+        self._write(ids_of(moved_U, self.on_device.device))
         self.tree.update(moved_U)
 
     # ------------------------------------------------------------ drawing
