@@ -1,9 +1,10 @@
 """Keep L hash tables, each keyed by K concatenated hashes, over vectors that move; they are updated on demand.
 
 Class samplers index the class matrix, samplers of examples their stored representations (``contracts.Vectors``).
-A rebuild hashes the vectors that moved (LNS paper, Algorithm 5), or all of them if most have moved. If few have, only
-the buckets that they leave and enter are written: with tables that follow every step, sorting all vectors again would
-cost more than anything else of the step.
+A rebuild hashes the vectors that moved (LNS paper, Algorithm 5), or all of them if most have moved. If fewer moved than
+there are buckets, only the buckets that they leave and enter are written: with tables that follow every step, sorting
+all vectors again would cost more than anything else of the step. If more moved, nearly all buckets change, and sorting
+is faster: it reads codes in order, while whoever looks for those that leave reads the codes of each bucket's members.
 
 Legend: R vectors, D their size, L tables, U distinct rows, B queries.
 """
@@ -18,7 +19,6 @@ from runner.structures.simhash import SimHash
 from runner.structures.tables import BucketTables
 
 HASH_FAMILIES: dict[str, type[Dwta] | type[SimHash]] = {"dwta": Dwta, "simhash": SimHash}
-_FEW = 8  # up to this part of the vectors are moved between buckets; of more, all are sorted again
 _LOOK = 4  # the mean is looked at once more than this part of the vectors has moved
 _CENTER_TOLERANCE = 0.1  # how far the mean may move from the hashing's centre, as a fraction of the vectors' spread
 
@@ -74,7 +74,7 @@ class HashIndex:
         self.vectors.bring_up(moved_U, step)
         codes_LU = self.vectors.of_rows(moved_U, self._codes, axis=1)
         self.rehashed_rows += len(moved_U)
-        if _FEW * len(moved_U) <= self.num_rows:
+        if len(moved_U) <= self.tables.num_buckets:
             self.tables.move(moved_U, codes_LU)
             self.last_build = step
         else:

@@ -156,6 +156,11 @@ class BucketTables:
         _move(self.codes, self._visit_R, self._rank_R, rows_U, codes_LU, self.start, self.members)
 
     @property
+    def num_buckets(self) -> int:
+        """Return the number of buckets of a table."""
+        return self.start.shape[1] - 1
+
+    @property
     def nbytes(self) -> int:
         """Return the bytes that codes and buckets take."""
         return self.codes.nbytes + self.start.nbytes + self.members.nbytes
