@@ -43,6 +43,11 @@ def word(key: np.uint64, counter: int) -> np.uint64:
     return mix(key + np.uint64(counter) * _GOLDEN)
 
 
+def advanced(key: np.uint64, by: int) -> np.uint64:
+    """Return the key whose ``word`` n is the word ``by`` + n of ``key``."""
+    return np.uint64((int(key) + by * int(_GOLDEN)) % 2**64)
+
+
 @njit(cache=True, inline="always")
 def below(bits: np.uint64, bound: int) -> int:
     """Map a 64-bit word to 0..bound-1 (bound < 2^31) by multiply-shift.

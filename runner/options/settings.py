@@ -359,8 +359,6 @@ class RunConfig(Options):
         require(self.has_classes, f"{split} splits a class matrix, and model={self.model.name} has none to sample from")
         tied = getattr(self.model, "tied", False)
         require(not tied, f"{split} does not go with model.tied=true, whose input reads all classes; set it to false")
-        first = getattr(self.optimizer, "first_moment", "float32")
-        require(first == "float32", f"{split} rounds no first moments: leave optimizer.first_moment=float32")
         examples = self.batch_sampler.name
         require(examples == "epoch", f"{split} does not go with batch_sampler={examples}; take batch_sampler=epoch")
 

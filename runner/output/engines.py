@@ -64,6 +64,7 @@ def layer_of(
     table: Rows, scale: float | None, *, lo: int = 0, num_classes: int | None = None, across: Across | None = None
 ) -> Layer:
     """Return the layer of a table of class vectors; see ``NumbaLayer`` for one that holds some of the classes."""
+    table.first_row = lo
     if isinstance(table, RowTable):
         return NumbaLayer(table, scale, lo=lo, num_classes=num_classes, across=across)
     from runner.output.torch.layer import TorchLayer

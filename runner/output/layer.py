@@ -49,6 +49,8 @@ class Rows(Protocol):
     engine: str
     """Name of the engine: numba or torch."""
     config: OptimizerConfig
+    first_row: int
+    """Number of the first row in the whole matrix (``RowPolicy``)."""
 
     @property
     def shape(self) -> tuple[int, int]:

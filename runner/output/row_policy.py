@@ -16,7 +16,10 @@ class RowPolicy:
 
     ``drift``: sums over the steps that rows may have missed; None unless the optimizer is Adam. ``seed`` and ``number``
     decide the random bits by which first moments are rounded; the tables of a network have different numbers.
+    ``first_row``: the number of the table's first row in a larger matrix, of which other processes hold the rest.
     """
+
+    first_row = 0
 
     def __init__(self, config: OptimizerConfig, seed: int = 0, number: int = 0) -> None:
         self.config = config
@@ -56,7 +59,9 @@ class RowPolicy:
 
     def rounding(self, step: int) -> np.uint64 | None:
         """Return the key of the random words by which a step rounds first moments; None if they are float32."""
-        return np.uint64(rng.stream(self.seed, rng.ROUND, step, self.number)) if self.rounds else None
+        if not self.rounds:
+            return None
+        return rng.advanced(np.uint64(rng.stream(self.seed, rng.ROUND, step, self.number)), self.first_row)
 
     def _upto(self, step: int) -> int:
         """Return the step that rows are brought up to before they take part in ``step``; 0: they are left unchanged."""
