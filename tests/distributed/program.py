@@ -1,7 +1,7 @@
 """Be one rank of a test: train a class matrix that the ranks hold together beside one of its own, and compare.
 
-torchrun starts it: ``torchrun --nproc-per-node 3 tests/distributed/program.py OUT.json all 200``. Rank 0 writes what
-differs.
+torchrun starts it: ``torchrun --nproc-per-node 3 tests/distributed/program.py OUT.json all 200 numba``. Rank 0 writes
+what differs.
 Legend: B rows of a batch, D hidden size, N classes.
 """
 
@@ -31,13 +31,13 @@ from runner.samplers import SAMPLERS
 N, D, B = 120, 16, 12
 
 
-def cases(which: str) -> Iterator[tuple[str, Case, LossConfig]]:
+def cases(which: str, engine: str) -> Iterator[tuple[str, Case, LossConfig]]:
     """Yield every sampler with its customary loss, and one for each kind of candidates with every loss.
 
     ``which``: all cases of the samplers' contract, or the first of each.
     """
     for name in SAMPLERS:
-        for case in list(cases_of(name).values())[: None if which == "all" else 1]:
+        for case in list(cases_of(name, engine).values())[: None if which == "all" else 1]:
             loss = case.config.losses[0]
             yield f"{name}-{case.name}-{loss}", case, LOSSES[loss](name=loss)
     for name in ("log_uniform", "lsh_label"):
@@ -46,11 +46,11 @@ def cases(which: str) -> Iterator[tuple[str, Case, LossConfig]]:
             yield f"{name}-{loss}", config, LOSSES[loss](name=loss)
 
 
-def head_of(case: Case, loss: LossConfig, across: Across, scale: float | None) -> ClassesHead:
+def head_of(case: Case, loss: LossConfig, across: Across, engine: str) -> ClassesHead:
     weights_ND = np.random.default_rng(0).standard_normal((N, D)).astype(np.float32) / 2
     lo, hi = block_of(N, across.place, across.size)
-    table = make_rows("numba", AdamConfig(lr=0.01), weights_ND[lo:hi])
-    layer = layer_of(table, scale, lo=lo, num_classes=N, across=across)
+    table = make_rows(engine, AdamConfig(lr=0.01), weights_ND[lo:hi])
+    layer = layer_of(table, None, lo=lo, num_classes=N, across=across)
     return ClassesHead(layer, case.config, loss, TrainingFacts.one_label_a_row(label_counts(N)), 3)
 
 
@@ -72,9 +72,9 @@ def batch_of(step: int) -> tuple[np.ndarray, Batch]:
     return hidden_BD, Batch(indptr, np.concatenate(targets).astype(np.int32))
 
 
-def train(case: Case, loss: LossConfig, across: Across, steps: int) -> dict[str, Any]:
+def train(case: Case, loss: LossConfig, across: Across, steps: int, engine: str) -> dict[str, Any]:
     """Take the steps; return what came out, with the vectors of all classes."""
-    head, clock = head_of(case, loss, across, None), StageClock()
+    head, clock = head_of(case, loss, across, engine), StageClock()
     drawn, losses, hidden = [], [], []
     for step in range(1, steps + 1):
         hidden_BD, batch = batch_of(step)
@@ -104,32 +104,44 @@ def train(case: Case, loss: LossConfig, across: Across, steps: int) -> dict[str,
     }
 
 
-def main(out: Path, which: str, steps: int) -> None:
-    group = meet(60.0)
+def difference(alone: dict[str, Any], split: dict[str, Any]) -> dict[str, Any]:
+    """Return how far the numbers of the ranks are from one process's, and from which step on draws are others."""
+    far = {
+        key: float(np.max(np.abs(alone[key] - split[key]) / (1 + np.abs(alone[key])), initial=0))
+        for key in ("losses", "hidden", "vectors", "biases", "cross_entropy")
+    }
+    other = [i for i, (a, b) in enumerate(zip(alone["drawn"], split["drawn"], strict=True)) if not np.array_equal(a, b)]
+    return {
+        "far": far,
+        "other_draws_from": other[0] + 1 if other else None,
+        "same_top": bool(np.array_equal(alone["top"], split["top"])),
+        "of_steps": split["of_steps"],
+    }
+
+
+def main(out: Path, which: str, steps: int, engine: str) -> None:
+    group = meet(300.0)
     assert group is not None
     set_threads(1)
     across = Ranks(group, torch.device("cpu"))
-    found: dict[str, Any] = {}
-    for name, case, loss in cases(which):
+    split = {}
+    for name, case, loss in cases(which, engine):
         across.traffic.clear()
-        alone, split = train(case, loss, ALONE, steps), train(case, loss, across, steps)
-        far = {
-            key: float(np.max(np.abs(alone[key] - split[key]) / (1 + np.abs(alone[key])), initial=0))
-            for key in ("losses", "hidden", "vectors", "biases", "cross_entropy")
-        }
-        other = [
-            i for i, (a, b) in enumerate(zip(alone["drawn"], split["drawn"], strict=True)) if not np.array_equal(a, b)
-        ]
-        found[name] = {
-            "far": far,
-            "other_draws_from": other[0] + 1 if other else None,
-            "same_top": bool(np.array_equal(alone["top"], split["top"])),
-            "of_steps": split["of_steps"],
-        }
-        if across.leads:
-            out.write_text(json.dumps(found, indent=1))
+        split[name] = train(case, loss, across, steps, engine)
+    # What one process makes of a case, one rank computes, and compares with what it has of the ranks' common run.
+    found = {
+        name: difference(train(case, loss, ALONE, steps, engine), split[name])
+        for number, (name, case, loss) in enumerate(cases(which, engine))
+        if number % across.size == across.place
+    }
+    group.store.set(f"found/{across.place}", json.dumps(found))
+    across.wait()
+    if across.leads:
+        for rank in range(across.size):
+            found |= json.loads(group.store.get(f"found/{rank}"))
+        out.write_text(json.dumps(found, indent=1))
     across.end()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])
