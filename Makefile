@@ -67,13 +67,12 @@ HAS = $(shell grep -m 1 -o -w $(1) /proc/cpuinfo 2>/dev/null)
 TARGETS := $(if $(call HAS,amx_bf16),sapphirerapids,) $(if $(call HAS,avx512f),haswell,) generic
 TARGET_TESTS := tests/reference/test_target.py tests/reference/test_products_by_numpy.py \
 	tests/reference/test_full_softmax_by_torch.py tests/reference/test_codewords_by_numpy.py \
-	tests/numerics/test_full_softmax.py tests/numerics/test_kept_gradients.py tests/numerics/test_memory.py \
-	tests/numerics/test_threads.py tests/smoke/test_bench.py::test_output_layer
+	tests/numerics/test_full_softmax.py tests/numerics/test_kept_gradients.py tests/numerics/test_threads.py
 .PHONY: test-targets
 test-targets: $(STAMP) ## run the output layer's tests as on lesser processors (without AMX, AVX2, SSE2)
 	@for cpu in $(TARGETS); do \
 		echo "kernels for $$cpu"; \
-		NUMBA_CPU_NAME=$$cpu $(PYTEST) $(TARGET_TESTS) || exit 1; \
+		NUMBA_CPU_NAME=$$cpu $(PYTEST) -m "not slow" $(TARGET_TESTS) || exit 1; \
 	done
 
 reproduce: $(STAMP) ## make the runs that tables need and render them (TABLE, PROFILE)

@@ -21,8 +21,10 @@ import numba
 import numpy as np
 import pytest
 import torch
+from composing import compose_once, files_parsed_once
 from hypothesis import settings
 
+from runner import config
 from runner.contracts import Query
 from runner.machine.company import Company, Taken
 from runner.optimizers import AdamConfig
@@ -51,6 +53,21 @@ def _quiet_machine() -> Iterator[None]:
     """Runs of tests stand alone on the machine, so that what they print does not depend on who else uses it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Company, "taken", lambda _: Taken(machine=1.0))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _equal_files_are_parsed_once() -> Iterator[None]:
+    with files_parsed_once():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _equal_words_are_composed_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compose as ``composing`` does, but where composing is tested."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.parent.name != "config":
+            patch.setattr(config, "_compose_unchecked", compose_once)
         yield
 
 

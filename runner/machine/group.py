@@ -2,15 +2,18 @@
 
 Each process, a *rank*, is told by the environment who it is (``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``...). Ranks meet
 at a store of torch.distributed before anything is read: who is missing, or is of another version, is named there. When
-one rank ends, the others learn it from their next collective operation, and the first to notice says who it was.
+one rank ends, the others learn it from their next collective operation, and the first to notice says who it was. A
+rank that lives may wait for one that has noticed and left: so each rank shows that it lives by a thread, its *pulse*.
 """
 
+import atexit
 import hashlib
 import io
 import json
 import os
 import platform
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,7 +26,9 @@ from runner import NUMBERS, __version__
 from runner.errors import ConfigError, RunnerError
 from runner.home import REPOSITORY
 
-_LOOK_SECONDS = 3.0  # how long a rank waits for signs of life before it says who is missing
+_BEAT_SECONDS = 0.25  # from one sign of life to the next
+_LOOK_SECONDS = 4.0  # how long a rank waits for signs of life before it says who is missing
+_SPEAK_SECONDS = 5.0  # how long a rank that says nothing waits for the one that speaks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +66,7 @@ class Group:
 
     def __init__(self, place: Place, store: Any, timeout: float) -> None:
         self.place, self.store, self.timeout = place, store, timeout
-        self._ended = False
+        self._ended, self._speaks = False, place.leads
 
     def require_same(self, what: str, mine: Mapping[str, Any]) -> None:
         """Raise RunnerError unless all ranks bring the same values under the same names; the line names a difference.
@@ -112,20 +117,30 @@ class Group:
         """Return in one line who is missing after a collective operation failed, and why if it said so."""
         rank, size = self.place.rank, self.place.size
         with suppress(RuntimeError):
-            self.store.set(f"alive/{rank}", "1")
+            self.store.set(f"noticed/{rank}", "1")
+            before = [self._beats(other) for other in range(size)]
+            slow = "imed out" in str(error)
             until = time.monotonic() + _LOOK_SECONDS
-            while time.monotonic() < until:
+            while True:
                 if said := self._said():
                     return RanksLost(said)
-                if all(self._has(f"alive/{other}") for other in range(size)):
+                waiting = [other for other in range(size) if not self._has(f"noticed/{other}")]
+                # One beat may have been on its way while its rank ended.
+                silent = [other for other in waiting if self._beats(other) < before[other] + 2]
+                if not (waiting if slow else silent) or time.monotonic() > until:
                     break
                 time.sleep(0.05)
-            gone = [other for other in range(size) if not self._has(f"alive/{other}")]
-            if gone:
-                slow = "imed out" in str(error)
+            if silent or (slow and waiting):
                 how = f"did not answer for {self.timeout:g} s (hardware.timeout)" if slow else "ended"
-                return RanksLost(f"{_ranks(gone)} of {size} {how}; {_AGAIN}")
+                return RanksLost(f"{_ranks(silent or waiting)} of {size} {how}; {_AGAIN}")
         return RanksLost(f"the ranks lost each other ({' '.join(str(error).split())[:120]}); {_AGAIN}")
+
+    def beat(self) -> None:
+        """Show that this rank lives."""
+        self.store.add(f"beats/{self.place.rank}", 1)
+
+    def _beats(self, rank: int) -> int:
+        return int(self.store.add(f"beats/{rank}", 0))
 
     def _has(self, key: str) -> bool:
         return bool(self.store.check([key]))
@@ -142,13 +157,21 @@ class Group:
         if self._ended:
             return False
         self._ended = True
-        with suppress(RuntimeError):
-            first = self.store.add("ends", 1) == 1
-            if first:
+        with suppress(RuntimeError):  # if the store is gone, and with it what would tell, rank 0 speaks
+            self._speaks = self.store.add("ends", 1) == 1
+            if self._speaks:
                 who = "" if self.place.leads else f"rank {self.place.rank}: "
                 self.store.set("said", f"{who}{why}")
-            return first
-        return self.place.leads  # the store is gone, and with it what would tell
+        return self._speaks
+
+    def let_speak(self) -> None:
+        """Return when the rank that speaks for all has spoken and written; call it when this one has nothing to add."""
+        with suppress(RuntimeError):
+            if self._speaks:
+                self.store.set("spoken", "1")
+            until = time.monotonic() + _SPEAK_SECONDS
+            while not self._has("spoken") and time.monotonic() < until:
+                time.sleep(0.02)
 
 
 _AGAIN = "the same command goes on from the last checkpoint"
@@ -179,22 +202,43 @@ def meet(timeout: float) -> Group | None:
     import torch.distributed as dist
 
     host, port = os.environ.get("MASTER_ADDR", ""), _number("MASTER_PORT")
+    limit = timedelta(seconds=timeout)
     if not host or port is None:
         raise ConfigError("MASTER_ADDR and MASTER_PORT say where the ranks meet; start them by torchrun")
     hosts = place.leads and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     try:
-        store = dist.TCPStore(
-            host, port, place.size, is_master=hosts, timeout=timedelta(seconds=timeout), wait_for_workers=False
-        )
+        store = dist.TCPStore(host, port, place.size, is_master=hosts, timeout=limit, wait_for_workers=False)
+        # The pulse has a connection of its own, because who waits for a key keeps the other one busy.
+        own = dist.TCPStore(host, port, place.size, is_master=False, timeout=limit, wait_for_workers=False)
     except RuntimeError as error:
         why = "is in use" if "in use" in str(error) else "cannot be reached"
         raise RunnerError(f"the ranks cannot meet: {host}:{port} (MASTER_ADDR, MASTER_PORT) {why}") from None
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    _GROUP = Group(place, dist.PrefixStore(f"runner/{attempt}", store), timeout)
+    prefix = f"runner/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    _GROUP = Group(place, dist.PrefixStore(prefix, store), timeout)
+    _beat_always(Group(place, dist.PrefixStore(prefix, own), timeout))
     if not place.leads:
         sys.stdout = sys.stderr = _Nowhere()
     _GROUP.require_same("the start", _program())
     return _GROUP
+
+
+def _beat_always(group: Group) -> None:
+    """Beat in a thread until the process ends or the store is gone."""
+    ends = threading.Event()
+
+    def beat() -> None:
+        with suppress(RuntimeError):
+            while not ends.wait(_BEAT_SECONDS):
+                group.beat()
+
+    pulse = threading.Thread(target=beat, name="pulse", daemon=True)
+    pulse.start()
+
+    def end() -> None:  # a thread that is in the store while Python ends would crash
+        ends.set()
+        pulse.join(1.0)
+
+    atexit.register(end)
 
 
 class _Nowhere(io.TextIOBase):
@@ -234,8 +278,14 @@ def speaking(why: str) -> Iterator[str]:
 
 
 def leave(status: int) -> None:
-    """End a rank at once: threads that wait for other ranks would turn an orderly end into a crash."""
+    """End a rank that failed at once: threads that wait for other ranks would turn an orderly end into a crash.
+
+    torchrun ends all ranks when one ends, so those that say nothing let the one that speaks go first.
+    """
     if _GROUP is not None and status:
         for stream in (sys.stdout, _STDERR):
             stream.flush()
+        _GROUP.let_speak()
         os._exit(status)
+    if status and _number("RANK") and (_number("WORLD_SIZE") or 1) > 1:  # not met yet: rank 0 finds the mistake too
+        time.sleep(_SPEAK_SECONDS)

@@ -6,7 +6,6 @@ Legend: B rows of a batch, D hidden size, N classes.
 """
 
 import dataclasses
-import functools
 import json
 import sys
 from collections.abc import Iterator
@@ -85,7 +84,7 @@ def train(case: Case, loss: LossConfig, across: Across, steps: int, engine: str)
         losses.append(scores.loss)
         touched = scores.touched_U
         hidden.append(scores.update())
-        head.refresh(scores, functools.partial(np.copy, touched), step, clock)
+        head.refresh(scores, lambda touched=touched: touched, step, clock)
     of_steps = dict(getattr(across, "traffic", {}))
     head.layer.read(None, steps + 1)
     hidden_BD, batch = batch_of(0)
@@ -105,30 +104,42 @@ def train(case: Case, loss: LossConfig, across: Across, steps: int, engine: str)
     }
 
 
+def difference(alone: dict[str, Any], split: dict[str, Any]) -> dict[str, Any]:
+    """Return how far the numbers of the ranks are from one process's, and from which step on draws are others."""
+    far = {
+        key: float(np.max(np.abs(alone[key] - split[key]) / (1 + np.abs(alone[key])), initial=0))
+        for key in ("losses", "hidden", "vectors", "biases", "cross_entropy")
+    }
+    other = [i for i, (a, b) in enumerate(zip(alone["drawn"], split["drawn"], strict=True)) if not np.array_equal(a, b)]
+    return {
+        "far": far,
+        "other_draws_from": other[0] + 1 if other else None,
+        "same_top": bool(np.array_equal(alone["top"], split["top"])),
+        "of_steps": split["of_steps"],
+    }
+
+
 def main(out: Path, which: str, steps: int, engine: str) -> None:
-    group = meet(60.0)
+    group = meet(300.0)
     assert group is not None
     set_threads(1)
     across = Ranks(group, torch.device("cpu"))
-    found: dict[str, Any] = {}
+    split = {}
     for name, case, loss in cases(which, engine):
         across.traffic.clear()
-        alone, split = (train(case, loss, holders, steps, engine) for holders in (ALONE, across))
-        far = {
-            key: float(np.max(np.abs(alone[key] - split[key]) / (1 + np.abs(alone[key])), initial=0))
-            for key in ("losses", "hidden", "vectors", "biases", "cross_entropy")
-        }
-        other = [
-            i for i, (a, b) in enumerate(zip(alone["drawn"], split["drawn"], strict=True)) if not np.array_equal(a, b)
-        ]
-        found[name] = {
-            "far": far,
-            "other_draws_from": other[0] + 1 if other else None,
-            "same_top": bool(np.array_equal(alone["top"], split["top"])),
-            "of_steps": split["of_steps"],
-        }
-        if across.leads:
-            out.write_text(json.dumps(found, indent=1))
+        split[name] = train(case, loss, across, steps, engine)
+    # What one process makes of a case, one rank computes, and compares with what it has of the ranks' common run.
+    found = {
+        name: difference(train(case, loss, ALONE, steps, engine), split[name])
+        for number, (name, case, loss) in enumerate(cases(which, engine))
+        if number % across.size == across.place
+    }
+    group.store.set(f"found/{across.place}", json.dumps(found))
+    across.wait()
+    if across.leads:
+        for rank in range(across.size):
+            found |= json.loads(group.store.get(f"found/{rank}"))
+        out.write_text(json.dumps(found, indent=1))
     across.end()
 
 

@@ -70,12 +70,11 @@ def of_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return results
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_a_split_run_gives_the_numbers_of_one_process(ranks: int, of_one: Path, tmp_path: Path) -> None:
-    status, errors = ended(start(ranks, tmp_path))
+def test_a_split_run_gives_the_numbers_of_one_process(of_one: Path, tmp_path: Path) -> None:
+    status, errors = ended(start(3, tmp_path))
     assert (status, errors) == (0, [])
     assert_equal(tmp_path, of_one)
-    assert outcome(tmp_path)[0]["ranks"] == ranks
+    assert outcome(tmp_path)[0]["ranks"] == 3
 
 
 def wait_for(results: Path, pattern: str, process: "subprocess.Popen[str]") -> Path:
@@ -109,9 +108,9 @@ def test_a_killed_rank_ends_all_and_others_go_on(tmp_path: Path) -> None:
     wait_for(tmp_path, "runs/*/checkpoint/step-*", process)
     os.kill(ranks_of(process)[1], signal.SIGKILL)
     begin = time.monotonic()
-    status, errors = ended(process, within=60)
+    status, errors = ended(process, within=120)
     assert status != 0
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 45, "well before the time limit of 60 s"
     assert len(errors) == 1
     assert "rank 1 of 3 ended" in errors[0]
     step = int(next(run_of(tmp_path).path.glob("checkpoint/step-*")).name.removeprefix("step-"))
@@ -137,18 +136,18 @@ def test_torchrun_starts_again_by_itself(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_hangs_is_named(tmp_path: Path) -> None:
-    process = start(2, tmp_path, *LONG, "epochs=4000", "max_steps=100000", "hardware.timeout=12")
+    process = start(2, tmp_path, *LONG, "epochs=4000", "max_steps=100000", "hardware.timeout=15")
     wait_for(tmp_path, "runs/*/checkpoint/step-*", process)
     ranks = ranks_of(process)
     os.kill(ranks[1], signal.SIGSTOP)
-    until = time.monotonic() + 60
+    until = time.monotonic() + 90
     while Path(f"/proc/{ranks[0]}").exists() and time.monotonic() < until:
         time.sleep(0.2)
     os.kill(ranks[1], signal.SIGCONT)
-    status, errors = ended(process, within=60)
+    status, errors = ended(process, within=120)
     assert status != 0
     assert len(errors) == 1, errors
-    assert "rank 1 of 2 did not answer for 12 s" in errors[0]
+    assert "rank 1 of 2 did not answer for 15 s" in errors[0]
 
 
 def test_mistakes_are_one_line(tmp_path: Path) -> None:
@@ -169,7 +168,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     wait_for(tmp_path, "runs/*/checkpoint/step-*", process)
     for pid in ranks_of(process).values():
         os.kill(pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=120)
     assert "interrupted: a checkpoint is saved" in err
     summary = run_of(tmp_path).summary()
     assert summary is not None

@@ -14,9 +14,13 @@ def test_the_first_command_really_runs(tmp_path: Path) -> None:
     """``python -m runner`` runs as the README has it, made small by the smoke preset."""
     command = [sys.executable, "-m", "runner", "preset=smoke", f"results_dir={tmp_path}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    summary = read_json(Path(done.stdout.splitlines()[-1]) / "summary.json")
+    folder = Path(done.stdout.splitlines()[-1])
+    assert folder.is_absolute(), "the last line of standard output is the run's folder"
+    summary = read_json(folder / "summary.json")
     assert summary is not None
     assert summary["status"] == "finished"
+    assert "Traceback" not in done.stderr
+    assert "Warning" not in done.stderr
 
 
 def test_links_and_pictures_are_there() -> None:

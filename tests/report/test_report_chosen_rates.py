@@ -31,6 +31,7 @@ UNTRIED = {"midx_table9": {"unigram_log"}, "rf_softmax_table3": set()}
 
 
 @pytest.mark.slow
+@pytest.mark.plans
 @pytest.mark.parametrize("table", ["midx_table9", "rf_softmax_table3"])
 def test_the_run_that_validated_best_is_that_of_the_table(table: str) -> None:
     """The same run is in both, so not only its rate is the same."""
@@ -43,6 +44,7 @@ def test_the_run_that_validated_best_is_that_of_the_table(table: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.plans
 def test_recommenders_have_the_rate_that_validated_best() -> None:
     """Trainings are longer than those of the table of rates. Two rates of MIDX-pq on Amazon CDs are all but equal."""
     trained = {(run.dataset, run.method): run.config.optimizer.lr for run in runs_of("midx_table7")}
@@ -53,6 +55,7 @@ def test_recommenders_have_the_rate_that_validated_best() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.plans
 @pytest.mark.parametrize(("path", "methods", "places", "not_the_best"), [
     ("medium/lns_rates.csv", [], 15, {}),
     ("small/tuning.csv", ["full", "topk", "lsh_label", "lsh_embedding"], 12, {

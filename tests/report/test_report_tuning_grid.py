@@ -10,7 +10,7 @@ import pytest
 from runner.report.spec.grids import PROFILES, PlannedRun, expand, point_text
 from runner.report.spec.tables import PUBLISHED, load_table
 
-pytestmark = pytest.mark.slow  # each profile composes hundreds of runs
+pytestmark = [pytest.mark.slow, pytest.mark.plans]  # each profile composes hundreds of runs
 
 
 def tried(profile: str, place: Path) -> list[PlannedRun]:

@@ -56,7 +56,7 @@ def test_copies_answer_like_the_process_itself_and_a_crash_ends_one_run(tmp_path
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="plans fork on Linux only")
 def test_a_copy_has_the_bits_of_a_process_of_its_own(tmp_path: Path, own_data_dir: Path) -> None:
-    words = ["dataset=synthetic_xc", "sampler=uniform", "sampler.num_samples=20", "model.hidden=8", "max_steps=20"]
+    words = [*SHORT, "max_steps=20"]  # of the kernels that take least to compile
     losses = []
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}  # so that one copy compiles
     for command in (["runner.report.plan.worker", "--fork"], ["runner", *words, f"results_dir={tmp_path / 'own'}"]):

@@ -30,7 +30,11 @@ def compare(backend: str, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, of what it traces
-@pytest.mark.parametrize("options", [{}, {"shared": False, "loss": "nce"}, {"unique": False, "scale": 2.0}], ids=str)
+@pytest.mark.parametrize("options", [
+    {"shared": False, "loss": "nce"},
+    pytest.param({}, marks=pytest.mark.slow),
+    pytest.param({"unique": False, "scale": 2.0}, marks=pytest.mark.slow),
+], ids=str)  # fmt: skip
 def test_traced_whole(options: dict[str, Any]) -> None:
     compare("aot_eager", options)
 
