@@ -70,11 +70,12 @@ def of_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return results
 
 
-def test_a_split_run_gives_the_numbers_of_one_process(of_one: Path, tmp_path: Path) -> None:
-    status, errors = ended(start(3, tmp_path))
+@pytest.mark.parametrize(("ranks", "engine"), [(3, "numba"), (2, "torch")])
+def test_a_split_run_gives_the_numbers_of_one_process(ranks: int, engine: str, of_one: Path, tmp_path: Path) -> None:
+    status, errors = ended(start(ranks, tmp_path, f"hardware.engine={engine}"))
     assert (status, errors) == (0, [])
     assert_equal(tmp_path, of_one)
-    assert outcome(tmp_path)[0]["ranks"] == 3
+    assert outcome(tmp_path)[0]["ranks"] == ranks
 
 
 def wait_for(results: Path, pattern: str, process: "subprocess.Popen[str]") -> Path:

@@ -18,14 +18,16 @@ import pytest
 pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).with_name("program.py")
 B, D = 12, 16
-STEPS = {2: 200, 3: 20}  # by ranks; three have the code of two, and classes between the first and the last
+# Three ranks have the code of two, and classes between the first and the last.
+STEPS = {("numba", 2): 200, ("numba", 3): 20, ("torch", 2): 12}
 # Their tables turn a last bit into a whole unit: bytes of features, and codewords that Adam moves by signs.
 AMPLIFY = ("rff", "midx_learn")
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_steps_measures_and_bytes(ranks: int, tmp_path: Path) -> None:
-    cases = found(ranks, tmp_path / "found.json")
+@pytest.mark.parametrize(("engine", "ranks"), STEPS)
+def test_steps_measures_and_bytes(engine: str, ranks: int, tmp_path: Path) -> None:
+    steps = STEPS[engine, ranks]
+    cases = found(ranks, engine, steps, tmp_path / "found.json")
     assert len(cases) > 30
     other = {name: case["other_draws_from"] for name, case in cases.items() if case["other_draws_from"] is not None}
     assert all(name.startswith(AMPLIFY) and step > 10 for name, step in other.items()), other
@@ -41,13 +43,13 @@ def test_steps_measures_and_bytes(ranks: int, tmp_path: Path) -> None:
     of_one_step = 4 * B * D + (4 + 4 + 4) * B
     for name in ("uniform-shared-sampled_softmax", "unigram-shared-sampled_softmax"):
         sent = cases[name]["of_steps"]
-        assert sent["sum"] + sent["max"] == STEPS[ranks] * of_one_step
+        assert sent["sum"] + sent["max"] == steps * of_one_step
 
 
-def found(ranks: int, out: Path) -> dict[str, Any]:
+def found(ranks: int, engine: str, steps: int, out: Path) -> dict[str, Any]:
     """Return what the program found, by case."""
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    words += [str(PROGRAM), str(out), "first", str(STEPS[ranks]), "numba"]
+    words += [str(PROGRAM), str(out), "first", str(steps), engine]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]

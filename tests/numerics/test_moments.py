@@ -278,3 +278,24 @@ def test_parameters_that_are_no_vectors_keep_their_moments() -> None:
     assert of_parameters(config) == AdamConfig(lr=0.01, rows="touched")
     assert config.moment_bytes(128) == 128 * 2 + 4
     assert AdamConfig().moment_bytes(128) == 1024
+
+
+@pytest.mark.parametrize("engine", ["numba", "torch"])
+def test_a_part_rounds_as_the_whole(engine: str) -> None:
+    """The rows from 10 on, held alone, take the steps that they take in the whole matrix."""
+    config, lo = configuration("catch_up", "row", "bf16"), 10
+    start_RD = problem()[0]
+    whole, part = table_of(engine, config, start_RD), table_of(engine, config, start_RD[lo:])
+    part.first_row = lo
+    one_D = np.ones(D, dtype=np.float32)
+    for step in range(1, 40):
+        rows_U = np.arange(lo + step % 5, R, 3, dtype=np.int32)
+        for table, rows in ((whole, rows_U), (part, rows_U - np.int32(lo))):
+            table.before_step(step)
+            table.read_for_update(rows, step)
+            grad_UD = np.outer(1 + rows_U % 7, one_D).astype(np.float32) / step
+            place_U, one_U = np.arange(len(rows), dtype=np.int32), np.ones(len(rows), np.float32)
+            groups = group_by_id(rows, table.shape[0])
+            table.gradients_of_groups(groups, grad_UD, place_U, one_U, np.zeros((0, D), np.float32), step).apply(step)
+    for name, array in part.state_dict().items():
+        np.testing.assert_array_equal(array, whole.state_dict()[name][lo:] if name in whole.by_row else array)
