@@ -179,15 +179,21 @@ def logistic_loss(num_targets_B, target_indptr, target_P, begin_B, end_B, candid
     return losses
 
 
+@njit(cache=True)
+def _count_unmasked(values):
+    """Return how many values are not -inf, in numbers as wide as the values, so that the compiler vectorises it."""
+    count = np.int32(0)
+    for i in range(values.shape[0]):
+        count += np.int32(1) if values[i] > np.float32(-np.inf) else np.int32(0)
+    return count
+
+
 @njit(cache=True, parallel=PRANGE)
 def count_unmasked(begin_B, end_B, candidate_N):
     """Return the number of candidates of each row whose logit is not -inf, (B,) int64."""
     count_B = np.zeros(begin_B.shape[0], dtype=np.int64)
     for row in prange(begin_B.shape[0]):
-        count = 0
-        for i in range(begin_B[row], end_B[row]):
-            count += 1 if candidate_N[i] > np.float32(-np.inf) else 0
-        count_B[row] = count
+        count_B[row] = _count_unmasked(candidate_N[begin_B[row] : end_B[row]])
     return count_B
 
 
