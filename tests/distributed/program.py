@@ -124,16 +124,16 @@ def main(out: Path, which: str, steps: int, engine: str) -> None:
     assert group is not None
     set_threads(1)
     across = Ranks(group, torch.device("cpu"))
-    split = {}
-    for name, case, loss in cases(which, engine):
+    every = list(cases(which, engine))
+    # What one process makes of a case, one rank computes, before all train it: so they compile different kernels.
+    alone = {name: train(case, loss, ALONE, steps, engine) for name, case, loss in every[across.place :: across.size]}
+    across.wait()
+    found = {}
+    for name, case, loss in every:
         across.traffic.clear()
-        split[name] = train(case, loss, across, steps, engine)
-    # What one process makes of a case, one rank computes, and compares with what it has of the ranks' common run.
-    found = {
-        name: difference(train(case, loss, ALONE, steps, engine), split[name])
-        for number, (name, case, loss) in enumerate(cases(which, engine))
-        if number % across.size == across.place
-    }
+        split = train(case, loss, across, steps, engine)
+        if name in alone:
+            found[name] = difference(alone[name], split)
     group.store.set(f"found/{across.place}", json.dumps(found))
     across.wait()
     if across.leads:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 
 from runner.config import compose
 from runner.contracts import ExampleDraw, TrainingFacts
@@ -56,12 +55,14 @@ def encoder_of(config: BertConfig, optimizer: AdamConfig | SgdConfig | None = No
     return config.build(num_features=0, classes=nothing, optimizer=optimizer or SgdConfig(lr=1.0), seed=3)
 
 
-def reference(folder: Path) -> tuple[transformers.BertModel, Any]:
+def reference(folder: Path) -> tuple[Any, Any]:
+    import transformers  # takes three seconds, which a process that only lists the tests need not spend
+
     bert = transformers.BertModel.from_pretrained(str(folder), add_pooling_layer=False, attn_implementation="eager")
     return bert.eval(), transformers.AutoTokenizer.from_pretrained(str(folder))
 
 
-def reference_hidden(folder: Path, pooling: str, max_length: int = 40) -> tuple[torch.Tensor, transformers.BertModel]:
+def reference_hidden(folder: Path, pooling: str, max_length: int = 40) -> tuple[torch.Tensor, Any]:
     """Hidden states (B, D) by padded rows, a mask of tokens, and transformers' own embedding and attention."""
     bert, tokenizer = reference(folder)
     first, second = (list(side) for side in zip(*SENTENCES, strict=True))

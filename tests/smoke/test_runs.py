@@ -76,12 +76,13 @@ def numbers(folder: Path) -> tuple[Any, ...]:
 # ---------------------------------------------------------------- every sampler and model
 
 
-# Every sampler under one model and every model under a few samplers; the rest of the product is slow.
+# Every sampler under one model and every model under a few samplers, which see of a model its hidden states alone.
 FEW = ("full", "uniform", "lsh_label")
 PRODUCT = [
-    pytest.param(sampler, model, marks=[] if model == "mlp" or sampler in FEW else pytest.mark.slow)
+    (sampler, model)
     for model in sorted(name for name, model in MODELS.items() if model.reads == "rows" and model.task is None)
     for sampler in sorted(OPTIONS)
+    if model == "mlp" or sampler in FEW
 ]
 
 
