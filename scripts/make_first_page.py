@@ -1,4 +1,7 @@
-"""Write the rule of conf/first_page.yaml into the pages that open with it; draw their figure from committed data."""
+"""Write the rule of conf/first_page.yaml into the pages that open with it; draw their figure from committed data.
+
+The page of results also gets its claims judged by the committed tables of larger profiles.
+"""
 
 import argparse
 import inspect
@@ -9,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs 
 
 from runner import REPOSITORY
 from runner.report.figures.first_page import draw_first_page
+from runner.report.pages.evidence import with_evidence
 from runner.report.pages.opening import with_rule
 from runner.report.pages.publish import published_dir
 from runner.report.spec.first_page import load_first_page
@@ -21,7 +25,7 @@ PAGES = (REPOSITORY / "README.md", REPOSITORY / "docs" / "index.md", RESULTS / "
 def written() -> dict[Path, str]:
     """Return the new text of each page."""
     page = load_first_page()
-    return {path: with_rule(path.read_text("utf-8"), page) for path in PAGES}
+    return {path: with_evidence(with_rule(path.read_text("utf-8"), page), RESULTS / "tables") for path in PAGES}
 
 
 def draw(folder: Path) -> list[Path]:

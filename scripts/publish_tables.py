@@ -6,7 +6,8 @@ python scripts/publish_tables.py                              all that were rend
 Committed files that a table no longer has are removed. With each call the folder's README.md is written anew, which
 shows its figures with their notes. A new results/REPRODUCTION.md also changes the table of what runs took in
 docs/reproducing.md. All of these change or none: none if a table shows fewer finished runs than the committed one, or
-if the page shows fewer of a table. Then the figure of the first page is drawn from what is committed.
+if the page shows fewer of a table. Then the figure of the first page is drawn from what is committed, and
+the claims of results/REPRODUCTION.md are judged by the committed tables of larger profiles.
 """
 
 import json
@@ -20,6 +21,7 @@ from runner.commands.frame import carry_out, parser_of
 from runner.errors import require
 from runner.options.conversion import as_path, did_you_mean
 from runner.report.figures.first_page import draw_first_page
+from runner.report.pages.evidence import with_evidence
 from runner.report.pages.folder_page import PAGE, folder_page
 from runner.report.pages.footprint import with_footprint_of
 from runner.report.pages.publish import published_dir, published_figure, published_page, replace_together, to_publish
@@ -53,6 +55,9 @@ def main() -> int:
         specs = [load_table(name, folder) for name in known]
         changes[target / PAGE] = folder_page(specs, arguments.profile, target, changes).encode()
         replace_together(changes)
+        page = published_page(results_dir, "small")
+        if page.is_file():
+            page.write_text(with_evidence(page.read_text("utf-8"), target.parent), "utf-8")
         for path, content in changes.items():
             print(path if content is not None else f"removed {path}")
         folders = [published_dir(results_dir, profile) for profile in PROFILES]

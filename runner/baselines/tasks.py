@@ -87,3 +87,7 @@ class FittedClassification(FitsOnce, Classification):
         """Return the k best classes of each row, (B, k) int32, best first."""
         top_BK: np.ndarray = network.top(batch, k)
         return top_BK
+
+    def losses(self, network: Any) -> dict[str, float]:
+        """Return nothing: what ranks classes without logits has no softmax."""
+        return {}

@@ -159,8 +159,10 @@ class Kernels(Settings):
     module = "kernel_error"
     size_key = "images"
     least = 2
+    names: ClassVar = {"data": ("digits", "usps")}
 
     images: int = option(NUM_IMAGES, "number of digits", high=NUM_IMAGES)
+    data: str = option("digits", "digits: scikit-learn's; usps: the paper's, once their card is prepared")
     draws: int = option(5, "draws of the features; one has no deviation", low=2)
 
 

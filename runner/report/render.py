@@ -18,11 +18,12 @@ from runner.report.numbers.tuning import Tuned, sentences, tune
 from runner.report.pages import layout, page
 from runner.report.pages.benches import bench_numbers, bench_sections, not_measured
 from runner.report.pages.choose import guide
+from runner.report.pages.evidence import evidence
 from runner.report.pages.footprint import footprint
 from runner.report.pages.latex import to_latex
 from runner.report.pages.opening import Opening
 from runner.report.pages.page import Report, Section, missing_lines
-from runner.report.pages.publish import PAGE, files_of, outcomes, published_figure, rendered_dir
+from runner.report.pages.publish import PAGE, files_of, outcomes, published_dir, published_figure, rendered_dir
 from runner.report.spec.first_page import load_first_page
 from runner.report.spec.grids import PROFILES, Grid, PlannedRun, expand
 from runner.report.spec.tables import BenchSpec, TableSpec, table_names
@@ -125,6 +126,7 @@ def render(
         sections=tuple(sections),
         papers=papers,
         found=_judged(papers, numbers, bench_numbers(benches, results_dir)),
+        larger=evidence(profile, published_dir(results_dir, profile).parent),
         choices=guide(choosing),
         missing=(*missing, *not_measured(benches, results_dir)),
         benches=bench_sections(benches, results_dir, folder),

@@ -1,6 +1,6 @@
 """Define the task of extreme classification: rows with sets of labels, measured by the ranking of all classes.
 
-Legend: B rows of a batch, N classes.
+Legend: B rows of a batch, K labels of a row, N classes.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
 
 _EVALUATION_ROWS = 1024  # rows that are encoded and ranked at a time
 _GLANCE_ROWS = 32
+_LOSS = Measure(
+    key="loss", label="Full softmax's loss", unit="nats", scale=1, decimals=3, higher_is_better=False, headline=False
+)
 _SPLIT = 1  # tells the draw of the validation rows from that of a probe's rows
 
 
 class Classification(Task):
-    """Train on sparse rows and measure P@k, RP@k, PSP@k and nDCG@k over all classes.
+    """Train on sparse rows and measure P@k, RP@k, PSP@k and nDCG@k over all classes, and full softmax's loss.
 
     A share of the training rows may be held out for validation (``dataset.valid_share``): every choice is then made on
     these rows, and test rows are measured once, at the end. Without one, some test rows are measured during training.
@@ -37,14 +40,17 @@ class Classification(Task):
     """
 
     unit = "row"
-    measures = tuple(
-        Measure(
-            key=f"{key}@{k}", label=f"{label}@{k}", unit="%", scale=100, decimals=2, higher_is_better=True,
-            headline=(key, k) == ("p", 1),
-        )
-        for key, label in (("p", "P"), ("rp", "RP"), ("psp", "PSP"), ("ndcg", "nDCG"))
-        for k in RANKS
-        if (key, k) != ("rp", 1)  # the same as P@1
+    measures = (
+        *(
+            Measure(
+                key=f"{key}@{k}", label=f"{label}@{k}", unit="%", scale=100, decimals=2, higher_is_better=True,
+                headline=(key, k) == ("p", 1),
+            )
+            for key, label in (("p", "P"), ("rp", "RP"), ("psp", "PSP"), ("ndcg", "nDCG"))
+            for k in RANKS
+            if (key, k) != ("rp", 1)  # the same as P@1
+        ),
+        _LOSS,
     )  # fmt: skip
 
     def __init__(self, config: RunConfig, data: XmcDataset) -> None:
@@ -122,8 +128,9 @@ class Classification(Task):
         return self._metrics(network, some, "valid", "evaluating")
 
     def evaluate_final(self, network: "ClassNetwork") -> dict[str, Any]:
-        """Measure all test rows and all rows held out for validation."""
+        """Measure all test rows, also by full softmax's loss, and all rows held out for validation."""
         metrics = self._metrics(network, np.arange(self.data.test.num_rows), "test", "final evaluation")
+        metrics |= self.losses(network)
         if self.valid_R is not None:
             metrics |= self._metrics(network, self.valid_R, "valid", "validation rows")
         return metrics
@@ -136,6 +143,17 @@ class Classification(Task):
         data = self.data.train if split == "valid" else self.data.test
         metrics = evaluate(partial(self.top, network), data, rows, self.inverse_propensity_N, label=label)
         return {f"{split}/{name}": value for name, value in metrics.items()}
+
+    def losses(self, network: "ClassNetwork") -> dict[str, float]:
+        """Return the mean cross-entropy of the test rows under the softmax over all classes, whatever was trained.
+
+        That of a row is the mean over its labels.
+        """
+        test, total = self.data.test, 0.0
+        for begin in range(0, test.num_rows, _EVALUATION_ROWS):
+            batch = take(test, np.arange(begin, min(begin + _EVALUATION_ROWS, test.num_rows)))
+            total += float(row_losses(network, network.encoder.encode(batch), batch).sum())
+        return {f"test/{_LOSS.key}": total / test.num_rows}
 
     @property
     def description(self) -> str:
@@ -162,6 +180,22 @@ class Classification(Task):
             "features_per_row": len(data.train.indices) / data.train.num_rows,
             "label_frequency": label_frequency(self.training.label_counts_N),
         }
+
+
+def row_losses(network: "ClassNetwork", hidden_BD: np.ndarray, batch: RowBatch) -> np.ndarray:
+    """Return the cross-entropy of each row under the softmax over all classes, (B,) float64 in nats.
+
+    One pass over all classes gives it for a row's first label. The others differ from it by their logits.
+    """
+    head = network.head
+    first_B, count_B = batch.target_indptr[:-1], np.diff(batch.target_indptr)
+    is_label_BK = np.arange(count_B.max()) < count_B[:, None]
+    place_BK = first_B[:, None] + np.minimum(np.arange(count_B.max()), count_B[:, None] - 1)
+    logits_BK = head.logits_of(hidden_BD, batch.targets[place_BK]).astype(np.float64)
+    mean_B = (logits_BK * is_label_BK).sum(axis=1) / count_B
+    first_loss_B = head.layer.cross_entropy(hidden_BD, batch.targets[first_B], by_magnitude=head.loss.by_magnitude)
+    losses_B: np.ndarray = first_loss_B + logits_BK[:, 0] - mean_B
+    return losses_B
 
 
 def probe_rows(num_rows: int, rows: int) -> np.ndarray:

@@ -25,6 +25,7 @@ NAMES = [
     "delicious200k",
     "linux_calls",
     "odp",
+    "usps",
     "wiki325k",
     "wordnet_hypernym",
     "wordnet_related",

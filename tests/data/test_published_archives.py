@@ -34,6 +34,7 @@ DIMENSIONS = {
     "delicious200k": (782585, 205443),
     "delicious": (500, 983),
     "odp": (422713, 105033),
+    "usps": (256, 10),
 }
 CUTS = [300_000, 300_020]  # of text8
 
@@ -62,6 +63,12 @@ def svmlight(card: str, rows: int) -> bytes:
 
 def vw(rows: int) -> bytes:
     return "".join(f"{DIMENSIONS['odp'][1] - row} | 7:1 9:0.5\n" for row in range(rows)).encode()
+
+
+def digits(rows: int) -> bytes:
+    """Return rows of all 256 grey levels behind classes from 10 down; a level of 0 is not written."""
+    levels = " ".join(f"{pixel}:{(pixel - 128) / 128:.4g}" for pixel in range(1, 257) if pixel != 128)
+    return "".join(f"{10 - row} {levels} \n" for row in range(rows)).encode()
 
 
 def matrix(rows: int, columns: int) -> bytes:
@@ -178,6 +185,11 @@ CASES = [
             "odp_train.vw.gz": {"": gzip.compress(vw(3))},
             "odp_test.vw.gz": {"": gzip.compress(vw(2))},
         },
+    ),
+    Published(
+        "usps",
+        "libsvm",
+        {"usps.bz2": {"": bz2.compress(digits(3))}, "usps.t.bz2": {"": bz2.compress(digits(2))}},
     ),
     Published("text8", "characters-90-5-5", {"text8.zip": {"text8": text8()}}),
     Published("text8", "characters-90-5-5", {"text8.gz": {"": gzip.compress(text8())}}),

@@ -123,6 +123,15 @@ def test_a_non_finite_number_is_refused(
         cells(toy["convergence"], runs)
 
 
+def test_a_run_that_is_older_than_a_measure_has_a_status(
+    toy: Specs, planned: Plan, pick: Callable[..., PlannedRun], write_run: Callable[..., Path]
+) -> None:
+    runs = planned(toy["convergence"].grid, "small")
+    file = write_run(pick(runs, "full"), [0.5]) / "summary.json"
+    file.write_text(file.read_text().replace('"test/p@1"', '"test/other"'))
+    assert cell(cells(toy["convergence"], runs), "full", "P@1")["status"] == "not measured"
+
+
 def test_only_the_papers_data_sets_have_published_numbers(
     toy: Specs, results_dir: Path, pick: Callable[..., PlannedRun], write_run: Callable[..., Path]
 ) -> None:

@@ -16,7 +16,9 @@ def test_small_plans_every_table_of_the_papers_but_those_that_take_hours() -> No
     left_out = {name for name, grid in grids.items() if grid.by_name and grid.paper}
     assert left_out == {
         "lgd_figure5",
+        "midx_figure_cumulative",
         "lns_rates",
+        "lns_uniform",
         "midx_figure_convergence_ptb",
         "midx_table4_ptb",
         "midx_table4_ptb_transformer",

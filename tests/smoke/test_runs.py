@@ -226,7 +226,7 @@ def test_fewer_classes_than_ranks(own_data_dir: Path, tmp_path: Path) -> None:
                           f"sampler={sampler}", *OPTIONS[sampler], "max_steps=2"])  # fmt: skip
         summary = summary_of(run(config))
         assert summary["status"] == "finished", sampler
-        assert set(summary["metrics"]) == {"test/p@1", "test/psp@1", "test/ndcg@1"}
+        assert set(summary["metrics"]) == {"test/p@1", "test/psp@1", "test/ndcg@1", "test/loss"}
 
 
 # ---------------------------------------------------------------- finished, failed, locked

@@ -16,6 +16,7 @@ from runner.bench.kernel_error import (
     random_maclaurin,
 )  # fmt: skip
 from runner.bench.settings import Kernels
+from runner.data import LabelledRows, XmcDataset
 from runner.report.pages.bench_tables import TABLES
 
 DIM = 8
@@ -98,9 +99,28 @@ def test_notes_say_which_images() -> None:
     assert "over 20,000 pairs" in notes(Kernels())[0]
     assert "Data: scikit-learn's 1,797 digits of 8 x 8" in notes(Kernels())[1]
     assert "Data: the first 20 of scikit-learn's 1,797 digits" in notes(Kernels(images=20))[1]
+    assert "the first 20 of USPS's training digits of 16 x 16" in notes(Kernels(images=20, data="usps"))[1]
 
 
 def test_the_images_are_of_unit_length() -> None:
     images = kernel_error.digits()
     assert images.shape == (kernel_error.NUM_IMAGES, 64) == (1797, 64)
     np.testing.assert_allclose(np.linalg.norm(images, axis=1), 1, rtol=1e-6)
+
+
+def test_usps_is_read_from_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rows of three pixels stand for the prepared card."""
+    rows = {
+        "indptr": [0, 2, 3],
+        "indices": [0, 2, 1],
+        "values": [3.0, -4.0, 0.5],
+        "label_indptr": [0, 1, 2],
+        "labels": [0, 1],
+    }
+    split = LabelledRows(**{name: np.array(values) for name, values in rows.items()})
+    data = XmcDataset(
+        name="usps", train=split, test=split, num_features=3, num_classes=2, propensity_a=0.55, propensity_b=1.5,
+        checksum="", variant="",
+    )  # fmt: skip
+    monkeypatch.setattr("runner.data.CardConfig.build", lambda self: data)
+    np.testing.assert_allclose(kernel_error.usps(), [[0.6, 0, -0.8], [0, 1, 0]], rtol=1e-6)

@@ -9,6 +9,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from runner.report.diagnoses import example_folder, figures, tables
+from runner.report.diagnoses.bias import bias_against_divergence
 from runner.report.diagnoses.folder import read
 from runner.report.diagnoses.record import Diagnosis, ExampleDiagnosis
 from runner.report.figures.style import save, styled
@@ -77,7 +78,10 @@ class Rendered:
 
 
 def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: str) -> Rendered:
-    """Write NAME.md, NAME.csv, NAME.png, NAME.svg, a picture by rank of each run, and the points of all pictures."""
+    """Write NAME.md, NAME.csv, NAME.png, NAME.svg, a picture by rank of each run, and the points of all pictures.
+
+    NAME_bias.png has the biases of gradients against divergences, if some are above their noise.
+    """
 
     many = len({run.seed for run in runs}) > 1
     shown, missing = [], []
@@ -92,18 +96,19 @@ def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: s
         why = "; ".join(missing)
         section = html("figure", name=spec.name, title=spec.title, made=(), pictures=(), missing=[why], notes=())
         return Rendered(files=(), html=section, markdown=f"### {spec.title}\n\n{why}")
+    frames, curves = _frames(shown)
     with styled():
         together = figures.cumulative_of({title: found for title, _, found in shown})
         pictures = [save(together, folder / spec.name)]
         for heading, run, found in shown:
             if (by_rank := figures.by_rank(found, heading)) is not None:
                 pictures.append(save(by_rank, folder / "_".join(_place(spec, run, many))))
+        if (biases := bias_against_divergence(frames)) is not None:
+            pictures.append(save(biases, folder / f"{spec.name}_bias"))
     parts = [f"# {spec.title}", f"Made by `{command}`", *missing]
     page = [f"### {spec.title}", f"Made by `{command}`", *missing]
     page += [picture_markdown(picture, spec.title) for picture in pictures]
-    frames: list[pd.DataFrame] = []
-    curves: list[pd.DataFrame] = []
-    for heading, run, found in shown:
+    for heading, _, found in shown:
         parts += [f"## {heading}", tables.made_line(found)]
         page += [f"#### {heading}", tables.made_line(found)]
         for caption, frame in tables.tables(found).items():
@@ -111,16 +116,13 @@ def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: s
             page += [f"##### {caption}", markdown_table(frame)]
         parts += ["### Settings", tables.settings(found)]
         page += [folded("Settings", tables.settings(found))]
-        about = {"dataset": run.dataset, "run": run.method, "run_id": run.run_id}
-        frames.append(tables.as_frame(found.entries).assign(**about))
-        curves.append(tables.curves_frame(figures.shown_in_figures(found)).assign(**about))
     notes = [*spec.notes, *dict.fromkeys(note for _, _, found in shown for note in tables.notes(found))]
     parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
     page += ["\n".join(f"- {note}" for note in notes)]
     markdown, csv, points = (folder / f"{spec.name}{end}" for end in (".md", ".csv", f"{CURVES}.csv"))
     write_atomically(markdown, "\n\n".join(parts) + "\n")
     for path, rows in ((csv, frames), (points, curves)):
-        write_atomically(path, pd.concat(rows).to_csv(index=False, float_format="%.6g"))
+        write_atomically(path, rows.to_csv(index=False, float_format="%.6g"))
     diagnoses = {
         heading: (tables.made_line(found), tables.tables(found), tables.settings(found)) for heading, _, found in shown
     }
@@ -129,3 +131,13 @@ def render(spec: TableSpec, runs: Sequence[PlannedRun], folder: Path, command: s
         notes=notes, diagnoses=diagnoses,
     )  # fmt: skip
     return Rendered(files=(markdown, csv, points, *pictures), html=section, markdown="\n\n".join(page))
+
+
+def _frames(shown: Sequence[tuple[str, PlannedRun, Diagnosis]]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the numbers of all samplers and the points of their curves, each with its run."""
+    numbers, points = [], []
+    for _, run, found in shown:
+        about = {"dataset": run.dataset, "run": run.method, "run_id": run.run_id}
+        numbers.append(tables.as_frame(found.entries).assign(**about))
+        points.append(tables.curves_frame(figures.shown_in_figures(found)).assign(**about))
+    return pd.concat(numbers), pd.concat(points)

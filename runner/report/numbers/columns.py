@@ -14,6 +14,7 @@ from runner.report.numbers.yardstick import Yardstick
 from runner.report.spec.grids import PlannedRun, Point
 from runner.report.spec.tables import ColumnSpec, TableSpec
 
+NOT_MEASURED = "not measured"
 NOT_REACHED = "not reached"
 
 
@@ -112,7 +113,13 @@ def _column(column: ColumnSpec, spec: TableSpec, yardstick: Yardstick) -> Column
             decimals=1, needs_baseline=True, signed=True,
             measure=lambda record, to: 100 * (record.metric(metric) / to.baseline.metric(metric) - 1),
         )  # fmt: skip
-    return replace(_of_a_run(metric_of(metric, yardstick)), name=column.name, label=label)
+    found = _of_a_run(metric_of(metric, yardstick))
+
+    def measured(record: RunRecord, to: References) -> float | None:
+        """Return None for a run that is older than the measure."""
+        return found.measure(record, to) if metric in record.summary["metrics"] else None
+
+    return replace(found, name=column.name, label=label, measure=measured, failure=NOT_MEASURED)
 
 
 def _baseline_label(spec: TableSpec) -> str:

@@ -286,10 +286,10 @@ def summary(found: Sequence[Verdict], profile: str) -> str:
     """
     if not found:
         return ""
-    return " ".join([_tally(found), *_headlines(found, profile)])
+    return " ".join([tally(found), *_headlines(found, profile)])
 
 
-def _tally(found: Sequence[Verdict]) -> str:
+def tally(found: Sequence[Verdict], by: str = "on the sets trained here") -> str:
     """Count the claims by verdict, such as ``3 of 5 claims hold on the sets trained here, 1 does not.``"""
     counts = dict.fromkeys(("holds", "in some cases", "does not hold", "undecided", "not measured"), 0)
     for verdict in found:
@@ -298,7 +298,7 @@ def _tally(found: Sequence[Verdict]) -> str:
     if counts["not measured"] == total:
         return "The one claim was not measured." if total == 1 else f"None of {total} claims was measured."
     holding = counts.pop("holds")
-    parts = [f"{holding} of {total} claim{_s(total)} {_one(holding, 'holds', 'hold')} on the sets trained here"]
+    parts = [f"{holding} of {total} claim{_s(total)} {_one(holding, 'holds', 'hold')} {by}"]
     words = {
         "in some cases": ("holds in some cases only", "hold in some cases only"),
         "does not hold": ("does not", "do not"),

@@ -18,12 +18,15 @@ from markupsafe import Markup
 from runner.report.numbers.papers import Paper, Verdict, summary
 from runner.report.numbers.records import how_to_prepare, status_of
 from runner.report.pages.benches import BenchSection
+from runner.report.pages.evidence import Evidence, block
+from runner.report.pages.evidence import summary as by_larger
 from runner.report.pages.layout import TEMPLATES, folded, markdown_table
 from runner.report.pages.opening import CAPTION, Opening
 from runner.report.spec.grids import PlannedRun
 
 TO_PUBLISH = "to-publish.md"  # the Markdown page without reports of the bench that are not committed
 _COLOURS = {"holds": "holds", "does not hold": "fails"}
+_TABLES = "../../tables"  # the committed tables, from the folder of a rendered page
 _OTHERS = "others"  # tables that belong to no paper
 _PICTURE = re.compile(r"(!?\[[^\]\n]*\])\(([\w.-]+)\)")  # a picture or a file that lies beside the page
 _CLIMBS = re.compile(r"(!?\[[^\]\n]*\])\(\.\./\.\./")  # from the folder of the rendered page to that of all results
@@ -58,7 +61,8 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What the pages show. ``found``: verdicts by paper. ``missing``: what could not be run, and the way to run it.
+    """What the pages show. ``found``: verdicts by paper. ``larger``: those by committed tables of larger profiles.
+    ``missing``: what could not be run, and the way to run it.
     ``took``: what the runs behind each table took (``footprint``). ``benches``: what the bench measured. ``days`` and
     ``machines``: of the runs. ``waiting``: how many tables and figures are still to come.
     """
@@ -70,6 +74,7 @@ class Report:
     sections: tuple[Section, ...] = ()
     papers: tuple[Paper, ...] = ()
     found: Mapping[str, Sequence[Verdict]]
+    larger: Mapping[str, Sequence[Evidence]] = field(default_factory=dict)
     choices: tuple[Choice, ...] = ()
     missing: tuple[str, ...] = ()
     benches: tuple[BenchSection, ...] = ()
@@ -150,6 +155,7 @@ def _paper(paper: Paper, report: Report) -> dict[str, Any]:
     known = {known.name for known in report.papers}
     verdicts = report.found.get(paper.name, ())
     rows = [[v.claim.says, v.holds, v.sentence or "–", v.table] for v in verdicts]
+    larger = report.larger.get(paper.name, ())
     return {
         "name": paper.name,
         "short": paper.short,
@@ -157,7 +163,10 @@ def _paper(paper: Paper, report: Report) -> dict[str, Any]:
         "authors": paper.authors,
         "about": paper.about,
         "summary": summary(verdicts, report.profile),
-        "verdicts": [{"verdict": verdict, "colour": _COLOURS.get(verdict.holds, "open")} for verdict in verdicts],
+        "verdicts": [_coloured(verdict, verdict.table) for verdict in verdicts],
+        "larger": [_coloured(one.verdict, f"{one.verdict.table}, {one.profile}") for one in larger],
+        "by_larger": by_larger(larger),
+        "larger_markdown": block(paper, larger, _TABLES),
         "claims": pd.DataFrame(rows, columns=["Claim", "Here", "Numbers", "Table"]),
         "sections": [
             _folded_behind(section, verdicts)
@@ -165,6 +174,10 @@ def _paper(paper: Paper, report: Report) -> dict[str, Any]:
             if section.paper == paper.name or (paper.name == _OTHERS and section.paper not in known)
         ],
     }
+
+
+def _coloured(verdict: Verdict, table: str) -> dict[str, Any]:
+    return {"verdict": verdict, "colour": _COLOURS.get(verdict.holds, "open"), "table": table}
 
 
 def _folded_behind(section: Section | BenchSection, verdicts: Iterable[Verdict]) -> dict[str, Any]:
