@@ -17,7 +17,7 @@ from typing import Any
 from runner.bench.collectives import LARGE, SMALL
 from runner.bench.measure import say
 from runner.bench.methods import METHODS
-from runner.bench.scale_model import FULL, LOG_UNIFORM, LSH, Network, Rates, Split
+from runner.bench.scale_model import FULL, LOG_UNIFORM, LSH, ROWS, Network, Rates, Split
 from runner.bench.settings import Ranks
 from runner.config import compose
 from runner.errors import RunnerError, require
@@ -153,7 +153,7 @@ def rates_of(run: Mapping[str, Any], settings: Ranks) -> Rates:
     return Rates(
         flops=6 * pairs * settings.dim / products,
         pair_seconds=stages["loss"] / pairs,
-        draw_seconds=stages["sample"] * 1024 / settings.batch,
+        draw_seconds=stages["sample"] * (ROWS / settings.batch if method == LSH else 1),
         index_seconds=stages["refresh"] * every / run["classes"],
     )
 
