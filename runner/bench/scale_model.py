@@ -17,7 +17,6 @@ FULL, LOG_UNIFORM, LSH = "full", "log_uniform", "lsh_embedding_shared"
 METHODS = (FULL, LOG_UNIFORM, LSH)
 ROWS = 1024  # of the batches whose rates are measured
 _FLOAT = 4  # bytes
-_TILE = 16  # full softmax pads its batch to whole tiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +68,8 @@ class Split:
 
     ``parallel``: ranks encode a part of the batch each; otherwise all of them encode all of it. ``candidates``: M.
     ``share``: of the batch's candidates and targets, that of the rank with the most; None: 1 / R, as if ids had nothing
-    to do with frequencies. ``refresh_steps``: steps between two refreshes of hash tables; ``moved``: U.
+    to do with frequencies. ``refresh_steps``: steps between two refreshes of hash tables; ``moved``: U. ``tile``: full
+    softmax pads its batch to a multiple of so many rows.
     """
 
     method: str
@@ -86,6 +86,7 @@ class Split:
     hashes: int = 9
     encoder: int = 0
     threads: int = 1
+    tile: int = 32
 
     @property
     def held(self) -> int:
@@ -101,7 +102,7 @@ class Split:
         """Return what the ranks exchange to score a batch, take its loss and update the classes."""
         rows, numbers = self.rows, _FLOAT * self.rows
         if self.method == FULL:
-            padded = _FLOAT * _TILE * -(-rows // _TILE)
+            padded = _FLOAT * self.tile * -(-rows // self.tile)
             of_rows = [Collective("max", padded), Collective("sum", padded), Collective("sum", 2 * numbers)]
         else:
             of_rows = [Collective("max", numbers), Collective("sum", numbers), Collective("sum", numbers)]

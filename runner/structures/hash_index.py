@@ -44,7 +44,8 @@ class HashIndex:
     ) -> None:
         self.vectors, self.seed = vectors, seed
         self._centers = center
-        rows, dim = vectors.rows().shape
+        matrix = vectors.rows()  # once: other processes may hold most of them
+        rows, dim = matrix.shape
         self.num_rows = rows
         self.family = family_of(family, rows=rows, dim=dim, K=K, L=L, bin_size=bin_size, seed=seed)
         self.tables = BucketTables(L=L, num_rows=rows, code_bits=self.family.code_bits)
@@ -53,7 +54,7 @@ class HashIndex:
         self._sorted_at = 0  # the step whose random order the buckets have
         self._moved = 0  # how many vectors moved since the mean was looked at
         self.center_D = np.zeros(dim, dtype=np.float32)
-        self._rehash_all()
+        self._rehash_all(matrix)
         self._sort(0)
 
     def codes_of(self, query_BD: np.ndarray) -> np.ndarray:
@@ -69,7 +70,7 @@ class HashIndex:
         moved_U = self.vectors.changed_since(self.last_build)
         if 2 * len(moved_U) > self.num_rows or not self._center_holds(len(moved_U)):
             self.vectors.bring_up(None, step)
-            self._rehash_all()
+            self._rehash_all(self.vectors.rows())
             self._sort(step)
             return
         self.vectors.bring_up(moved_U, step)
@@ -87,8 +88,7 @@ class HashIndex:
         self.tables.build(self.seed, step)
         self.last_build = self._sorted_at = step
 
-    def _rehash_all(self) -> None:
-        matrix = self.vectors.rows()
+    def _rehash_all(self, matrix: np.ndarray) -> None:
         if self._centers:
             column_sums(matrix, self.center_D)
             self.center_D /= np.float32(self.num_rows)

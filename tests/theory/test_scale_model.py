@@ -53,7 +53,7 @@ def test_a_step_sends_the_hidden_gradient_and_three_numbers_a_row() -> None:
     divided = Split(method=LOG_UNIFORM, classes=100, ranks=2, rows=10, dim=3, parallel=True, encoder=7)
     assert divided.traffic() == {"gather": 5 * 3 * 4 + 5 * 4, "sum": 2 * 10 * 4 + 7 * 4, "max": 10 * 4, "scatter": 120}
     full = Split(method=FULL, classes=100, ranks=2, rows=10, dim=3)
-    assert full.traffic() == {"sum": 10 * 3 * 4 + 16 * 4 + 10 * 8, "max": 16 * 4}  # rows are padded to a tile
+    assert full.traffic() == {"sum": 10 * 3 * 4 + 32 * 4 + 10 * 8, "max": 32 * 4}  # rows are padded to a tile
 
 
 def test_seconds_of_computing() -> None:
