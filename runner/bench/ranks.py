@@ -178,7 +178,8 @@ def _row(
 ) -> dict[str, Any]:
     """Return a run's row of the report, with what the model predicts from the rates of a thread (None: of no use)."""
     row = {**run, "status": "measured", "step_ms": 1e3 * run["step_seconds"]}
-    row |= {"peak_mb": [rank["peak_kb"] / 1024 for rank in run["of_ranks"]]}
+    row["peak_mb"] = [rank["peak_kb"] / 1024 for rank in run["of_ranks"]]
+    row["highest_peak_mb"] = max(row["peak_mb"])
     row |= {"outside_ms": 1e3 * _outside(run), "predicted_ms": None, "of_predicted": None, "communication_ms": None}
     split = split_of(run, settings)
     row["predicted_mb"] = sum(split.memory().values()) / 2**20
