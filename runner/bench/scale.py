@@ -46,7 +46,7 @@ def notes(asked: Scale) -> tuple[str, ...]:
         f"encodes (divided). In the second, gradients of an encoder of {asked.encoder:,} parameters are summed. The "
         "time of encoders is left out.",
         f"Networks: what a rank sends in a second, and {asked.latency_us:g} µs for each message. An all_reduce has "
-        "2 (R - 1) messages one after the other, as gloo's ring. Nothing overlaps.",
+        "2 (R - 1) messages one after the other, as gloo's ring; by a tree it would have 2 log2 R. Nothing overlaps.",
         "Candidates and targets are shared out evenly, as when ids have nothing to do with frequencies.",
         "Memory: vectors, moments and biases of a rank's classes (rows), what it keeps of all classes, and the copies "
         "of all vectors from which hash tables are built. Data, batches and the program are left out.",
@@ -117,6 +117,7 @@ def one_size(classes: int, asked: Scale) -> dict[str, Any]:
     """Predict all methods at one number of classes; return the report's part."""
     measured = Measured.of(Path(asked.measured), asked.speed)
     networks = {gigabits: network_of(gigabits, measured, asked) for gigabits in GIGABITS}
+    trees = {gigabits: replace(network, tree=True) for gigabits, network in networks.items()}
     rows = []
     for batch in _BATCHES:
         full = split_of(FULL, classes, batch, measured, asked)
@@ -137,6 +138,7 @@ def one_size(classes: int, asked: Scale) -> dict[str, Any]:
                     "memory_gib": sum(memory.values()) / _GIB, "rows_gib": memory["rows"] / _GIB,
                     "compute_seconds": there.computation(rates),
                     "seconds": {name: there.seconds(rates, network) for name, network in networks.items()},
+                    "tree_seconds": {name: there.seconds(rates, network) for name, network in trees.items()},
                     "communication_percent": {
                         name: 100 * there.communication(network) / there.seconds(rates, network)
                         for name, network in networks.items()

@@ -36,11 +36,15 @@ class Rates:
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """Hold the rate at which a rank sends, and the seconds of a message and of a collective beside that."""
+    """Hold the rate at which a rank sends, and the seconds of a message and of a collective beside that.
+
+    ``tree``: messages go along a tree, log2 R of them one after the other where a ring has R - 1.
+    """
 
     bytes_per_second: float
     latency: float
     overhead: float
+    tree: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,11 @@ class Collective:
         if ranks == 1:
             return 0.0
         others = ranks - 1
+        once = math.ceil(math.log2(ranks)) if network.tree else others
         messages, sent = {
-            "gather": (others, others * self.bytes),
-            "scatter": (others, others * self.bytes / ranks),
-        }.get(self.kind, (2 * others, 2 * others * self.bytes / ranks))
+            "gather": (once, others * self.bytes),
+            "scatter": (once, others * self.bytes / ranks),
+        }.get(self.kind, (2 * once, 2 * others * self.bytes / ranks))
         return network.overhead + messages * network.latency + sent / network.bytes_per_second
 
 

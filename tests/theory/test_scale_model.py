@@ -1,6 +1,7 @@
 """Formulas of ``bench.scale_model`` on small numbers, and what it says of memory beside the arrays of real heads."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ RATES = Rates(flops=1e6, pair_seconds=1e-6, draw_seconds=0.25, index_seconds=1e-
 def test_a_collective_of_four_ranks(kind: str, seconds: float) -> None:
     assert Collective(kind, 80).seconds(4, NETWORK) == pytest.approx(seconds)
     assert Collective(kind, 80).seconds(1, NETWORK) == 0
+    tree = replace(NETWORK, tree=True)  # of two levels
+    assert Collective(kind, 80).seconds(4, tree) == pytest.approx(seconds - (0.02 if kind in ("sum", "max") else 0.01))
 
 
 def test_a_step_sends_the_hidden_gradient_and_three_numbers_a_row() -> None:
