@@ -37,6 +37,7 @@ NOTES = (
 )
 _TIME = "/usr/bin/time"
 _FORMAT = '{"seconds": %e, "cpu_seconds": %U, "peak_kb": %M}'
+_QUIET = 3.0  # per cent of the machine that others may take
 _OF_LAYER = ("sample", "score", "loss", "update", "refresh")
 _ALONE = Network(bytes_per_second=1.0, latency=0.0, overhead=0.0)  # of one rank, which sends nothing
 
@@ -75,6 +76,14 @@ def one_size(method: str, settings: Ranks) -> dict[str, Any]:
 
 
 def _run(method: str, classes: int, ranks: int, threads: int, settings: Ranks) -> dict[str, Any]:
+    """Return the quietest of some runs, or the first one that others hardly disturbed."""
+    found: list[dict[str, Any]] = []
+    while len(found) < settings.tries and not (found and found[-1]["others_percent"] < _QUIET):
+        found.append(_run_once(method, classes, ranks, threads, settings))
+    return min(found, key=lambda run: float(run["others_percent"]))
+
+
+def _run_once(method: str, classes: int, ranks: int, threads: int, settings: Ranks) -> dict[str, Any]:
     """Train for some steps; return what rank 0 measured and what the system says of each rank."""
     steps = max(3, settings.steps // 10 if method == FULL else settings.steps)
     say(f"{method}: {classes:,} classes, {ranks} x {threads} threads, {steps} steps")
@@ -109,6 +118,7 @@ def _run(method: str, classes: int, ranks: int, threads: int, settings: Ranks) -
         "candidates": summary["candidates_per_row"],
         "refreshes": _refreshes(method, last["step"]) - _refreshes(method, first["step"]),
         "of_ranks": of_ranks,
+        "others_percent": 100 * summary.get("others_share", 0.0),
     }
 
 

@@ -208,6 +208,9 @@ class Ranks(Settings):
     lsh_classes: int = option(300_000, "classes a rank of lsh_embedding_shared", low=16)
     batch: int = option(1024, "rows of a batch", low=16)
     dim: int = option(128, "size of a class vector", low=1)
+    tries: int = option(
+        2, "runs, of which the one that others disturbed least counts, if others disturb the first", low=1
+    )
     steps: int = option(90, "steps of a run, of which a third is not timed; full softmax takes a tenth", low=3)
 
     def __post_init__(self) -> None:

@@ -146,7 +146,7 @@ def fake_run(method: str, classes: int, ranks: int, threads: int, settings: Rank
     return {
         "method": method, "classes": classes, "ranks": ranks, "threads": threads, "steps_timed": 20,
         "step_seconds": 0.4, "stages": stages, "candidates": 0.0 if method == FULL else 50.0,
-        "refreshes": 2 if method == LSH else 0,
+        "refreshes": 2 if method == LSH else 0, "others_percent": 0.0,
         "of_ranks": [{"seconds": 9.0, "cpu_seconds": 8.0, "peak_kb": 2048}] * ranks,
     }  # fmt: skip
 

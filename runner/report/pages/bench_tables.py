@@ -285,6 +285,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
                 Column("measured / predicted", "of_predicted", ".2f"),
                 Column("of it communication, predicted", "communication_ms", _seconds),
                 Column("outside the output layer", "outside_ms", _seconds),
+                Column("others took, %", "others_percent", ".0f"),
                 Column("peak MiB of each rank", "peak_mb", _each),
                 Column("predicted MiB", "predicted_mb", ",.0f"),
                 Column("CPU seconds of each", lambda row: [rank["cpu_seconds"] for rank in row["of_ranks"]], _each),
