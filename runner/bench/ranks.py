@@ -33,7 +33,7 @@ NOTES = (
     "Threads: one process with as many threads, on as many classes as the ranks hold together.",
     "More ranks than cores share them: their seconds do not show what splitting costs.",
     "Of each rank, peak memory and seconds of a processor from start to end are those of /usr/bin/time. The peak "
-    "includes the data, the evaluations and the checkpoint. Predicted memory has none of them, nor the program itself.",
+    "includes data and evaluations, which predicted memory does not, nor the program itself.",
 )
 _TIME = "/usr/bin/time"
 _FORMAT = '{"seconds": %e, "cpu_seconds": %U, "peak_kb": %M}'
@@ -192,7 +192,7 @@ def _row(
     row["highest_peak_mb"] = max(row["peak_mb"])
     row |= {"outside_ms": 1e3 * _outside(run), "predicted_ms": None, "of_predicted": None, "communication_ms": None}
     split = split_of(run, settings)
-    row["predicted_mb"] = sum(split.memory().values()) / 2**20
+    row["predicted_mb"] = split.peak() / 2**20
     if rates is not None:
         communication = split.communication(network)
         predicted = split.computation(rates) + communication + outside

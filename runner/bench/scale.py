@@ -48,8 +48,9 @@ def notes(asked: Scale) -> tuple[str, ...]:
         f"Networks: what a rank sends in a second, and {asked.latency_us:g} µs for each message. An all_reduce has "
         "2 (R - 1) messages one after the other, as gloo's ring; by a tree it would have 2 log2 R. Nothing overlaps.",
         "Candidates and targets are shared out evenly, as when ids have nothing to do with frequencies.",
-        "Memory: vectors, moments and biases of a rank's classes (rows), what it keeps of all classes, and the copies "
-        "of all vectors from which hash tables are built. Data, batches and the program are left out.",
+        "Memory is the peak: vectors, moments and biases of a rank's classes (rows), what it keeps of all classes, and "
+        "the larger of the copies of all vectors from which hash tables are built and of two copies of its rows while "
+        "it writes a checkpoint. Data, batches and the program are left out.",
     )
 
 
@@ -135,7 +136,7 @@ def one_size(classes: int, asked: Scale) -> dict[str, Any]:
                 rows.append({
                     "method": method, "batch": batch, "ranks": ranks, "status": "predicted",
                     "candidates": there.candidates, "rows": there.rows,
-                    "memory_gib": sum(memory.values()) / _GIB, "rows_gib": memory["rows"] / _GIB,
+                    "memory_gib": there.peak() / _GIB, "rows_gib": memory["rows"] / _GIB,
                     "compute_seconds": there.computation(rates),
                     "seconds": {name: there.seconds(rates, network) for name, network in networks.items()},
                     "tree_seconds": {name: there.seconds(rates, network) for name, network in trees.items()},

@@ -161,7 +161,8 @@ class Split:
         """Return the bytes that a rank holds, by what they are.
 
         ``rows``: vectors, biases and Adam's moments of its classes. ``counts``: labels of each class. ``sampler``: what
-        it keeps of every class. ``gathered``: copies of all vectors while hash tables are built.
+        it keeps of every class. ``gathered``: copies of all vectors while hash tables are built. ``checkpoint``: two
+        copies of the rows while several ranks write them (torch.distributed.checkpoint).
         """
         classes, sampler, gathered = self.classes, 0, 0
         if self.method == LOG_UNIFORM:
@@ -172,12 +173,14 @@ class Split:
             sampler = (self.tables * (codes + 4) + 12 + self.threads) * classes
             sampler += self.tables * (2**self.hashes + 1) * 4
             gathered = 2 * _FLOAT * self.dim * classes if self.ranks > 1 else 0
-        return {
-            "rows": self.held * (12 * self.dim + 16),
-            "counts": 8 * classes,
-            "sampler": sampler,
-            "gathered": gathered,
-        }
+        rows = self.held * (12 * self.dim + 16)
+        checkpoint = 2 * rows if self.ranks > 1 else 0
+        return {"rows": rows, "counts": 8 * classes, "sampler": sampler, "gathered": gathered, "checkpoint": checkpoint}
+
+    def peak(self) -> int:
+        """Return the most bytes that a rank holds at a time: no hash tables are built while it writes a checkpoint."""
+        held = self.memory()
+        return sum(held.values()) - min(held["gathered"], held["checkpoint"])
 
 
 def on(split: Split, ranks: int) -> Split:

@@ -127,7 +127,15 @@ def test_memory_is_that_of_the_arrays(method: str, sampler: str) -> None:
     said = Split(method=method, classes=classes, ranks=1, dim=dim).memory()
     assert held_bytes(table, set()) == pytest.approx(said["rows"], rel=0.01)
     assert held_bytes(head.sampler, {id(layer)}) == pytest.approx(said["sampler"], rel=0.01)
-    assert (said["counts"], said["gathered"]) == (facts.label_counts_N.nbytes, 0)
+    assert (said["counts"], said["gathered"], said["checkpoint"]) == (facts.label_counts_N.nbytes, 0, 0)
+
+
+def test_peak_memory_has_a_checkpoint_or_gathered_vectors() -> None:
+    split = Split(method=LSH, classes=1000, ranks=4, dim=8, tables=2)
+    held = split.memory()
+    assert (held["rows"], held["checkpoint"], held["gathered"]) == (250 * 112, 2 * 250 * 112, 2 * 1000 * 32)
+    assert split.peak() == sum(held.values()) - held["checkpoint"]
+    assert Split(method=FULL, classes=1000, ranks=4, dim=8).peak() == 3 * 250 * 112 + 8 * 1000
 
 
 def test_distinct_draws_are_those_of_the_sampler() -> None:
