@@ -202,16 +202,16 @@ class Ranks(Settings):
 
     threads: int = option(1, "of each rank", low=1, high=1)
     methods: tuple[str, ...] = option(SPLIT_METHODS, f"some of {', '.join(SPLIT_METHODS)}")
-    ranks: tuple[int, ...] = option((2, 3), "numbers of ranks, beside one")
-    full_classes: int = option(200_000, "classes a rank of full softmax", low=16)
-    uniform_classes: int = option(1_000_000, "classes a rank of log_uniform", low=16)
+    ranks: tuple[int, ...] = option((2,), "numbers of ranks, beside one")
+    full_classes: int = option(100_000, "classes a rank of full softmax", low=16)
+    uniform_classes: int = option(500_000, "classes a rank of log_uniform", low=16)
     lsh_classes: int = option(300_000, "classes a rank of lsh_embedding_shared", low=16)
     batch: int = option(1024, "rows of a batch", low=16)
     dim: int = option(128, "size of a class vector", low=1)
     tries: int = option(
         2, "runs, of which the one that others disturbed least counts, if others disturb the first", low=1
     )
-    steps: int = option(90, "steps of a run, of which a third is not timed; full softmax takes a tenth", low=3)
+    steps: int = option(60, "steps of a run, of which a third is not timed; full softmax takes a tenth", low=3)
 
     def __post_init__(self) -> None:
         super().__post_init__()

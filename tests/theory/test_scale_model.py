@@ -167,8 +167,8 @@ def test_rates_of_one_rank_give_its_step_back(monkeypatch: pytest.MonkeyPatch, t
     found = {"small_us": 100.0, "large_ms": 10.0, "gigabits": 8.0}
     monkeypatch.setattr(bench_ranks, "_collectives", lambda ranks: found)
     path = tmp_path / "ranks.json"
-    text = measure("ranks", Ranks(batch=64, dim=8), path)
-    assert "full, 200,000 classes a rank" in text
+    text = measure("ranks", Ranks(batch=64, dim=8, ranks=(2, 3)), path)
+    assert "full, 100,000 classes a rank" in text
     for size in json.loads(path.read_text())["sizes"]:
         rows = {(row["ranks"], row["threads"]): row for row in size["results"]}
         assert {key for key in rows if key[1] == 1} == {(1, 1), (2, 1), (3, 1)}
