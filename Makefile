@@ -101,6 +101,11 @@ bench: $(STAMP) ## measure the training steps of all methods, side by side (CLAS
 bench-gpu: $(STAMP) ## check and measure the torch engine on a GPU, in ten minutes
 	$(PY) scripts/bench_gpu.py
 
+.PHONY: bench-scale
+bench-scale: $(STAMP) ## measure split runs on this machine, and predict those of many machines
+	$(PY) scripts/bench.py ranks
+	$(PY) scripts/bench.py scale
+
 .PHONY: release
 release: $(STAMP) ## build wheel and source distribution in dist/, and try the wheel by each supported Python at hand
 	$(PY) scripts/check_release.py

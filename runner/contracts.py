@@ -268,6 +268,10 @@ OfRows = Callable[[np.ndarray, np.ndarray], np.ndarray]
 class Vectors(Protocol):
     """Describe the rows that an index structure follows: those of the class matrix, or stored examples."""
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return the numbers of rows and columns, R and D."""
+
     def rows(self, rows_U: np.ndarray | None = None) -> np.ndarray:
         """Return these rows, (U, D) float32 a copy; None: all, (R, D). A row is current after ``bring_up``."""
 

@@ -9,6 +9,8 @@ python scripts/bench.py kernels                                        RF-softma
 python scripts/bench.py example_steps                                  steps of regression by sampler of examples
 python scripts/bench.py read_log                                       preparing a log of up to ten million events
 python scripts/bench.py language_step texts=ptb                        whole steps of a language model by sampler
+python scripts/bench.py ranks                                          split runs on this machine, under torchrun
+python scripts/bench.py scale                                          what a model predicts for many machines
 
 Each command writes results/bench/KIND.json, the same report as Markdown beside it, and in some cases a figure. Nothing
 else should run on the machine. The papers' tables are conf/table/bench: make reproduce TABLE=NAME measures one.

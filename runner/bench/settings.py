@@ -17,6 +17,7 @@ from runner.bench.methods import (
     METHODS,
     SAMPLERS,
 )
+from runner.bench.scale_model import METHODS as SPLIT_METHODS
 from runner.errors import ConfigError, require
 from runner.options.conversion import convert, did_you_mean
 from runner.options.fields import Options, option, options_of
@@ -193,6 +194,51 @@ class ReadLog(Settings):
     events: tuple[int, ...] = option((100_000, 1_000_000, 10_000_000), "numbers of events")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ranks(Settings):
+    """Steps of split runs on this machine, a thread a rank, beside one process with as many threads."""
+
+    module = "ranks"
+    size_key = "methods"
+    names: ClassVar = {"methods": SPLIT_METHODS}
+
+    threads: int = option(1, "of each rank", low=1, high=1)
+    methods: tuple[str, ...] = option(SPLIT_METHODS, f"some of {', '.join(SPLIT_METHODS)}")
+    ranks: tuple[int, ...] = option((2,), "numbers of ranks, beside one")
+    full_classes: int = option(100_000, "classes a rank of full softmax", low=16)
+    uniform_classes: int = option(500_000, "classes a rank of log_uniform", low=16)
+    lsh_classes: int = option(300_000, "classes a rank of lsh_embedding_shared", low=16)
+    batch: int = option(1024, "rows of a batch", low=16)
+    dim: int = option(128, "size of a class vector", low=1)
+    tries: int = option(
+        2, "runs, of which the one that others disturbed least counts, if others disturb the first", low=1
+    )
+    steps: int = option(60, "steps of a run, of which a third is not timed; full softmax takes a tenth", low=3)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(min(self.ranks, default=0) >= 2, f"ranks must be at least 2, got {list(self.ranks)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale(Settings):
+    """Steps of split runs as a model predicts them from the report of kind ranks, and a figure."""
+
+    module = "scale"
+    size_key = "classes"
+
+    classes: tuple[int, ...] = option((100_000_000, 1_000_000_000), "numbers of classes")
+    ranks: tuple[int, ...] = option((1, 8, 64, 512), "numbers of ranks")
+    batch: int = option(1024, "rows of a batch: in all, and a rank", low=16)
+    dim: int = option(128, "size of a class vector", low=1)
+    speed: float = option(1.0, "how many times as fast as the measured machine a rank computes", above=0)
+    latency_us: float = option(20.0, "microseconds of a message between two ranks", low=0)
+    encoder: int = option(
+        10_000_000, "parameters of the encoder whose gradients are summed where a batch is divided", low=0
+    )
+    measured: str = option("results/bench/ranks.json", "the report whose rates are taken")
+
+
 KINDS: Mapping[str, type[Settings]] = {
     "output_layer": OutputLayer,
     "rows": Rows,
@@ -202,6 +248,8 @@ KINDS: Mapping[str, type[Settings]] = {
     "example_steps": ExampleSteps,
     "read_log": ReadLog,
     "language_step": LanguageStep,
+    "ranks": Ranks,
+    "scale": Scale,
 }
 
 

@@ -14,6 +14,12 @@ class InMemory:
 
     matrix: np.ndarray
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return the numbers of rows and columns."""
+        rows, columns = self.matrix.shape
+        return rows, columns
+
     def rows(self, rows_U: np.ndarray | None = None) -> np.ndarray:
         """Return these rows, (U, D) a copy; None: the matrix."""
         return self.matrix if rows_U is None else self.matrix[rows_U]

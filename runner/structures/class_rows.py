@@ -24,6 +24,11 @@ class ClassRows:
         self.layer = layer
         self.touched_step_R = np.zeros(layer.num_classes, dtype=np.int32)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return the number of classes and the size of their vectors."""
+        return self.layer.num_classes, self.layer.dim
+
     def rows(self, rows_U: np.ndarray | None = None) -> np.ndarray:
         """Return these rows, (U, D) float32 a copy; None: all, (R, D). A row is current after ``bring_up``."""
         return self.layer.rows(rows_U)

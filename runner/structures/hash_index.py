@@ -43,7 +43,7 @@ class HashIndex:
     ) -> None:
         self.vectors, self.seed = vectors, seed
         self._centers = center
-        rows, dim = vectors.rows().shape
+        rows, dim = vectors.shape
         self.num_rows = rows
         self.family = family_of(family, rows=rows, dim=dim, K=K, L=L, bin_size=bin_size, seed=seed)
         self.tables = BucketTables(L=L, num_rows=rows, code_bits=self.family.code_bits)
@@ -97,7 +97,8 @@ class HashIndex:
 
     def _codes(self, matrix: np.ndarray, places_U: np.ndarray) -> np.ndarray:
         """Return codes (L, U); those of all vectors are written where they belong."""
-        out = self.tables.codes if len(places_U) == self.num_rows else None
+        codes = self.tables.codes
+        out = codes if len(places_U) == self.num_rows else np.empty((len(codes), len(places_U)), dtype=codes.dtype)
         return self.family.hash(matrix, places_U, self.center_D, out=out)
 
     def _center_holds(self, moved: int) -> bool:

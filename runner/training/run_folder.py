@@ -69,7 +69,7 @@ class KeptWeights:
 
 
 # What a killed process leaves of a file that it wrote, or of a folder that it wrote or deleted.
-_LOCK = ".lock"
+LOCK = ".lock"
 _TEMPORARY = (".*.json.*", ".config.yaml.*", ".*-partial", ".*-deleted")
 
 
@@ -102,7 +102,7 @@ class RunFolder:
                 why = f"no folder can be made in {self.path.parents[1]}: {error.strerror}"
                 raise ConfigError(f"results_dir: {why}; choose a folder that can be written") from None
             sync(self.path.parent)
-        with open(self.path / _LOCK, "w") as lock:
+        with open(self.path / LOCK, "w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -112,7 +112,7 @@ class RunFolder:
             try:
                 yield
             except (ConfigError, DataNotPrepared):  # what ends a run before it begins leaves no folder
-                if [entry.name for entry in self.path.iterdir()] == [_LOCK]:
+                if [entry.name for entry in self.path.iterdir()] == [LOCK]:
                     shutil.rmtree(self.path, ignore_errors=True)
                 raise
             finally:
@@ -123,7 +123,7 @@ class RunFolder:
         if self._lock is None:
             return
         with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(self._lock.fileno()), os.stat(self.path / _LOCK)):
+            if os.path.samestat(os.fstat(self._lock.fileno()), os.stat(self.path / LOCK)):
                 return
         raise RunnerError(f"{self.path} was deleted or moved during the run; the same command starts the run again")
 

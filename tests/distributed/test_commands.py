@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,9 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from runner.home import REPOSITORY
 from runner.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
+PAGE = REPOSITORY / "docs" / "scale.md"
 WORDS = (
     "dataset=synthetic_xc", "dataset.num_classes=300", "dataset.num_train=4000", "dataset.num_test=200",
     "dataset.num_features=200", "sampler=log_uniform", "sampler.num_samples=20", "model.hidden=16", "epochs=2",
@@ -30,6 +34,38 @@ def start(ranks: int, results: Path, *words: str, restarts: int = 0) -> "subproc
     return subprocess.Popen(
         [*command, f"results_dir={results}"],
         env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+# These stand in for Slurm's commands, for a job of two nodes that are this machine. srun fails if one of both does.
+SLURM = {
+    "scontrol": "echo localhost; echo localhost",
+    "srun": """
+while [ "${1#--}" != "$1" ]; do shift; done
+"$@" & first=$!
+"$@" & second=$!
+wait "$first"; status=$?
+wait "$second" && exit "$status"
+""",
+}
+
+
+def start_by_slurm(results: Path, commands: Path, *words: str) -> "subprocess.Popen[str]":
+    """Start the command by the script of docs/scale.md, with a torchrun on each of two nodes."""
+    (script,) = re.findall(r"^```bash\n(#!/bin/bash\n#SBATCH.*?)^```", PAGE.read_text(), flags=re.S | re.M)
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        script = script.replace(":29500", f":{free.getsockname()[1]}")
+    script = re.sub(r"-m runner .*", " ".join(["-m", "runner", *WORDS, *words, f"results_dir={results}"]), script)
+    commands.mkdir()
+    for name, text in {**SLURM, "python": f'exec {sys.executable} "$@"'}.items():
+        (commands / name).write_text(f"#!/bin/bash\n{text}\n")
+        (commands / name).chmod(0o755)
+    given = {"SLURM_JOB_NODELIST": "here", "SLURM_NNODES": "2", "SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "1"}
+    path = os.pathsep.join([str(commands), os.environ["PATH"]])
+    return subprocess.Popen(
+        ["bash", "-c", script], env={**os.environ, **given, "OMP_NUM_THREADS": "1", "PATH": path},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
@@ -72,8 +108,10 @@ def of_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("ranks", "engine"), [(3, "numba"), (2, "torch")])
 def test_a_split_run_gives_the_numbers_of_one_process(ranks: int, engine: str, of_one: Path, tmp_path: Path) -> None:
-    status, errors = ended(start(ranks, tmp_path, f"hardware.engine={engine}"))
-    assert (status, errors) == (0, [])
+    """Two ranks have a torchrun each, as on two machines, and three have one."""
+    words = (f"hardware.engine={engine}",)
+    process = start_by_slurm(tmp_path, tmp_path / "commands", *words) if ranks == 2 else start(3, tmp_path, *words)
+    assert ended(process) == (0, [])
     assert_equal(tmp_path, of_one)
     assert outcome(tmp_path)[0]["ranks"] == ranks
 

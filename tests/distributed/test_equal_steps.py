@@ -15,9 +15,14 @@ from typing import Any
 
 import pytest
 
+from runner.bench.scale_model import FULL, LOG_UNIFORM, LSH, Split
+from runner.check.cases import cases_of
+from runner.kernels.products import COLUMNS
+from runner.structures.refresh_schedule import RefreshSchedule
+
 pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).with_name("program.py")
-B, D = 12, 16
+N, D, B = 120, 16, 12
 # Three ranks have the code of two, and classes between the first and the last.
 STEPS = {("numba", 2): 200, ("numba", 3): 20, ("torch", 2): 12}
 # Their tables turn a last bit into a whole unit: bytes of features, and codewords that Adam moves by signs.
@@ -39,11 +44,32 @@ def test_steps_measures_and_bytes(engine: str, ranks: int, tmp_path: Path) -> No
     }
     assert not wrong, json.dumps(wrong, indent=1)
 
-    # A step sends its hidden gradient and three numbers a row, whatever the numbers of classes and of candidates.
-    of_one_step = 4 * B * D + (4 + 4 + 4) * B
-    for name in ("uniform-shared-sampled_softmax", "unigram-shared-sampled_softmax"):
-        sent = cases[name]["of_steps"]
-        assert sent["sum"] + sent["max"] == steps * of_one_step
+    sent = {name: case["of_steps"] for name, case in cases.items()}
+    for name in ("uniform-shared-sampled_softmax", "log_uniform-shared-sampled_softmax"):
+        assert sent[name] == modelled(LOG_UNIFORM, ranks, steps, numbers_compared=4)
+    if engine == "torch":  # it pads no batch, and refreshes by sums
+        return
+    assert sent["full-defaults-full"] == modelled(FULL, ranks, steps, numbers_compared=2)
+    assert sent["lsh_embedding-simhash-active_set"] == modelled(LSH, ranks, steps, numbers_compared=4)
+
+
+def modelled(method: str, ranks: int, steps: int, numbers_compared: int) -> dict[str, int]:
+    """Return the bytes that the model of the bench predicts for all steps, with what ranks compare of their draws.
+
+    A step sends its hidden gradient and three numbers a row, whatever the numbers of classes and of candidates. A
+    refresh of hash tables sends all codes here, as nearly all classes move; so does their building.
+    """
+    config: Any = next(iter(cases_of("lsh_embedding").values())).config
+    split = Split(
+        method=method, classes=N, ranks=ranks, rows=B, dim=D, moved=N, tables=config.L, hashes=config.K, tile=COLUMNS
+    )  # fmt: skip
+    sent = {kind: steps * size for kind, size in split.traffic().items()}
+    looks = sum(step <= 16 or step % 128 == 0 for step in range(1, steps + 1))  # int64 numbers
+    sent["gather"] = looks * numbers_compared * 8
+    for refresh in split.refresh_collectives():
+        times = 1 + RefreshSchedule(config.refresh_every_steps, config.refresh_growth).times_within(steps)
+        sent[refresh.kind] += times * int(refresh.bytes)
+    return sent
 
 
 def found(ranks: int, engine: str, steps: int, out: Path) -> dict[str, Any]:

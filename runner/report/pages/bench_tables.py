@@ -18,7 +18,8 @@ from runner.report.pages.layout import Block, Document
 Part = Mapping[str, Any]  # of the JSON
 Form = str | Callable[[Any], str]  # as ``format`` takes it, or a function
 
-MEASURED = "measured"
+MEASURED, PREDICTED = "measured", "predicted"
+GIGABITS = ("10", "100", "400")  # a second, of networks for which steps are predicted
 TAUS = ("1", "4", "11.1")  # of RF-softmax Table 1, as reports name them
 LAYER_STAGES = ("sample", "score", "loss", "update")
 _SIZES = {"classes": "classes", "texts": "text", "examples": "examples", "events": "events", "images": "images"}
@@ -89,7 +90,7 @@ class Table:
         rows = []
         for row in results:
             status = row.get("status", MEASURED)
-            if status == MEASURED:
+            if status in (MEASURED, PREDICTED):
                 rows.append([column.text(row) for column in shown])
             elif not self.only_measured:
                 names = [column.text(row) for column in shown[: self.names]]
@@ -135,6 +136,19 @@ def _error_at(tau: str) -> Callable[[Part], Any]:
 def _mean_and_deviation(values: Sequence[float]) -> str:
     spread = f" ± {statistics.stdev(values):.0e}" if len(values) > 1 else ""
     return f"{statistics.fmean(values):.1e}{spread}"
+
+
+def _each(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:,.0f}" for value in values)
+
+
+def _collectives(size: Part) -> Iterator[str]:
+    """Yield a sentence for each number of ranks whose collectives were measured."""
+    for ranks, found in size["collectives"].items():
+        yield (
+            f"An all_reduce of {ranks} ranks over the loopback: {found['small_us']:.0f} µs for 4 KiB, "
+            f"{found['large_ms']:.1f} ms for 8 MiB, {found['gigabits']:.1f} Gbit/s between them."
+        )
 
 
 _METHOD = Column("method", "method")
@@ -260,6 +274,40 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
             ),
         ),
     ),
+    "ranks": (
+        Table(
+            columns=(
+                Column("ranks", "ranks"),
+                Column("threads each", "threads"),
+                Column("classes", "classes", ","),
+                Column("ms a step", "step_ms", _seconds),
+                Column("predicted", "predicted_ms", _seconds),
+                Column("measured / predicted", "of_predicted", ".2f"),
+                Column("of it communication, predicted", "communication_ms", _seconds),
+                Column("outside the output layer", "outside_ms", _seconds),
+                Column("others took, %", "others_percent", ".0f"),
+                Column("peak MiB of each rank", "peak_mb", _each),
+                Column("predicted MiB", "predicted_mb", ",.0f"),
+                Column("CPU seconds of each", lambda row: [rank["cpu_seconds"] for rank in row["of_ranks"]], _each),
+            ),
+            names=3,
+            lines=_collectives,
+        ),
+    ),
+    "scale": (
+        Table(
+            columns=(
+                _METHOD,
+                Column("batch", "batch"),
+                Column("ranks", "ranks", ","),
+                Column("GiB a rank", "memory_gib", _seconds),
+                Column("of it rows", "rows_gib", _seconds),
+                Column("computing s", "compute_seconds", _seconds),
+                *(Column(f"s a step, {gigabits} Gbit/s", f"seconds.{gigabits}", _seconds) for gigabits in GIGABITS),
+                Column("by trees, 100 Gbit/s", "tree_seconds.100", _seconds),
+            ),
+        ),
+    ),
     "kernels": (
         Table(
             columns=(
@@ -335,6 +383,8 @@ def _blocks(kind: str, size: Part) -> Iterator[Block]:
 
 def title_of(size: Part) -> str:
     """Return a title such as ``10,000 classes``, preceded by the text's name where there is one."""
+    if "classes_a_rank" in size:
+        return f"{size['method']}, {size['classes_a_rank']:,} classes a rank"
     name = size.get("text", "")
     unit = next(key for key in _SIZES.values() if key in size and key != "text")
     return ("" if not name or name.isdecimal() else f"{name}, ") + f"{size[unit]:,} {unit}"
