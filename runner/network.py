@@ -17,6 +17,8 @@ from runner.heads.base import Head, HeadScores, Touched
 from runner.heads.classes import ClassesHead
 from runner.machine.clock import StageClock
 from runner.models.base import Encoder
+from runner.models.split_batch import SplitBatch
+from runner.output.across import ALONE, Across
 from runner.output.gradients import Gradient, clipping_factor
 from runner.output.layer import STATE_OF_TRAINING, RowGradient, Rows
 
@@ -30,19 +32,33 @@ class Network(Generic[AnyHead]):
     """Train an encoder and a head together.
 
     ``clip``: largest norm of the gradient of all weights together; None: no limit. ``tied``: the encoder's input rows
-    are the head's rows, so they take one step by the sum of both gradients.
+    are the head's rows, so they take one step by the sum of both gradients. ``learner``: what trains the encoder, if
+    it is not the encoder alone.
     """
 
-    def __init__(self, encoder: Encoder, head: AnyHead, *, clip: float | None = None, tied: bool = False) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        head: AnyHead,
+        *,
+        clip: float | None = None,
+        tied: bool = False,
+        learner: Encoder | None = None,
+    ) -> None:
         self.encoder, self.head = encoder, head
+        self._learner = encoder if learner is None else learner
         self._clip = clip
         self._steps_together = tied or clip is not None
 
     @classmethod
-    def of(cls, config: "RunConfig", head: AnyHead, *, num_features: int) -> "Network[AnyHead]":
-        """Make the network of a run's configuration: its model's encoder and this head."""
+    def of(cls, config: "RunConfig", head: AnyHead, *, num_features: int, across: Across = ALONE) -> "Network[AnyHead]":
+        """Make the network of a run's configuration: its model's encoder and this head.
+
+        ``across``: the processes that encode a part of each batch, if the configuration divides batches.
+        """
         encoder = build_encoder(config, num_features=num_features, classes=head.tables[0])
-        return cls(encoder, head, clip=config.training.clip, tied=config.model.tied)
+        learner = SplitBatch(encoder, across) if config.hardware.batch == "split" else encoder
+        return cls(encoder, head, clip=config.training.clip, tied=config.model.tied, learner=learner)
 
     @property
     def tables(self) -> list[Rows]:
@@ -54,7 +70,7 @@ class Network(Generic[AnyHead]):
     def train_step(self, batch: Any, step: int, clock: StageClock) -> HeadScores:
         """Take one step (1-based) on a batch; return its scores, which hold the loss and the number of candidates."""
         with clock.stage("encode"):
-            hidden_BD = self.encoder.forward(batch, step)
+            hidden_BD = self._learner.forward(batch, step)
         scores = self.head.score(hidden_BD, batch, step, clock)
         if self._steps_together:
             touched = self._update_together(scores, step, clock)
@@ -62,7 +78,7 @@ class Network(Generic[AnyHead]):
             with clock.stage("update"):
                 grad_hidden_BD = scores.update()
             with clock.stage("encode"):
-                self.encoder.backward(grad_hidden_BD, step)
+                self._learner.backward(grad_hidden_BD, step)
             touched = functools.partial(getattr, scores, "touched_U")
         self.head.refresh(scores, touched, step, clock)
         return scores
@@ -75,7 +91,7 @@ class Network(Generic[AnyHead]):
         with clock.stage("update"):
             of_head, grad_hidden_BD = scores.gradients()
         with clock.stage("encode"):
-            gradients = self.encoder.gradients(grad_hidden_BD, step)
+            gradients = self._learner.gradients(grad_hidden_BD, step)
         with clock.stage("update"):
             others: list[Gradient] = []
             for gradient in gradients:
@@ -142,13 +158,13 @@ class Network(Generic[AnyHead]):
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return all that a resumed run needs: the encoder's state under ``encoder.``, and the head's."""
-        of_encoder = {f"encoder.{name}": array for name, array in self.encoder.state_dict().items()}
+        of_encoder = {f"encoder.{name}": array for name, array in self._learner.state_dict().items()}
         return {**of_encoder, **self.head.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore what ``state_dict`` returned."""
         prefix = "encoder."
-        self.encoder.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
+        self._learner.load_state_dict({n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)})
         self.head.load_state_dict({name: array for name, array in state.items() if not name.startswith(prefix)})
 
     def final_weights(self) -> dict[str, np.ndarray]:

@@ -86,7 +86,13 @@ class ModelChoice(Options, ABC):
 
 
 class ModelConfig(ModelChoice):
-    """Configure a network's encoder; this is the base class of the configs of networks."""
+    """Configure a network's encoder; this is the base class of the configs of networks.
+
+    ``divides_batches``: parts of a batch may be encoded by several processes (``models.split_batch``): each of its
+    gradients is a ``SummableGradient``, and its batches are ``Divisible``.
+    """
+
+    divides_batches: ClassVar[bool] = False
 
     @property
     @abstractmethod

@@ -43,6 +43,7 @@ class LanguageModelConfig(ModelConfig):
     """
 
     reads: ClassVar[str] = "text"
+    divides_batches: ClassVar[bool] = True
 
     name: str
     layers: int = option(2, "number of layers", low=1, high=64)

@@ -23,6 +23,7 @@ from runner.kernels.rows import FAST
 from runner.models.base import Encoder, ModelConfig
 from runner.optimizers import OptimizerConfig, dense_step
 from runner.options.fields import option
+from runner.output.across import Across
 from runner.output.gradients import Gradient
 from runner.output.layer import Rows
 from runner.output.numba.row_table import RowTable
@@ -46,6 +47,7 @@ class MlpConfig(ModelConfig):
     """Encode a row by a hidden layer with a ReLU."""
 
     reads: ClassVar[str] = "rows"
+    divides_batches: ClassVar[bool] = True
 
     name: str = "mlp"
     hidden: int = option(128, "units of the hidden layer, and size of the class vectors", low=1, high=4096)
@@ -162,6 +164,9 @@ class _BiasGradient:
 
     def squared_norm(self) -> float:
         return float(np.square(self.grad_D, dtype=np.float64).sum())
+
+    def summed(self, across: Across, step: int) -> "_BiasGradient":
+        return _BiasGradient(self.owner, across.sum(self.grad_D))
 
     def apply(self, step: int, factor: float = 1.0) -> None:
         self.owner._update_bias(np.float32(factor) * self.grad_D, step)

@@ -22,14 +22,14 @@ _COLUMNS = 256  # columns of the table that holds a module's parameters
 Groups = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def draws_of(seed: int, purpose: int, step: int = 0) -> AbstractContextManager[Any]:
+def draws_of(seed: int, purpose: int, step: int = 0, part: int = 0) -> AbstractContextManager[Any]:
     """Return a context in which torch's random numbers are a function of the arguments.
 
-    After it, torch's generator for the CPU is in the same state as before.
+    After it, torch's generator for the CPU is in the same state as before. ``part``: the part of a batch they are for.
     """
     inside = ExitStack()
     inside.enter_context(torch.random.fork_rng(devices=[]))
-    number = int(rng.generator(seed, purpose, step).integers(2**63))
+    number = int(rng.generator(seed, purpose, step).integers(2**63, size=part + 1)[part])
     # torch.manual_seed does both, but writes a stack trace for each kind of GPU, which takes a millisecond.
     torch.default_generator.manual_seed(number)
     if torch.cuda.is_initialized():

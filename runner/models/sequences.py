@@ -55,6 +55,7 @@ class SequenceModelConfig(ModelConfig):
         "training.patience": 10,
     }
     reads: ClassVar[str] = "sequences"
+    divides_batches: ClassVar[bool] = True
 
     name: str
     length: int = option(

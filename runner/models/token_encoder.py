@@ -60,6 +60,8 @@ class TokenEncoder(ABC, Generic[AnyModule]):
         self.parameters = Parameters(self.module.parameters(), words.of_parameters)
         self.tables: Sequence[Rows] = (self.parameters.table, *((words,) if owns_words else ()))
         self.dense: Sequence[np.ndarray] = ()
+        self.part = 0
+        """Which part of each batch this encodes, if others encode others (``models.split_batch``)."""
         self._threads = EncoderThreads()
 
     @abstractmethod
@@ -106,7 +108,7 @@ class TokenEncoder(ABC, Generic[AnyModule]):
             self.words.read(self._groups[1], step)
         self._x = self.vectors(batch).requires_grad_()
         self.module.train()
-        with self._threads.part(is_last=False), draws_of(self.seed, rng.DROPOUT, step):
+        with self._threads.part(is_last=False), draws_of(self.seed, rng.DROPOUT, step, self.part):
             self._hidden = self.run(self._x, batch)
             return self.words.passed_on(self._hidden)
 

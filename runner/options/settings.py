@@ -81,9 +81,25 @@ class HardwareConfig(Options):
             "split": "the processes that torchrun starts hold a part each",
         },
     )
+    batch: Literal["whole", "split"] = option(
+        "whole",
+        "",
+        choices={
+            "whole": "each process of a split run encodes the whole batch",
+            "split": "each encodes a part of it, and they send each other hidden states and gradients",
+        },
+    )
     timeout: float = option(
         300.0, "seconds after which a process of a split run is given up that does not answer", above=0, place=True
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.batch == "whole" or self.classes == "split",
+            "hardware.batch=split divides the batches of a split run: add hardware.classes=split, or take"
+            " hardware.batch=whole",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,6 +375,11 @@ class RunConfig(Options):
         require(self.has_classes, f"{split} splits a class matrix, and model={self.model.name} has none to sample from")
         tied = getattr(self.model, "tied", False)
         require(not tied, f"{split} does not go with model.tied=true, whose input reads all classes; set it to false")
+        require(
+            self.hardware.batch == "whole" or self.model.divides_batches,
+            f"hardware.batch=split does not know how model={self.model.name} adds up the gradients of parts of a batch;"
+            " take hardware.batch=whole",
+        )
         examples = self.batch_sampler.name
         require(examples == "epoch", f"{split} does not go with batch_sampler={examples}; take batch_sampler=epoch")
 

@@ -45,7 +45,7 @@ class Across(Protocol):
     def max(self, values: Passed) -> Passed:
         """Return the largest of all holders' values, place by place."""
 
-    def concatenate(self, values: np.ndarray, sizes: np.ndarray, axis: int = 0) -> np.ndarray:
+    def concatenate(self, values: Passed, sizes: np.ndarray, axis: int = 0) -> Passed:
         """Return all holders' arrays one after another along an axis; ``sizes``: theirs, (H,), which all know."""
 
     def all(self, flag: bool) -> bool:
@@ -92,7 +92,7 @@ class Alone:
     def max(self, values: Passed) -> Passed:
         return values
 
-    def concatenate(self, values: np.ndarray, sizes: np.ndarray, axis: int = 0) -> np.ndarray:
+    def concatenate(self, values: Passed, sizes: np.ndarray, axis: int = 0) -> Passed:
         return values
 
     def all(self, flag: bool) -> bool:

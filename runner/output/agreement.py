@@ -1,23 +1,42 @@
-"""Compare now and then what ranks drew: draws that differ would silently have counts that are not those of a draw."""
+"""Compare now and then what ranks drew and hold: draws that differ would silently have counts that are no draw's."""
 
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 
 from runner.contracts import Everything, Proposal, Query, as_array
 from runner.errors import RunnerError
 from runner.output.across import Across
+from runner.output.gradients import Gradient
+from runner.output.layer import RowGradient
 
 _OFTEN_UNTIL, _THEN_EVERY = 16, 128  # steps
 
 
 def check_same_draw(across: Across, query: Query, proposal: Proposal | Everything, step: int) -> None:
     """Raise RunnerError if a rank has other hidden states or another proposal than rank 0, in some of the steps."""
-    if across.size == 1 or (step > _OFTEN_UNTIL and step % _THEN_EVERY):
+    if not _compares(across, step):
         return
     mine = {"hidden states": _sum_of(query.hidden_BD), "targets": _sum_of(query.targets_P)}
     if isinstance(proposal, Proposal):
         mine |= {"candidates": _sum_of(proposal.ids_N), "counts": _sum_of(proposal.log_expected_count_N)}
+    _check_same(across, mine, step)
+
+
+def check_same_rows(across: Across, gradients: Sequence[Gradient], step: int) -> None:
+    """Raise RunnerError if a rank has other weights than rank 0 where an encoder's gradients are, in some steps."""
+    if _compares(across, step):
+        parts = [one.table.rows(one.rows_U) for one in gradients if isinstance(one, RowGradient)]
+        _check_same(across, {f"encoder weights (table {n})": _sum_of(part) for n, part in enumerate(parts)}, step)
+
+
+def _compares(across: Across, step: int) -> bool:
+    return across.size > 1 and (step <= _OFTEN_UNTIL or step % _THEN_EVERY == 0)
+
+
+def _check_same(across: Across, mine: dict[str, int], step: int) -> None:
+    """Raise RunnerError unless all ranks bring the same numbers, by what they are of."""
     all_HX = across.gather(np.array([*mine.values()], dtype=np.int64))
     for rank, theirs_X in enumerate(all_HX):
         differ = [name for name, same in zip(mine, theirs_X == all_HX[0], strict=True) if not same]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from runner.contracts import Passed
+from runner.output.across import Across
 
 
 class Gradient(Protocol):
@@ -15,6 +16,13 @@ class Gradient(Protocol):
 
     def apply(self, step: int, factor: Passed = 1.0) -> None:
         """Take the step by ``factor`` times the gradient; it is of the type of ``squared_norm``, or a number."""
+
+
+class SummableGradient(Gradient, Protocol):
+    """Hold a gradient of a part of a batch, whose other parts other processes have."""
+
+    def summed(self, across: Across, step: int) -> Gradient:
+        """Return the sum over the processes, with the same bits on each; all of them call it together in a step."""
 
 
 def clipping_factor(gradients: Sequence[Gradient], largest_norm: float) -> Passed:

@@ -77,14 +77,14 @@ class Ranks:
         out = out.view(kind)
         return out.numpy() if isinstance(values_B, np.ndarray) else out
 
-    def concatenate(self, values: np.ndarray, sizes: np.ndarray, axis: int = 0) -> np.ndarray:
-        longest = int(sizes.max())
-        moved = np.moveaxis(values, axis, 0)
-        padded = np.zeros((longest, *moved.shape[1:]), dtype=values.dtype)
+    def concatenate(self, values: Passed, sizes: np.ndarray, axis: int = 0) -> Passed:
+        moved = _tensor(values).movedim(axis, 0)
+        padded = moved.new_zeros((int(sizes.max()), *moved.shape[1:]))
         padded[: len(moved)] = moved
         parts = self.gather(padded)
-        joined = np.concatenate([part[:size] for part, size in zip(parts, sizes, strict=True)])
-        return np.ascontiguousarray(np.moveaxis(joined, 0, axis))
+        joined = torch.cat([part[:size] for part, size in zip(parts, sizes.tolist(), strict=True)])
+        joined = joined.movedim(0, axis).contiguous()
+        return joined.numpy() if isinstance(values, np.ndarray) else joined
 
     def merge_top(
         self, ids_BK: np.ndarray, values_BK: np.ndarray, k: int, *, ranked: bool

@@ -119,7 +119,7 @@ class Task(ABC):
 
     def build_network(self) -> Any:
         """Return what is trained: an untrained network, or a model that is fitted once (``baselines.base.Fitted``)."""
-        return Network.of(self.config, self.build_head(), num_features=self.num_features)
+        return Network.of(self.config, self.build_head(), num_features=self.num_features, across=self.across)
 
     def notices(self) -> list[str]:
         """Return what is to be announced before training starts; ConfigError where there is too little memory."""

@@ -143,7 +143,8 @@ LONG = ("epochs=40", "max_steps=400", "checkpoint_every_seconds=0.1")
 
 
 def test_a_killed_rank_ends_all_and_others_go_on(tmp_path: Path) -> None:
-    process = start(3, tmp_path, *LONG)
+    parts = (*LONG, "hardware.batch=split")
+    process = start(3, tmp_path, *parts)
     wait_for(tmp_path, "runs/*/checkpoint/step-*", process)
     os.kill(ranks_of(process)[1], signal.SIGKILL)
     begin = time.monotonic()
@@ -153,7 +154,7 @@ def test_a_killed_rank_ends_all_and_others_go_on(tmp_path: Path) -> None:
     assert len(errors) == 1
     assert "rank 1 of 3 ended" in errors[0]
     step = int(next(run_of(tmp_path).path.glob("checkpoint/step-*")).name.removeprefix("step-"))
-    process = start(2, tmp_path, *LONG)  # one process fewer reads what three wrote
+    process = start(2, tmp_path, *parts)  # one process fewer reads what three wrote
     _, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert f"resuming at step {step:,}" in err

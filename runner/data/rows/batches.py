@@ -45,6 +45,26 @@ class RowBatch:
         """Return the same: every row is an example."""
         return self.num_rows
 
+    @property
+    def first_row_E1(self) -> np.ndarray:
+        """Return where the rows of each example begin, and where the last ones end, (B + 1,) int64."""
+        return np.arange(self.num_rows + 1, dtype=np.int64)
+
+    def part(self, lo: int, hi: int) -> "RowBatch":
+        """Return the batch of the examples lo to hi - 1."""
+
+        def cut(indptr: np.ndarray, values: np.ndarray) -> np.ndarray:
+            return values[indptr[lo] : indptr[hi]]
+
+        return RowBatch(
+            indptr=self.indptr[lo : hi + 1] - self.indptr[lo],
+            indices=cut(self.indptr, self.indices),
+            values=cut(self.indptr, self.values),
+            target_indptr=self.target_indptr[lo : hi + 1] - self.target_indptr[lo],
+            targets=cut(self.target_indptr, self.targets),
+            weight_B=None if self.weight_B is None else self.weight_B[lo:hi],
+        )
+
 
 def take(data: LabelledRows, rows_B: np.ndarray, weight_B: np.ndarray | None = None) -> RowBatch:
     """Return a batch of the rows numbered ``rows_B``, in that order.

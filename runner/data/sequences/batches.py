@@ -87,6 +87,24 @@ class SequenceBatch:
         """Return where each window begins in ``items_X``, (S,) int64."""
         return np.cumsum(self.length_S) - self.length_S
 
+    @property
+    def first_row_E1(self) -> np.ndarray:
+        """Return where the rows of each window begin, and where the last ones end, (S + 1,) int64."""
+        rows_S = np.ones_like(self.length_S) if self.only_last else self.length_S
+        return np.concatenate([[0], np.cumsum(rows_S)])
+
+    def part(self, lo: int, hi: int) -> "SequenceBatch":
+        """Return the batch of the windows lo to hi - 1."""
+        items = np.concatenate([[0], np.cumsum(self.length_S)])[[lo, hi]]
+        rows = slice(*self.first_row_E1[[lo, hi]])
+        return SequenceBatch(
+            items_X=self.items_X[slice(*items)],
+            length_S=self.length_S[lo:hi],
+            targets=self.targets[rows],
+            only_last=self.only_last,
+            weight_B=None if self.weight_B is None else self.weight_B[rows],
+        )
+
     @cached_property
     def grids(self) -> "list[Grid]":
         """Return arrays of windows and places that together hold all items, for what needs windows side by side.

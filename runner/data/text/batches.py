@@ -76,6 +76,22 @@ class TextBatch:
         """Return the offsets of the rows' targets, 0 to B T, (B T + 1,) int64."""
         return np.arange(self.num_targets + 1, dtype=np.int64)
 
+    @property
+    def first_row_E1(self) -> np.ndarray:
+        """Return where the rows of each window begin, and where the last ones end, (B + 1,) int64."""
+        windows, length = self.targets_BT.shape
+        return np.arange(windows + 1, dtype=np.int64) * length
+
+    def part(self, lo: int, hi: int) -> "TextBatch":
+        """Return the batch of the windows lo to hi - 1."""
+        length = self.targets_BT.shape[1]
+        return TextBatch(
+            tokens_BT=self.tokens_BT[lo:hi],
+            targets_BT=self.targets_BT[lo:hi],
+            starts_anew=self.starts_anew,
+            weight_B=None if self.weight_B is None else self.weight_B[lo * length : hi * length],
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:

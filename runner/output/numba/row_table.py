@@ -5,15 +5,17 @@ Legend: R rows, D columns, N pairs of a row and a source, U distinct rows, B sou
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from runner.kernels import rows as kernels
 from runner.optimizers.configs import AdaGradConfig, AdamConfig, OptimizerConfig, SgdConfig, of_parameters
+from runner.output.across import Across
 from runner.output.layer import RowGradient
 from runner.output.row_policy import RowPolicy
+from runner.output.row_sums import sizes_of, sum_of_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -390,6 +392,13 @@ class RowTableGradient:
         parts = (part for one in (self, other) for part in (one.rows_U, one.grad_UD, one.bias_grad_U))
         rows_U, grad_UD, bias_grad_U = kernels.add_rows(*parts)
         return RowTableGradient(table=self.table, rows_U=rows_U, grad_UD=grad_UD, bias_grad_U=bias_grad_U)
+
+    def summed(self, across: Across, step: int) -> RowGradient:
+        """Return the sum over all processes (``SummableGradient``). The table must have no biases."""
+        sizes_H = sizes_of(self.rows_U, across)
+        if (sizes_H == len(self.table.weights)).all():
+            return replace(self, grad_UD=across.sum(self.grad_UD))
+        return sum_of_rows(self.table, self.rows_U, self.grad_UD, sizes_H, across, step)
 
     def apply(self, step: int, factor: float = 1.0) -> None:
         self.table.apply(self.rows_U, self.grad_UD, self.bias_grad_U, step, factor)

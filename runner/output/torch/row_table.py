@@ -9,15 +9,17 @@ nobody, B sources with a gradient, S all sources.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from runner.optimizers.configs import AdaGradConfig, AdamConfig, OptimizerConfig, SgdConfig, of_parameters
+from runner.output.across import Across
 from runner.output.layer import RowGradient
 from runner.output.row_policy import RowPolicy
+from runner.output.row_sums import sizes_of, sum_of_rows
 from runner.output.torch.adam import AdamStep, DriftOnDevice, apply_drift
 from runner.output.torch.arrays import array_of, ids_of, tensor_of
 from runner.output.torch.groups import bag_sums, group_rows, segment_sums
@@ -429,6 +431,13 @@ class TorchRowGradient:
             of_other = torch.zeros_like(other.grad_GD[:, 0]) if other.bias_grad_G is None else other.bias_grad_G
             bias_grad_G = groups.sums(torch.cat([self.bias_grad_G, of_other]))
         return TorchRowGradient(table=table, rows=groups.rows_G, grad_GD=grad_GD, bias_grad_G=bias_grad_G)
+
+    def summed(self, across: Across, step: int) -> RowGradient:
+        """Return the sum over all processes (``SummableGradient``). The table must have no biases."""
+        if self.rows is None:
+            return replace(self, grad_GD=across.sum(self.grad_GD))
+        rows_U = self.rows_U
+        return sum_of_rows(self.table, rows_U, self.grad_GD, sizes_of(rows_U, across), across, step)
 
     def apply(self, step: int, factor: float | Tensor = 1.0) -> None:
         """Take the step by ``factor`` times the gradient."""
