@@ -49,7 +49,7 @@ def notes(asked: Scale) -> tuple[str, ...]:
         "2 (R - 1) messages one after the other, as gloo's ring; by a tree it would have 2 log2 R. Nothing overlaps.",
         "Candidates and targets are shared out evenly, as when ids have nothing to do with frequencies.",
         "Memory is the peak: vectors, moments and biases of a rank's classes (rows), what it keeps of all classes, and "
-        "the larger of the copies of all vectors from which hash tables are built and of two copies of its rows while "
+        "the larger of the copies of all codes from which hash tables are built and of two copies of its rows while "
         "it writes a checkpoint. Data, batches and the program are left out.",
     )
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol, Self, cast
 import numpy as np
 
 from runner.contracts import Batch, Passed
+from runner.errors import require
 from runner.models.base import Encoder
 from runner.output.across import Across
 from runner.output.agreement import check_same_rows
@@ -96,6 +97,12 @@ class SplitBatch:
         """Return the gradients of all weights by the whole batch, instead of applying them."""
         grad_OD = 0 * grad_hidden_BD[: self._idle] if self._idle else grad_hidden_BD[self._own]
         own = self.encoder.gradients(grad_OD, step)
+        for gradient in own:
+            require(
+                hasattr(gradient, "summed"),
+                f"hardware.batch=split: {type(self.encoder).__name__} has gradients ({type(gradient).__name__}) that"
+                " cannot be summed over processes (`summed`); take hardware.batch=whole",
+            )
         gradients = [cast(SummableGradient, gradient).summed(self.across, step) for gradient in own]
         check_same_rows(self.across, gradients, step)
         return gradients

@@ -408,7 +408,7 @@ def test_convert_refuses_unknown_keys_of_nested_sections() -> None:
     with pytest.raises(ConfigError, match=r"unknown key 'evaluation\.row'; did you mean 'rows'\?"):
         compose(["+evaluation.row=3"])
     with pytest.raises(
-        ConfigError, match="unknown key 'rows'; valid: classes, engine, name, parallel_jobs, threads, timeout"
+        ConfigError, match="unknown key 'rows'; valid: batch, classes, engine, name, parallel_jobs, threads, timeout"
     ):
         convert(settings.HardwareConfig, {"name": "cpu", "rows": 1}, "")
 
