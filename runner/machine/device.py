@@ -24,7 +24,8 @@ def settled(config: RunConfig) -> RunConfig:
         return config
     print(f"hardware=gpu: no GPU is used, because {why}; the run uses the CPU", file=sys.stderr, flush=True)
     asked = config.hardware
-    here = HardwareConfig(threads=asked.threads, parallel_jobs=asked.parallel_jobs)
+    kept = ("threads", "parallel_jobs", "classes", "batch", "timeout")
+    here = HardwareConfig(**{key: getattr(asked, key) for key in kept})
     return dataclasses.replace(config, hardware=here)
 
 

@@ -46,7 +46,9 @@ def bounds_of(first_row_E1: np.ndarray, parts: int) -> np.ndarray:
     The parts have about as many rows each; if there are fewer examples than parts, some have none.
     """
     wanted = -(-first_row_E1[-1] * np.arange(parts + 1) // parts)
-    return np.searchsorted(first_row_E1, wanted)
+    bounds = np.searchsorted(first_row_E1, wanted)
+    bounds[-1] = len(first_row_E1) - 1  # examples without rows may come last
+    return bounds
 
 
 def _encoded(bounds: np.ndarray, place: int) -> tuple[int, int]:

@@ -14,7 +14,11 @@ class OfAllHolders:
     def __init__(self, held: RowGradient, across: Across) -> None:
         self._held, self._across = held, across
         self.table: Rows = held.table
-        self.rows_U = held.rows_U
+
+    @property
+    def rows_U(self) -> np.ndarray:
+        """Return the rows of the table, ascending int32; a gradient on a device is waited for."""
+        return self._held.rows_U
 
     def squared_norm(self) -> Passed:
         held = self._held.squared_norm()

@@ -78,6 +78,8 @@ class Ranks:
         return out.numpy() if isinstance(values_B, np.ndarray) else out
 
     def concatenate(self, values: Passed, sizes: np.ndarray, axis: int = 0) -> Passed:
+        if not sizes.any():
+            return values
         moved = _tensor(values).movedim(axis, 0)
         padded = moved.new_zeros((int(sizes.max()), *moved.shape[1:]))
         padded[: len(moved)] = moved

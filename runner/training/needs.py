@@ -59,7 +59,10 @@ def needed_bytes(config: RunConfig, sizes: Sizes) -> dict[str, int]:
         return {}
     model, classes = config.model, sizes.classes
     place = Place.of_environment()
-    held = min(classes, place.here * -(-classes // place.size))  # by the ranks that share this machine
+    sharing = (
+        place.here if config.hardware.name == CPU else 1
+    )  # ranks that share this memory: each has a GPU of its own
+    held = min(classes, sharing * -(-classes // place.size))
     numbers = 3 if isinstance(config.optimizer, AdamConfig) else 2 if isinstance(config.optimizer, AdaGradConfig) else 1
     row = _row_bytes(config.optimizer, model.dim)
     needs = {

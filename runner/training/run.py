@@ -112,10 +112,10 @@ def _ranks(config: RunConfig) -> Across:
     if group is None:
         return ALONE
     group.require_same("the settings", {"the run": config.run_id, "force": config.force})
-    from runner.machine.device import device_of, take_own_gpu
+    from runner.machine.device import CPU, device_of, take_own_gpu, why_no_gpu
     from runner.output.ranks import Ranks
 
-    device = device_of(config.hardware)
+    device = CPU if why_no_gpu(config) else device_of(config.hardware)
     if device.type == "cuda":
         take_own_gpu(place)
     return Ranks(group, device)
