@@ -21,7 +21,7 @@ from runner.contracts import Batch, Passed
 from runner.errors import require
 from runner.models.base import Encoder
 from runner.output.across import Across
-from runner.output.agreement import check_same_rows
+from runner.output.agreement import check_same_weights
 from runner.output.gradients import Gradient, SummableGradient
 from runner.output.layer import Rows
 
@@ -106,7 +106,7 @@ class SplitBatch:
                 " cannot be summed over processes (`summed`); take hardware.batch=whole",
             )
         gradients = [cast(SummableGradient, gradient).summed(self.across, step) for gradient in own]
-        check_same_rows(self.across, gradients, step)
+        check_same_weights(self.across, gradients, self.dense, step)
         return gradients
 
     # ------------------------------------------------------------ state

@@ -24,11 +24,14 @@ def check_same_draw(across: Across, query: Query, proposal: Proposal | Everythin
     _check_same(across, mine, step)
 
 
-def check_same_rows(across: Across, gradients: Sequence[Gradient], step: int) -> None:
-    """Raise RunnerError if a rank has other weights than rank 0 where an encoder's gradients are, in some steps."""
+def check_same_weights(across: Across, gradients: Sequence[Gradient], dense: Sequence[np.ndarray], step: int) -> None:
+    """Raise RunnerError if a rank has other weights of an encoder than rank 0, in some of the steps.
+
+    They are the rows that ``gradients`` are of, and those weights that are in no table (``Encoder.dense``).
+    """
     if _compares(across, step):
         parts = [one.table.rows(one.rows_U) for one in gradients if isinstance(one, RowGradient)]
-        _check_same(across, {f"encoder weights (table {n})": _sum_of(part) for n, part in enumerate(parts)}, step)
+        _check_same(across, {f"encoder weights ({n})": _sum_of(part) for n, part in enumerate([*parts, *dense])}, step)
 
 
 def _compares(across: Across, step: int) -> bool:

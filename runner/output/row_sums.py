@@ -26,10 +26,7 @@ def sum_of_rows(
     Every process adds the same numbers in the same order, so that all have the same bits. Each sends 4 (D + 1) bytes
     for a row, padded to the largest number of rows.
     """
-    if sizes_H.any():
-        rows_N, grad_ND = across.concatenate(rows_U, sizes_H), across.concatenate(grad_UD, sizes_H)
-    else:
-        rows_N, grad_ND = rows_U, grad_UD
+    rows_N, grad_ND = across.concatenate(rows_U, sizes_H), across.concatenate(grad_UD, sizes_H)
     groups = group_by_id(rows_N, table.shape[0])
     table.read_for_update(np.setdiff1d(groups[1], rows_U, assume_unique=True), step)
     place_N = np.arange(len(rows_N), dtype=np.int32)

@@ -94,7 +94,7 @@ def expected_bytes(words: list[str], size: int) -> int:
         parts = [rows for rows in np.array_split(np.arange(batch.num_rows), size) if len(rows)]
         features = [len(np.unique(batch.indices[batch.indptr[r[0]] : batch.indptr[r[-1] + 1]])) for r in parts]
         total += 4 * width * max(map(len, parts)) + 4 * (width + 1) * max(features)
-        total += 8 + (8 * (4 + 1) if step <= COMPARED else 0)  # the number of rows, and checksums of draws and weights
+        total += 8 + (8 * (4 + 2) if step <= COMPARED else 0)  # the number of rows; checksums of draws, rows and biases
     return total
 
 
