@@ -3,13 +3,13 @@
 torchrun starts it: ``torchrun --nproc-per-node 2 tests/distributed/parts.py OUT.json``. Rank 0 writes what differs.
 """
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from findings import write_all
 
 from runner.config import compose
 from runner.machine.clock import StageClock
@@ -108,7 +108,7 @@ def main(out: Path) -> None:
         across.traffic.clear()
         split[name] = trained(words, "split", across)
         gathered[name] = across.traffic["gather"]
-    found = {}
+    found: dict[str, Any] = {}
     for number, (name, words) in enumerate(CASES.items()):
         if number % across.size == across.place:
             whole = trained(words, "whole", ALONE)
@@ -117,13 +117,7 @@ def main(out: Path) -> None:
             found[name]["gathered"] = gathered[name]
     if "mlp" in found:
         found["mlp"]["expected"] = expected_bytes(CASES["mlp"], across.size)
-    group.store.set(f"found/{across.place}", json.dumps(found))
-    across.wait()
-    if across.leads:
-        for rank in range(across.size):
-            found |= json.loads(group.store.get(f"found/{rank}"))
-        out.write_text(json.dumps(found, indent=1))
-    across.end()
+    write_all(found, group, across, out)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ Legend: B rows of a batch, D hidden size, N classes.
 """
 
 import dataclasses
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from findings import write_all
 
 from runner.check.cases import Case, cases_of, label_counts
 from runner.contracts import Everything, Query, TrainingFacts
@@ -128,19 +128,13 @@ def main(out: Path, which: str, steps: int, engine: str) -> None:
     # What one process makes of a case, one rank computes, before all train it: so they compile different kernels.
     alone = {name: train(case, loss, ALONE, steps, engine) for name, case, loss in every[across.place :: across.size]}
     across.wait()
-    found = {}
+    found: dict[str, Any] = {}
     for name, case, loss in every:
         across.traffic.clear()
         split = train(case, loss, across, steps, engine)
         if name in alone:
             found[name] = difference(alone[name], split)
-    group.store.set(f"found/{across.place}", json.dumps(found))
-    across.wait()
-    if across.leads:
-        for rank in range(across.size):
-            found |= json.loads(group.store.get(f"found/{rank}"))
-        out.write_text(json.dumps(found, indent=1))
-    across.end()
+    write_all(found, group, across, out)
 
 
 if __name__ == "__main__":
