@@ -144,9 +144,9 @@ class Lgd(BulkSampler):
             dim=matrix_XD.shape[1], K=config.K, L=config.L, seed=self.seed, kind=config.projections,
             density=config.density, quadratic=quadratic,
         )  # fmt: skip
-        tables = BucketTables(L=config.L, num_rows=len(matrix_XD), code_bits=config.K)
+        tables = BucketTables(L=config.L, num_rows=len(matrix_XD), code_bits=config.K, seed=self.seed)
         tables.codes = family.hash_all(matrix_XD)
-        tables.build(self.seed, step)
+        tables.build()
         norm_X = row_norms(matrix_XD)
         inverse_norm = np.where(norm_X > 0, 1 / np.maximum(norm_X, 1e-300), 0).astype(np.float32)
         sides = kernel.ONE_SIDED

@@ -1,10 +1,9 @@
 """Keep L hash tables, each keyed by K concatenated hashes, over vectors that move; they are updated on demand.
 
 Class samplers index the class matrix, samplers of examples their stored representations (``contracts.Vectors``).
-A rebuild hashes the vectors that moved (LNS paper, Algorithm 5), or all of them if most have moved. If fewer moved than
-there are buckets, only the buckets that they leave and enter are written: with tables that follow every step, sorting
-all vectors again would cost more than anything else of the step. If more moved, nearly all buckets change, and sorting
-is faster: it reads codes in order, while whoever looks for those that leave reads the codes of each bucket's members.
+A rebuild hashes the vectors that moved (LNS paper, Algorithm 5), or all of them if most have moved, and the tables take
+those whose codes changed to their new buckets: sorting all vectors again would cost more than anything else of a step
+that the tables follow, and with millions of vectors most of a training.
 
 Legend: R vectors, D their size, L tables, U distinct rows, B queries.
 """
@@ -41,19 +40,18 @@ class HashIndex:
     def __init__(
         self, vectors: Vectors, *, family: str, K: int, L: int, bin_size: int, center: bool, seed: int
     ) -> None:
-        self.vectors, self.seed = vectors, seed
+        self.vectors = vectors
         self._centers = center
         rows, dim = vectors.shape
         self.num_rows = rows
         self.family = family_of(family, rows=rows, dim=dim, K=K, L=L, bin_size=bin_size, seed=seed)
-        self.tables = BucketTables(L=L, num_rows=rows, code_bits=self.family.code_bits)
+        self.tables = BucketTables(L=L, num_rows=rows, code_bits=self.family.code_bits, seed=seed)
         self.rehashed_rows = 0
         self.last_build = 0
-        self._sorted_at = 0  # the step whose random order the buckets have
         self._moved = 0  # how many vectors moved since the mean was looked at
         self.center_D = np.zeros(dim, dtype=np.float32)
         self._rehash_all()
-        self._sort(0)
+        self.tables.build()
 
     def codes_of(self, query_BD: np.ndarray) -> np.ndarray:
         """Return the bucket of each query in each table, (L, B) uint32."""
@@ -66,25 +64,16 @@ class HashIndex:
         the last full hashing. The vectors are those at the end of ``step``.
         """
         moved_U = self.vectors.changed_since(self.last_build)
+        self.last_build = step
         if 2 * len(moved_U) > self.num_rows or not self._center_holds(len(moved_U)):
             self.vectors.bring_up(None, step)
             self._rehash_all()
-            self._sort(step)
+            self.tables.build()
             return
         self.vectors.bring_up(moved_U, step)
         codes_LU = self.vectors.of_rows(moved_U, self._codes, axis=1)
         self.rehashed_rows += len(moved_U)
-        if len(moved_U) <= self.tables.num_buckets:
-            self.tables.move(moved_U, codes_LU)
-            self.last_build = step
-        else:
-            self.tables.codes[:, moved_U] = codes_LU
-            self._sort(step)
-
-    def _sort(self, step: int) -> None:
-        """Sort all vectors into buckets; the order within a bucket is random and new at every such step."""
-        self.tables.build(self.seed, step)
-        self.last_build = self._sorted_at = step
+        self.tables.change(moved_U, codes_LU)
 
     def _rehash_all(self) -> None:
         if self._centers:
@@ -117,11 +106,11 @@ class HashIndex:
         return bool(np.square(mean_D - self.center_D).sum() <= _CENTER_TOLERANCE**2 * spread)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Return the codes, their centre and the state of the vectors; buckets are rebuilt from the codes, in order."""
+        """Return the codes, their centre and the state of the vectors; buckets follow from the codes."""
         return {
             "codes": self.tables.codes,
             "center": self.center_D,
-            "built": np.array([self.rehashed_rows, self.last_build, self._sorted_at, self._moved], dtype=np.int64),
+            "built": np.array([self.rehashed_rows, self.last_build, self._moved], dtype=np.int64),
             **self.vectors.state_dict(),
         }
 
@@ -130,6 +119,5 @@ class HashIndex:
         self.tables.codes[...] = state["codes"]
         self.center_D[...] = state["center"]
         self.vectors.load_state_dict(state)
-        self.rehashed_rows, last_build, sorted_at, self._moved = (int(number) for number in state["built"])
-        self._sort(sorted_at)
-        self.last_build = last_build
+        self.rehashed_rows, self.last_build, self._moved = (int(number) for number in state["built"])
+        self.tables.build()

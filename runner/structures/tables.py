@@ -1,4 +1,4 @@
-"""Keep L hash tables over the same ids as CSR arrays, built in bulk by counting sort, and changed by moving a few rows.
+"""Keep L hash tables over the same ids as CSR arrays, built in bulk by counting sort, and changed by moving rows.
 
 Legend: L tables, R hashed rows, U moved rows, V buckets of a table (2 ** code_bits).
 """
@@ -11,6 +11,8 @@ from runner.kernels.groups import CHUNKS, PRANGE
 
 _AT_ONCE = 16  # tables that are sorted together: their codes of a row fill half a cache line, or a whole one
 _TILE = 256  # rows
+_MANY = 12  # sorting all rows is faster once more than this part of them has new codes
+_HALF = np.uint64(32)  # bits
 
 
 # A code of a random row lies in a cache line of its own, whose other codes are of rows that come much later. So the
@@ -66,83 +68,161 @@ def _sort(ordered, visit, first, start, members):
 
 
 @njit(cache=True, parallel=PRANGE)
-def _move(codes, visit, rank, rows_U, codes_LU, start, members):
-    """Give rows their new codes, and take those whose code changed to their new buckets, in the order of ``visit``.
+def _words(key, rows_U):
+    """Return a random word of each row, by which rows are ordered."""
+    word_U = np.empty(rows_U.shape[0], dtype=np.uint64)
+    for i in prange(rows_U.shape[0]):
+        word_U[i] = rng.word(key, rows_U[i])
+    return word_U
 
-    Only the part of a table between the first and the last bucket that changed is written.
+
+@njit(cache=True, inline="always")
+def _place_of(word, members, table, low, high, key):
+    """Return where in members[table, low:high], which ascend by their words, one with this word belongs.
+
+    Words are uniform, so the search begins near the place, and doubles its steps.
+    """
+    if low == high:
+        return low
+    place = low + np.int64(((word >> _HALF) * np.uint64(high - low)) >> _HALF)
+    step = 1
+    if rng.word(key, members[table, place]) < word:
+        low = place + 1
+        while low < high:
+            place = min(low + step - 1, high - 1)
+            if rng.word(key, members[table, place]) > word:
+                high = place
+                break
+            low = place + 1
+            step += step
+    else:
+        high = place
+        while low < high:
+            place = max(high - step, low)
+            if rng.word(key, members[table, place]) < word:
+                low = place + 1
+                break
+            high = place
+            step += step
+    while low < high:
+        place = (low + high) >> 1
+        if rng.word(key, members[table, place]) < word:
+            low = place + 1
+        else:
+            high = place
+    return low
+
+
+# Members are read and written in sequence, and no order of a row is looked up in memory: at millions of rows a random
+# read costs more than a word.
+
+
+@njit(cache=True, parallel=PRANGE)
+def _move(codes, key, rows_U, ordered_U, codes_LU, start, members):
+    """Give rows their new codes, and take those whose code changed to the places of their words in their new buckets.
+
+    ``ordered_U``: the places in ``rows_U`` of the rows by their words. In a table first those that leave are taken out,
+    from the first bucket on, then those that come are put in, from the last bucket on.
     """
     tables, rows = codes.shape
+    buckets = start.shape[1] - 1
     for table in prange(tables):
-        arrivals = np.empty(rows_U.shape[0], dtype=np.int64)  # new bucket * rows + place in the order
-        count, low, high = 0, start.shape[1], -1
+        before_U = np.empty(rows_U.shape[0], dtype=codes.dtype)
+        left_until, came_until = np.zeros(buckets, dtype=np.int32), np.zeros(buckets, dtype=np.int32)
+        count = 0
         for i in range(rows_U.shape[0]):
-            row, code = rows_U[i], np.int64(codes_LU[table, i])
-            before = np.int64(codes[table, row])
+            before, code = np.int64(codes[table, rows_U[i]]), np.int64(codes_LU[table, i])
+            before_U[i] = before
             if code != before:
-                arrivals[count] = code * rows + rank[row]
+                codes[table, rows_U[i]] = code
+                left_until[before] += 1
+                came_until[code] += 1
                 count += 1
-                low, high = min(low, code, before), max(high, code, before)
         if count == 0:
             continue
-        leaves = np.zeros(high - low + 1, dtype=np.bool_)
-        for i in range(rows_U.shape[0]):
-            row, code = rows_U[i], np.int64(codes_LU[table, i])
-            before = np.int64(codes[table, row])
+        leaving, coming = np.int32(0), np.int32(0)
+        for bucket in range(buckets):
+            leaving += left_until[bucket]
+            coming += came_until[bucket]
+            left_until[bucket] = leaving - left_until[bucket]
+            came_until[bucket] = coming - came_until[bucket]
+        leave, come = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)
+        for k in range(ordered_U.shape[0]):
+            i = ordered_U[k]
+            before, code = np.int64(before_U[i]), np.int64(codes_LU[table, i])
             if code != before:
-                leaves[before - low] = True
-                codes[table, row] = code
-        arrivals = np.sort(arrivals[:count])
-        begin = np.int64(start[table, low])
-        old = members[table, begin : start[table, high + 1]].copy()
-        place, read, arrived = begin, np.int64(0), 0
-        for bucket in range(low, high + 1):
-            end = np.int64(start[table, bucket + 1]) - begin
+                leave[left_until[before]] = rows_U[i]
+                left_until[before] += 1
+                come[came_until[code]] = rows_U[i]
+                came_until[code] += 1
+
+        read, place, k = np.int64(0), np.int64(0), 0
+        for bucket in range(buckets):
+            end = np.int64(start[table, bucket + 1])
             start[table, bucket] = place
-            after = (bucket + 1) * rows
-            if not leaves[bucket - low] and (arrived == count or arrivals[arrived] >= after):
-                if place != begin + read:
-                    members[table, place : place + end - read] = old[read:end]
-                place += end - read
-            else:
-                for i in range(read, end):
-                    row = old[i]
-                    if codes[table, row] != bucket:
-                        continue
-                    while arrived < count and arrivals[arrived] < after:
-                        if arrivals[arrived] > bucket * rows + rank[row]:
-                            break
-                        members[table, place] = visit[arrivals[arrived] - bucket * rows]
-                        place += 1
-                        arrived += 1
-                    members[table, place] = row
+            while k < left_until[bucket]:
+                while members[table, read] != leave[k]:
+                    members[table, place] = members[table, read]
                     place += 1
-                while arrived < count and arrivals[arrived] < after:
-                    members[table, place] = visit[arrivals[arrived] - bucket * rows]
-                    place += 1
-                    arrived += 1
-            read = end
+                    read += 1
+                read += 1
+                k += 1
+            if place == read:
+                place = read = end
+            while read < end:
+                members[table, place] = members[table, read]
+                place += 1
+                read += 1
+
+        read, place, k = place, np.int64(rows), count - 1
+        for bucket in range(buckets - 1, -1, -1):
+            if k < 0:
+                break
+            begin = np.int64(start[table, bucket])
+            start[table, bucket + 1] = place
+            first = came_until[bucket - 1] if bucket > 0 else np.int32(0)
+            while k >= first:
+                after = _place_of(rng.word(key, come[k]), members, table, begin, read, key)
+                while read > after:
+                    read -= 1
+                    place -= 1
+                    members[table, place] = members[table, read]
+                place -= 1
+                members[table, place] = come[k]
+                k -= 1
+            while read > begin:
+                read -= 1
+                place -= 1
+                members[table, place] = members[table, read]
+
+
+def visiting_order(num_rows: int, seed: int) -> np.ndarray:
+    """Return all rows in the random order in which buckets hold them, (num_rows,) int32."""
+    return np.argsort(_words(_key(seed), np.arange(num_rows, dtype=np.int32))).astype(np.int32)
+
+
+def _key(seed: int) -> np.uint64:
+    return np.uint64(rng.stream(seed, rng.BUCKET, 0, 0))
 
 
 class BucketTables:
     """Hold the codes of all rows and, per table, the rows of every bucket.
 
     ``codes`` (L, R) uint16 or uint32; ``start`` (L, V + 1) int32; ``members`` (L, R) int32. Within a bucket the rows
-    have a random order, new at every build and kept by moves, so that reading only a few of them (a bucket cap) favours
-    no row by its id.
+    have a random order, which is the seed's, so that reading only a few of them (a bucket cap) favours no row by its
+    id. So the buckets follow from the codes alone.
     """
 
-    def __init__(self, *, L: int, num_rows: int, code_bits: int) -> None:
+    def __init__(self, *, L: int, num_rows: int, code_bits: int, seed: int) -> None:
         self.codes = np.zeros((L, num_rows), dtype=np.uint16 if code_bits <= 16 else np.uint32)
         self.start = np.zeros((L, (1 << code_bits) + 1), dtype=np.int32)
         self.members = np.zeros((L, num_rows), dtype=np.int32)
-        self._visit_R = np.arange(num_rows, dtype=np.int32)
-        self._rank_R = self._visit_R.copy()
+        self._key = _key(seed)
+        self._visit_R = visiting_order(num_rows, seed)
 
-    def build(self, seed: int, step: int) -> None:
+    def build(self) -> None:
         """Sort all rows into buckets by their current codes."""
         tables, rows = self.codes.shape
-        self._visit_R = rng.generator(seed, rng.BUCKET, step).permutation(rows).astype(np.int32)
-        self._rank_R[self._visit_R] = np.arange(rows, dtype=np.int32)
         at_once = min(_AT_ONCE, tables)
         side_by_side = np.empty((rows, at_once), dtype=self.codes.dtype)
         ordered = np.empty((at_once, rows), dtype=self.codes.dtype)
@@ -151,14 +231,14 @@ class BucketTables:
             _by_visit(self.codes, self._visit_R, first, side_by_side, ordered[:here])
             _sort(ordered[:here], self._visit_R, first, self.start, self.members)
 
-    def move(self, rows_U: np.ndarray, codes_LU: np.ndarray) -> None:
-        """Give these rows, each named once, new codes; the tables are those that the last build would make of them."""
-        _move(self.codes, self._visit_R, self._rank_R, rows_U, codes_LU, self.start, self.members)
-
-    @property
-    def num_buckets(self) -> int:
-        """Return the number of buckets of a table."""
-        return self.start.shape[1] - 1
+    def change(self, rows_U: np.ndarray, codes_LU: np.ndarray) -> None:
+        """Give these rows, each named once, new codes (L, U), and bring the buckets up to them."""
+        if _MANY * len(rows_U) > self.codes.shape[1]:
+            self.codes[:, rows_U] = codes_LU
+            self.build()
+            return
+        ordered_U = np.argsort(_words(self._key, rows_U)).astype(np.int32)
+        _move(self.codes, self._key, rows_U, ordered_U, codes_LU, self.start, self.members)
 
     @property
     def nbytes(self) -> int:

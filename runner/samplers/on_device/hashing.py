@@ -20,6 +20,7 @@ from runner.output.torch.layer import TorchLayer
 from runner.structures.dwta import MAX_BORROWS, Dwta
 from runner.structures.hash_index import family_of
 from runner.structures.simhash import SimHash
+from runner.structures.tables import visiting_order
 
 _ELEMENTS = 2**24  # numbers that are hashed at a time: 64 MB
 
@@ -104,16 +105,16 @@ class TablesOnDevice:
     ``codes`` and ``members`` (L, R), ``start`` (L, V + 1), all int32. ``largest``: the size of the largest bucket.
     """
 
-    def __init__(self, codes: Tensor, code_bits: int) -> None:
-        self.codes, self._code_bits = codes, code_bits
+    def __init__(self, codes: Tensor, code_bits: int, seed: int) -> None:
+        self.codes = codes
         self.start = codes.new_zeros((len(codes), (1 << code_bits) + 1))
         self.members = torch.zeros_like(codes)
+        self._visit_R = ids_of(visiting_order(codes.shape[1], seed), codes.device)
         self.largest = 0
 
-    def build(self, seed: int, step: int) -> None:
+    def build(self) -> None:
         """Sort all classes into buckets by their codes; this waits for the device, to learn the largest size."""
-        visit = rng.generator(seed, rng.BUCKET, step).permutation(self.codes.shape[1])
-        visit_R = ids_of(visit, self.codes.device)
+        visit_R = self._visit_R
         bucket_V1 = torch.arange(self.start.shape[1], dtype=torch.int32, device=self.codes.device)
         for codes_R, start_V1, members_R in zip(self.codes, self.start, self.members, strict=True):
             sorted_R, order_R = codes_R[visit_R].sort(stable=True)
@@ -133,7 +134,7 @@ class HashIndexOnDevice:
     def __init__(
         self, layer: TorchLayer, *, family: str, K: int, L: int, bin_size: int, center: bool, seed: int
     ) -> None:
-        self.layer, self.seed, self._centers = layer, seed, center
+        self.layer, self._centers = layer, center
         rows, dim = layer.num_classes, layer.dim
         kind = family_of(family, rows=rows, dim=dim, K=K, L=L, bin_size=bin_size, seed=seed)
         self._hashes: Hashes
@@ -143,7 +144,7 @@ class HashIndexOnDevice:
             self._hashes = TorchDwta(kind, layer.device)
         self._code_dtype = np.uint16 if kind.code_bits <= 16 else np.uint32
         codes = torch.zeros((L, rows), dtype=torch.int32, device=layer.device)
-        self.tables = TablesOnDevice(codes, kind.code_bits)
+        self.tables = TablesOnDevice(codes, kind.code_bits, seed)
         self.rehashed_rows = 0
         self.last_build = 0
         self._center_D = torch.zeros(dim, device=layer.device)
@@ -169,10 +170,7 @@ class HashIndexOnDevice:
         for lo in range(0, rows, width):
             self.tables.codes[:, lo : lo + width] = layer.of_classes(slice(lo, lo + width), codes).t()
         self.rehashed_rows += rows
-        self._sort(step)
-
-    def _sort(self, step: int) -> None:
-        self.tables.build(self.seed, step)
+        self.tables.build()
         self.last_build = step
 
     def state_dict(self) -> dict[str, np.ndarray]:
@@ -187,5 +185,5 @@ class HashIndexOnDevice:
         """Restore what ``state_dict`` returned."""
         self.tables.codes.copy_(torch.from_numpy(state["codes"].astype(np.int32)))
         self._center_D = torch.tensor(state["center"], device=self.layer.device)
-        self.rehashed_rows, last_build = (int(number) for number in state["built"])
-        self._sort(last_build)
+        self.rehashed_rows, self.last_build = (int(number) for number in state["built"])
+        self.tables.build()
