@@ -20,9 +20,9 @@ NOTES = (
     "Seconds are per 1,000 training rows and cover the output layer's step (sample, score, loss, update): the encoder "
     "is left out. Medians of the repetitions, lowest and highest beside them.",
     "All methods of one number of classes train the same class matrix under one step counter (PyTorch's have their "
-    "own), take the same batches, and are interleaved repetition by repetition. Targets follow Zipf's law; hidden "
-    "states lie near their class's vector. The learning rate is 1e-6, so that the matrix stays as drawn. Compilation "
-    "and first touches of memory are excluded.",
+    "own), take the same batches, and are interleaved repetition by repetition. Targets follow Zipf's law, or are as "
+    "frequent as each other (label_frequency); hidden states lie near their class's vector. The learning rate is 1e-6, "
+    "so that the matrix stays as drawn. Compilation and first touches of memory are excluded.",
     "Refresh: seconds of one refresh after as many steps as the schedule's first interval has (the repetition's, and "
     "draws without training for the rest), times the refreshes that the method's schedule has in the schedule's "
     "steps, spread over their rows. A refresh hashes the classes that moved, or all of them when that is cheaper; "
@@ -85,7 +85,10 @@ def one_size(num_classes: int, plan: OutputLayer) -> dict[str, Any]:
 
     def run() -> tuple[list[Entrant], dict[str, str]]:
         say(f"{num_classes:,} classes: building")
-        workload = Workload(any_config.optimizer, num_classes=num_classes, dim=dim, hardware=hardware)
+        workload = Workload(
+            any_config.optimizer, num_classes=num_classes, dim=dim, hardware=hardware,
+            uniform_labels=plan.label_frequency == "uniform",
+        )  # fmt: skip
         entrants, skipped = [], {}
         promised = 0.0  # bytes to come: libraries allocate moments and gradients only in the first step
         for name in methods:

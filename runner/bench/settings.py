@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from runner.bench.methods import (
     ALL_METHODS,
     DEFAULT_LANGUAGE_METHODS,
+    DEFAULT_METHODS,
     DEFAULT_SAMPLERS,
     GPU_METHODS,
     LANGUAGE_METHODS,
@@ -96,11 +97,12 @@ class OutputLayer(OfSteps):
     """The training step of every method, side by side."""
 
     module = "output_layer"
-    names: ClassVar = {"methods": (*ALL_METHODS, *GPU_METHODS)}
+    names: ClassVar = {"methods": (*ALL_METHODS, *GPU_METHODS), "label_frequency": ("zipf", "uniform")}
 
     methods: tuple[str, ...] = option(
-        ALL_METHODS, f"some of {', '.join(ALL_METHODS)}; on a GPU also {', '.join(GPU_METHODS)}"
+        DEFAULT_METHODS, f"some of {', '.join(ALL_METHODS)}; on a GPU also {', '.join(GPU_METHODS)}"
     )
+    label_frequency: str = option("zipf", "zipf: the class of rank r has 1 / r of the targets; uniform: all as many")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,10 @@ def matrix_bytes(num_classes: int, dim: int) -> float:
 
 
 class Workload:
-    """Hold one row table, one step counter for all methods that train on it, and Zipf-distributed targets.
+    """Hold one row table, one step counter for all methods that train on it, and the targets.
 
     ``dim``: hidden size D. ``seed``: of the weights. ``hardware``: where the matrix and the hidden states lie.
+    ``uniform_labels``: classes are as frequent as each other; else they follow Zipf's law.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Workload:
         dim: int,
         seed: int = 0,
         hardware: HardwareConfig | None = None,
+        uniform_labels: bool = False,
     ) -> None:
         self.num_classes, self.dim = num_classes, dim
         self.hardware = HardwareConfig() if hardware is None else hardware
@@ -43,7 +45,8 @@ class Workload:
         for name, value in {"first": 1e-6, "second": 1e-9, "last_step": 1}.items():
             getattr(self.table, name)[:] = value
         self.step = 2
-        self.label_counts_N = np.maximum(1, num_classes // np.arange(1, num_classes + 1, dtype=np.int64))
+        rank_N = np.arange(1, num_classes + 1, dtype=np.int64)
+        self.label_counts_N = np.ones_like(rank_N) if uniform_labels else np.maximum(1, num_classes // rank_N)
         self._cumulative_N = np.cumsum(self.label_counts_N) / self.label_counts_N.sum()
         self._distinct_N = np.zeros(num_classes, dtype=bool)
 
