@@ -11,8 +11,9 @@ from runner.kernels.groups import CHUNKS, PRANGE
 
 _AT_ONCE = 16  # tables that are sorted together: their codes of a row fill half a cache line, or a whole one
 _TILE = 256  # rows
-_MANY = 12  # sorting all rows is faster once more than this part of them has new codes
+_MANY = 16  # sorting all rows is faster once more than this part of them has new codes
 _HALF = np.uint64(32)  # bits
+_ONE = np.uint64(1)  # indices without a sign need no look whether they are negative
 
 
 # A code of a random row lies in a cache line of its own, whose other codes are of rows that come much later. So the
@@ -77,37 +78,37 @@ def _words(key, rows_U):
 
 
 @njit(cache=True, inline="always")
-def _place_of(word, members, table, low, high, key):
-    """Return where in members[table, low:high], which ascend by their words, one with this word belongs.
+def _place_of(word, members_R, low, high, key):
+    """Return where in members_R[low:high], which ascend by their words, one with this word belongs.
 
     Words are uniform, so the search begins near the place, and doubles its steps.
     """
     if low == high:
         return low
-    place = low + np.int64(((word >> _HALF) * np.uint64(high - low)) >> _HALF)
-    step = 1
-    if rng.word(key, members[table, place]) < word:
-        low = place + 1
+    place = low + (((word >> _HALF) * (high - low)) >> _HALF)
+    step = _ONE
+    if rng.word(key, members_R[place]) < word:
+        low = place + _ONE
         while low < high:
-            place = min(low + step - 1, high - 1)
-            if rng.word(key, members[table, place]) > word:
+            place = min(low + step, high) - _ONE
+            if rng.word(key, members_R[place]) > word:
                 high = place
                 break
-            low = place + 1
+            low = place + _ONE
             step += step
     else:
         high = place
         while low < high:
-            place = max(high - step, low)
-            if rng.word(key, members[table, place]) < word:
-                low = place + 1
+            place = high - min(step, high - low)
+            if rng.word(key, members_R[place]) < word:
+                low = place + _ONE
                 break
             high = place
             step += step
     while low < high:
-        place = (low + high) >> 1
-        if rng.word(key, members[table, place]) < word:
-            low = place + 1
+        place = (low + high) >> _ONE
+        if rng.word(key, members_R[place]) < word:
+            low = place + _ONE
         else:
             high = place
     return low
@@ -156,44 +157,45 @@ def _move(codes, key, rows_U, ordered_U, codes_LU, start, members):
                 come[came_until[code]] = rows_U[i]
                 came_until[code] += 1
 
-        read, place, k = np.int64(0), np.int64(0), 0
+        members_R, begin_V1 = members[table], start[table]
+        read, place, k = np.uint64(0), np.uint64(0), 0
         for bucket in range(buckets):
-            end = np.int64(start[table, bucket + 1])
-            start[table, bucket] = place
+            end = np.uint64(begin_V1[bucket + 1])
+            begin_V1[bucket] = place
             while k < left_until[bucket]:
-                while members[table, read] != leave[k]:
-                    members[table, place] = members[table, read]
-                    place += 1
-                    read += 1
-                read += 1
+                while members_R[read] != leave[k]:
+                    members_R[place] = members_R[read]
+                    place += _ONE
+                    read += _ONE
+                read += _ONE
                 k += 1
             if place == read:
                 place = read = end
             while read < end:
-                members[table, place] = members[table, read]
-                place += 1
-                read += 1
+                members_R[place] = members_R[read]
+                place += _ONE
+                read += _ONE
 
-        read, place, k = place, np.int64(rows), count - 1
+        read, place, k = place, np.uint64(rows), count - 1
         for bucket in range(buckets - 1, -1, -1):
             if k < 0:
                 break
-            begin = np.int64(start[table, bucket])
-            start[table, bucket + 1] = place
+            begin = np.uint64(begin_V1[bucket])
+            begin_V1[bucket + 1] = place
             first = came_until[bucket - 1] if bucket > 0 else np.int32(0)
             while k >= first:
-                after = _place_of(rng.word(key, come[k]), members, table, begin, read, key)
+                after = _place_of(rng.word(key, come[k]), members_R, begin, read, key)
                 while read > after:
-                    read -= 1
-                    place -= 1
-                    members[table, place] = members[table, read]
-                place -= 1
-                members[table, place] = come[k]
+                    read -= _ONE
+                    place -= _ONE
+                    members_R[place] = members_R[read]
+                place -= _ONE
+                members_R[place] = come[k]
                 k -= 1
             while read > begin:
-                read -= 1
-                place -= 1
-                members[table, place] = members[table, read]
+                read -= _ONE
+                place -= _ONE
+                members_R[place] = members_R[read]
 
 
 def visiting_order(num_rows: int, seed: int) -> np.ndarray:
