@@ -78,39 +78,27 @@ def _words(key, rows_U):
 
 
 @njit(cache=True, inline="always")
-def _place_of(word, members_R, low, high, key):
+def _share_of(word, count):
+    """Return how many of ``count`` uniform words are expected below ``word``."""
+    return ((word >> _HALF) * count) >> _HALF
+
+
+@njit(cache=True, inline="always")
+def _place_of(word, members_R, low, high, size, key):
     """Return where in members_R[low:high], which ascend by their words, one with this word belongs.
 
-    Words are uniform, so the search begins near the place, and doubles its steps.
+    They are the first of ``size`` members with uniform words, so each look tells how far away the place is.
     """
-    if low == high:
-        return low
-    place = low + (((word >> _HALF) * (high - low)) >> _HALF)
-    step = _ONE
-    if rng.word(key, members_R[place]) < word:
-        low = place + _ONE
-        while low < high:
-            place = min(low + step, high) - _ONE
-            if rng.word(key, members_R[place]) > word:
-                high = place
-                break
-            low = place + _ONE
-            step += step
-    else:
-        high = place
-        while low < high:
-            place = high - min(step, high - low)
-            if rng.word(key, members_R[place]) < word:
-                low = place + _ONE
-                break
-            high = place
-            step += step
+    place = low + _share_of(word, size)
     while low < high:
-        place = (low + high) >> _ONE
-        if rng.word(key, members_R[place]) < word:
+        place = min(max(place, low), high - _ONE)
+        found = rng.word(key, members_R[place])
+        if found < word:
             low = place + _ONE
+            place = low + _share_of(word - found, size)
         else:
             high = place
+            place -= min(place, _ONE + _share_of(found - word, size))
     return low
 
 
@@ -183,8 +171,9 @@ def _move(codes, key, rows_U, ordered_U, codes_LU, start, members):
             begin = np.uint64(begin_V1[bucket])
             begin_V1[bucket + 1] = place
             first = came_until[bucket - 1] if bucket > 0 else np.int32(0)
+            size = read - begin
             while k >= first:
-                after = _place_of(rng.word(key, come[k]), members_R, begin, read, key)
+                after = _place_of(rng.word(key, come[k]), members_R, begin, read, size, key)
                 while read > after:
                     read -= _ONE
                     place -= _ONE
