@@ -186,6 +186,10 @@ _CONTRACT_CASES: dict[str, dict[str, Any]] = {
         **_EVERY_BUCKET, "K": 4, "L": 2, "max_retrieved": 3, "tail_distribution": "unigram", "num_tail": 25,
         "shared": True,
     },
+    "shared_lean": {
+        **_EVERY_BUCKET, "K": None, "L": 4, "max_retrieved": 1, "tail_distribution": "unigram", "num_tail": 25,
+        "shared": True,
+    },
     "max_retrieved": {**_EVERY_BUCKET, "K": 3, "L": 6, "max_retrieved": 10, "num_tail": 15},
     "shared_max_retrieved": {
         **_EVERY_BUCKET, "hash": "dwta", "K": 2, "L": 6, "bin_size": 4, "max_retrieved": 4, "num_tail": 15,
