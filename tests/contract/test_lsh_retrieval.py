@@ -196,7 +196,7 @@ def test_a_bucket_above_the_cap_favours_no_class(hash_case: str, layer: NumbaLay
     assert np.abs(seen - steps * share).max() < BOUND * np.sqrt(steps * share * (1 - share))
 
 
-@pytest.mark.parametrize("classes, K", [(1, 1), (983, 5), (13_575, 9), (89_599, 12), (670_091, 15)])
+@pytest.mark.parametrize(("classes", "K"), [(1, 1), (983, 5), (13_575, 9), (89_599, 12), (670_091, 15)])
 def test_without_K_a_bucket_has_20_to_40_classes(classes: int, K: int) -> None:
     config = LshEmbeddingConfig(name="lsh_embedding", K=None)
     assert config.hashes_of(classes) == K
@@ -204,7 +204,7 @@ def test_without_K_a_bucket_has_20_to_40_classes(classes: int, K: int) -> None:
 
 
 def test_without_K_dwta_and_too_large_tables_are_refused() -> None:
-    with pytest.raises(ConfigError, match="sampler.hash=dwta needs a number of hashes"):
+    with pytest.raises(ConfigError, match=r"sampler\.hash=dwta needs a number of hashes"):
         LshEmbeddingConfig(name="lsh_embedding", K=None, hash="dwta")
-    with pytest.raises(ConfigError, match="at most 2.28 buckets"):
+    with pytest.raises(ConfigError, match=r"at most 2\^28 buckets"):
         LshEmbeddingConfig(name="lsh_embedding", K=None, L=4096).hashes_of(6_700_000)
