@@ -104,7 +104,8 @@ def split_of(method: str, classes: int, batch: str, measured: Measured, asked: S
     if method == LSH:
         config: Any = compose(METHODS[method]).sampler
         times = RefreshSchedule(config.refresh_every_steps, config.refresh_growth).times_within(_SCHEDULE)
-        split = replace(split, candidates=measured.candidates[method], tables=config.L, hashes=config.K)
+        hashes = config.hashes_of(classes)
+        split = replace(split, candidates=measured.candidates[method], tables=config.L, hashes=hashes)
         return split.refreshed(_SCHEDULE / times)
     return split
 

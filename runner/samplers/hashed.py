@@ -25,6 +25,8 @@ from runner.structures.hash_index import HASH_FAMILIES, HashIndex
 from runner.structures.refresh_schedule import RefreshSchedule
 from runner.structures.tables import BucketTables
 
+_LEAST_IN_BUCKET = 20  # classes on average, where K is to suit their number
+
 
 @njit(cache=True, inline="always")
 def window_of_bucket(start, table, code, max_per_bucket, key):
@@ -89,7 +91,7 @@ class HashedConfig(SamplerConfig):
     """
 
     random_tables: ClassVar[bool] = True
-    K: int = option(9, "hashes of a table")
+    K: int | None = option(9, "hashes of a table", null="as many as leave 20 to 40 classes to a bucket (simhash)")
     L: int = option(50, "tables", low=1, high=4096)
     hash: Literal["simhash", "dwta"] = option(
         "simhash", "", choices={"simhash": "K signs of projections", "dwta": "K winners among bin_size coordinates"}
@@ -101,9 +103,24 @@ class HashedConfig(SamplerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        HASH_FAMILIES[self.hash].check(self.K, self.bin_size)
+        if self.K is None:
+            require(self.hash == "simhash", "sampler.hash=dwta needs a number of hashes; sampler.K=null is for simhash")
+        else:
+            self._check_hashes(self.K)
+
+    def _check_hashes(self, K: int) -> None:
+        """Raise ConfigError unless tables of so many hashes can be built."""
+        HASH_FAMILIES[self.hash].check(K, self.bin_size)
         if self.hash == "simhash":  # dwta folds its codes to fit the number of classes, simhash does not
-            require(self.L * 2**self.K <= 2**28, "sampler.L times 2^sampler.K must be at most 2^28 buckets (1 GB)")
+            require(self.L * 2**K <= 2**28, "sampler.L times 2^sampler.K must be at most 2^28 buckets (1 GB)")
+
+    def hashes_of(self, num_classes: int) -> int:
+        """Return K, the hashes of a table over so many classes. Raises ConfigError if tables would be too large."""
+        if self.K is not None:
+            return self.K
+        K = max(1, (num_classes // _LEAST_IN_BUCKET).bit_length() - 1)
+        self._check_hashes(K)
+        return K
 
 
 class Hashed(Sampler):
@@ -122,8 +139,8 @@ class Hashed(Sampler):
         """Return the index of the class vectors as they stand, or one in tensors with its methods."""
         config = self.config
         return HashIndex(
-            self.classes, family=config.hash, K=config.K, L=config.L, bin_size=config.bin_size, center=self._centers,
-            seed=self.seed,
+            self.classes, family=config.hash, K=config.hashes_of(self.num_classes), L=config.L,
+            bin_size=config.bin_size, center=self._centers, seed=self.seed,
         )  # fmt: skip
 
     @property

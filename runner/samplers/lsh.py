@@ -142,21 +142,16 @@ def _flatten(ids_BM, num_hits, indptr, num_classes, ids_N, log_count_N):
 
 
 @njit(cache=True, parallel=PRANGE)
-def _target_counts(target_indptr_B1, targets_P, indptr_B1, ids_N, log_count_N, log_tail_P, out_P):
-    """Set ``out_P`` to 0 for targets that were retrieved and to the tail's log count for the others.
-
-    Where ``indptr_B1`` has one range of ids, all rows share it.
-    """
+def _target_counts(target_indptr_B1, targets_P, indptr_B1, ids_N, log_count_N, out_P):
+    """Set ``out_P`` to 0 for targets that their row retrieved and to its tail's log count for the others."""
     for row in prange(target_indptr_B1.shape[0] - 1):
-        begin, end = indptr_B1[0], indptr_B1[1]
-        if indptr_B1.shape[0] > 2:
-            begin, end = indptr_B1[row], indptr_B1[row + 1]
+        begin, end = indptr_B1[row], indptr_B1[row + 1]
         tail = np.float32(-np.inf)
         for i in range(begin, end):
             if log_count_N[i] != np.float32(0.0):
                 tail = log_count_N[i]
         for t in range(target_indptr_B1[row], target_indptr_B1[row + 1]):
-            out_P[t] = tail if log_tail_P.shape[0] == 0 else log_tail_P[t]
+            out_P[t] = tail
             for i in range(begin, end):
                 if ids_N[i] == targets_P[t] and log_count_N[i] == np.float32(0.0):
                     out_P[t] = np.float32(0.0)
@@ -189,6 +184,10 @@ _CONTRACT_CASES: dict[str, dict[str, Any]] = {
     },
     "shared_unigram_tail": {
         **_EVERY_BUCKET, "K": 4, "L": 2, "max_retrieved": 3, "tail_distribution": "unigram", "num_tail": 25,
+        "shared": True,
+    },
+    "shared_lean": {
+        **_EVERY_BUCKET, "K": None, "L": 4, "max_retrieved": 1, "tail_distribution": "unigram", "num_tail": 25,
         "shared": True,
     },
     "max_retrieved": {**_EVERY_BUCKET, "K": 3, "L": 6, "max_retrieved": 10, "num_tail": 15},
@@ -302,8 +301,9 @@ class Lsh(Hashed):
     def sample(self, query: Query, step: int) -> Proposal:
         config = self.config
         codes_LQ, query_indptr = self._query_codes(query)
-        union = self._most_retrieved(int(np.diff(query_indptr).max(initial=1)), config.max_per_bucket)
-        width = min(self.num_classes, max(union + config.num_tail, config.min_candidates))
+        width = self._most_retrieved(int(np.diff(query_indptr).max(initial=1)), config.max_per_bucket)
+        if not config.shared:
+            width = min(self.num_classes, max(width + config.num_tail, config.min_candidates))
         ids_BM = np.empty((query.num_rows, width), dtype=np.int32)
         num_hits, lengths = _retrieve(
             codes_LQ, query_indptr, self.tables.start, self.tables.members, config.max_per_bucket, self._budget,
@@ -322,24 +322,23 @@ class Lsh(Hashed):
         """Return one proposal for all rows: the union of what they retrieved, and a tail drawn from outside it."""
         is_hit = np.zeros(self.num_classes, dtype=np.bool_)
         _mark(ids_BM, num_hits_B, is_hit)
-        hits = np.flatnonzero(is_hit)
+        is_chosen = is_hit.copy()
+        log_count: Any
         if self._tail is None:
-            tail, tail_log_count = self._uniform_outside(hits, step)
+            drawn, log_count = self._uniform_outside(np.flatnonzero(is_hit), step)
+            is_chosen[drawn] = True
         else:
-            drawn = self._tail.draw(step)
-            tail = drawn[~is_hit[drawn]]
-            tail_log_count = self._tail.log_count_N[tail]
-        ids = np.concatenate([hits, tail]).astype(np.int32)
-        log_count = np.concatenate([np.zeros(len(hits), dtype=np.float32), tail_log_count])
-        order = np.argsort(ids, kind="stable")
-        return Proposal(ids_N=ids[order], log_expected_count_N=log_count[order])
+            is_chosen[self._tail.draw(step)] = True
+        ids = np.flatnonzero(is_chosen).astype(np.int32)
+        if self._tail is not None:
+            log_count = self._tail.log_count_N[ids]
+        return Proposal(ids_N=ids, log_expected_count_N=np.where(is_hit[ids], np.float32(0), log_count))
 
-    def _uniform_outside(self, hits: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draw classes without replacement from outside ``hits`` (ascending); return them and their log counts."""
+    def _uniform_outside(self, hits: np.ndarray, step: int) -> tuple[np.ndarray, np.float32]:
+        """Draw classes without replacement from outside ``hits`` (ascending); return them and their log count."""
         position, log_count = self._places_outside(len(hits), step)
         # Shift each position by the number of hits below it to get the class.
-        tail = position + np.searchsorted(hits - np.arange(len(hits)), position, side="right")
-        return tail, np.full(len(tail), log_count, dtype=np.float32)
+        return position + np.searchsorted(hits - np.arange(len(hits)), position, side="right"), np.float32(log_count)
 
     def _places_outside(self, num_hits: int, step: int) -> tuple[np.ndarray, float]:
         """Draw positions among the classes that were not retrieved, ascending; return them and their log count."""
@@ -354,13 +353,17 @@ class Lsh(Hashed):
 
         It is read from the proposal, because ``Sampler.log_expected_count_of_targets`` would retrieve a second time.
         """
-        ids_N, log_count_N, indptr_B1 = proposal.ids_N, proposal.log_expected_count_N, proposal.indptr_B1
-        if indptr_B1 is None:
-            indptr_B1 = np.array([0, len(ids_N)], dtype=np.int64)
-        log_tail_P = np.zeros(0, dtype=np.float32) if self._tail is None else self._tail.log_count_N[query.targets_P]
-        out_P = np.empty(len(query.targets_P), dtype=np.float32)
-        _target_counts(query.target_indptr_B1, query.targets_P, indptr_B1, ids_N, log_count_N, log_tail_P, out_P)
-        return out_P
+        ids_N, log_count_N, targets_P = proposal.ids_N, proposal.log_expected_count_N, query.targets_P
+        if proposal.indptr_B1 is not None:
+            out_P = np.empty(len(targets_P), dtype=np.float32)
+            _target_counts(query.target_indptr_B1, targets_P, proposal.indptr_B1, ids_N, log_count_N, out_P)
+            return out_P
+        place_P = np.minimum(np.searchsorted(ids_N, targets_P), len(ids_N) - 1)
+        is_hit_P = (ids_N[place_P] == targets_P) & (log_count_N[place_P] == 0)
+        if self._tail is not None:
+            return np.where(is_hit_P, np.float32(0), self._tail.log_count_N[targets_P])
+        of_tail = log_count_N[log_count_N != 0]
+        return np.where(is_hit_P, np.float32(0), of_tail[0] if len(of_tail) else np.float32(-np.inf))
 
     def log_expected_count(self, query: Query, ids_M: np.ndarray, step: int) -> np.ndarray:
         proposal = self.sample(query, step)

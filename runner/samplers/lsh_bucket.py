@@ -135,7 +135,7 @@ class LshBucketConfig(HashedConfig):
         "empty_buckets": {"num_samples": 40, "K": 9, "L": 2, "refresh_every_steps": 3},
         "published": {"num_samples": 40, "K": 3, "L": 2, "uniform_share": 0.0, "refresh_every_steps": 3},
     }
-    K: int = 4
+    K: int | None = 4
     L: int = 16
     num_samples: int = option(100, "draws of a row, with replacement", low=1)
     uniform_share: float = option(

@@ -139,7 +139,7 @@ class LshTopKConfig(HashedConfig):
         "few_retrieved": {"K": 5, "L": 2, "num_nearest": 60, "num_tail": 15, "refresh_every_steps": 3},
         "capped": {"K": 2, "L": 4, "num_nearest": 10, "num_tail": 30, "max_per_bucket": 5, "refresh_every_steps": 3},
     }
-    K: int = 7
+    K: int | None = 7
     L: int = 32
     num_nearest: int | None = option(
         None, "most retrieved classes that a row keeps, those with the largest logits", null="10 sqrt(n)", low=1

@@ -8,7 +8,9 @@ from lsh_cases import LNS, LNS_NAMES, N, build, collisions
 
 from runner.check.cases import BOUND, ROWS, cases_of, rows_of, same, stated_counts
 from runner.contracts import Proposal, Query
+from runner.errors import ConfigError
 from runner.output.numba.layer import NumbaLayer
+from runner.samplers.lsh import LshEmbeddingConfig
 
 
 def has_a_uniform_tail(name: str, case: str) -> bool:
@@ -192,3 +194,17 @@ def test_a_bucket_above_the_cap_favours_no_class(hash_case: str, layer: NumbaLay
         seen[retrieved] += 1
     share = 6 / N
     assert np.abs(seen - steps * share).max() < BOUND * np.sqrt(steps * share * (1 - share))
+
+
+@pytest.mark.parametrize(("classes", "K"), [(1, 1), (983, 5), (13_575, 9), (89_599, 12), (670_091, 15)])
+def test_without_K_a_bucket_has_20_to_40_classes(classes: int, K: int) -> None:
+    config = LshEmbeddingConfig(name="lsh_embedding", K=None)
+    assert config.hashes_of(classes) == K
+    assert classes < 40 or 20 <= classes / 2**K < 41
+
+
+def test_without_K_dwta_and_too_large_tables_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"sampler\.hash=dwta needs a number of hashes"):
+        LshEmbeddingConfig(name="lsh_embedding", K=None, hash="dwta")
+    with pytest.raises(ConfigError, match=r"at most 2\^28 buckets"):
+        LshEmbeddingConfig(name="lsh_embedding", K=None, L=4096).hashes_of(6_700_000)

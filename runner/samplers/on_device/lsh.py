@@ -43,8 +43,8 @@ class _OnDevice(Hashed):
     def _make_index(self) -> HashIndexOnDevice:
         config = self.config
         return HashIndexOnDevice(
-            self.layer, family=config.hash, K=config.K, L=config.L, bin_size=config.bin_size, center=self._centers,
-            seed=self.seed,
+            self.layer, family=config.hash, K=config.hashes_of(self.num_classes), L=config.L,
+            bin_size=config.bin_size, center=self._centers, seed=self.seed,
         )  # fmt: skip
 
     @property
