@@ -3,7 +3,7 @@
 Legend: E evaluations that all seeds have.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -73,7 +73,7 @@ def levels_figure(courses: Courses, grid: Grid, quality: str) -> "Figure | None"
         return None
     first, axis_name = firsts(courses), _AXES[courses.clock]
     looks = looks_of_rows(grid.methods)
-    labels = short_labels(grid)
+    labels = short_labels(grid, [line.method for line in lines])
     figure, axes = new_figure(1, 1, width=8.4, height=4.6)
     axis = axes[0, 0]
     scale = COST_SCALES[axis_name]
@@ -183,11 +183,11 @@ def _amount(paid: float, courses: Courses) -> str:
     return f"{paid:,.{2 if paid < 1 else 1}f} s"
 
 
-def short_labels(grid: Grid) -> dict[str, str]:
-    """Return the label of each method, without what stands in brackets behind it if that tells none apart."""
+def short_labels(grid: Grid, shown: Collection[str]) -> dict[str, str]:
+    """Return the label of each method, without what stands in brackets behind it unless that tells shown ones apart."""
     short = {method.name: method.label.partition(" (")[0] for method in grid.methods}
-    names = list(short.values())
+    names = [short[method] for method in short if method in shown]
     return {
-        method.name: short[method.name] if names.count(short[method.name]) == 1 else method.label
+        method.name: method.label if names.count(short[method.name]) > 1 else short[method.name]
         for method in grid.methods
     }

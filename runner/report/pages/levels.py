@@ -138,7 +138,7 @@ def document(levels: Levels, pictures: Iterable[Path] = ()) -> Document:
 
 def _blocks(levels: Levels, courses: Courses) -> list[Block]:
     label = levels.spec.grid.dataset(courses.dataset).label
-    names = short_labels(levels.spec.grid)
+    names = short_labels(levels.spec.grid, [method for method, _ in courses.bests])
     seeds = courses.seeds(courses.baseline)
     caption = f"{_capital(quality(courses))}; seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     if absent := [levels.labels[method] for method in courses.methods if _is_not_run(courses, method)]:

@@ -75,7 +75,7 @@ def in_full(sets: Sequence[FirstOf], tables: Path) -> str:
 
 
 def _names(shown: FirstOf) -> dict[str, str]:
-    labels = short_labels(load_table(shown.table).grid)
+    labels = short_labels(load_table(shown.table).grid, shown.methods)
     return {method: within_a_sentence(label) for method, label in labels.items()}
 
 
