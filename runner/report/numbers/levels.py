@@ -101,8 +101,13 @@ class Courses:
     @cached_property
     def courses(self) -> dict[tuple[str, int], pd.DataFrame]:
         """The evaluations of each finished run."""
-        groups = self.points.groupby(["method", "seed"], sort=False)
-        return {(str(method), int(seed)): course for (method, seed), course in groups}
+        keys = [
+            (str(method), int(seed)) for method, seed in zip(self.points["method"], self.points["seed"], strict=True)
+        ]
+        rows: dict[tuple[str, int], list[int]] = {}
+        for row, key in zip(self.points.index, keys, strict=True):
+            rows.setdefault(key, []).append(int(row))
+        return {key: self.points.loc[mine] for key, mine in rows.items()}
 
     def run_ids(self, method: str) -> list[str]:
         """Return the ids of a method's finished runs, in the order of seeds."""
@@ -178,10 +183,9 @@ class Courses:
         return None if found is None else int(found)
 
     def _paid(self, row: int, cost: Cost) -> float:
-        seen = self.points.loc[row]
-        if cost == "examples":
-            return float(seen["epoch"]) * self.examples_per_epoch
-        return float(seen["train_seconds" if cost == "seconds" else "step"])
+        column = {"seconds": "train_seconds", "steps": "step", "examples": "epoch"}[cost]
+        seen = float(self.points[column].loc[row])
+        return seen * self.examples_per_epoch if cost == "examples" else seen
 
     @cached_property
     def clock(self) -> Cost:

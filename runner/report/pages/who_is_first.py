@@ -62,12 +62,13 @@ def in_full(sets: Sequence[FirstOf], tables: Path) -> str:
     for shown in sets:
         names = _names(shown)
         frame = _read(tables / shown.profile / f"{shown.table}.csv")
-        frame = frame[frame["dataset"] == shown.dataset].set_index(["method", "metric"])
+        cells_of = frame[frame["dataset"] == shown.dataset].set_index(["method", "metric"])[["ours", "status"]]
+        found = dict(zip(cells_of.index, cells_of.itertuples(index=False, name=None), strict=True))
         for method in shown.methods:
             cells = [f"{shown.label}: {names[method]}"]
             for percent in PERCENTS:
-                cell = frame.loc[(method, metric_name("seconds", percent))]
-                text = str(cell["status"]).partition(":")[0] if pd.isna(cell["ours"]) else _seconds(cell["ours"])
+                paid, status = found[method, metric_name("seconds", percent)]
+                text = str(status).partition(":")[0] if pd.isna(paid) else _seconds(paid)
                 cells.append(f"**{text}**" if method == first_at(shown, percent, tables) else text)
             rows.append(cells)
     head = ["Data set and method", *(f"{percent} %" for percent in PERCENTS)]
