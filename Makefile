@@ -89,6 +89,7 @@ generated: $(STAMP) ## write what follows from classes and conf/: options, the f
 	$(PY) scripts/add_methods.py
 	$(PY) scripts/make_options.py
 	$(PY) scripts/make_log_index.py
+	$(PY) scripts/make_levels.py
 	$(PY) scripts/make_first_page.py
 	$(PY) tests/config/write_defaults.py
 	$(PY) tests/golden/regenerate.py --missing

@@ -15,7 +15,7 @@ from runner.report.numbers.cells import cells
 from runner.report.numbers.papers import CellsOfTable, Paper, Verdict, load_papers, verdicts
 from runner.report.numbers.records import record_of
 from runner.report.numbers.tuning import Tuned, sentences, tune
-from runner.report.pages import layout, page
+from runner.report.pages import layout, levels, page
 from runner.report.pages.benches import bench_numbers, bench_sections, not_measured
 from runner.report.pages.choose import guide
 from runner.report.pages.evidence import evidence
@@ -95,7 +95,8 @@ def render(
         if asked.grid not in shown:
             shown[asked.grid] = runs_shown(asked.grid, profile, results_dir)
         runs = shown[asked.grid]
-        if asked.kind == "numbers" and asked.published is None:  # nothing is printed for what the profile leaves out
+        # Nothing is printed for what the profile leaves out.
+        if asked.kind == "levels" or (asked.kind == "numbers" and asked.published is None):
             runs = [run for run in runs if run.dataset in {data.name for data in asked.grid.profile(profile).datasets}]
         behind[asked.name] = runs
         if asked.name not in kept:
@@ -208,6 +209,9 @@ def _render_one(tuned: Tuned, folder: Path, profile: str) -> Rendered:
     if spec.is_diagnosed and not spec.examples:
         rendered = diagnosed.render(spec, runs, folder, command)
         files, html, markdown = [*rendered.files], rendered.html, rendered.markdown
+    elif spec.kind == "levels":
+        files, doc = levels.write(levels.levels_of_runs(spec, runs, profile, command), folder)
+        html, markdown = layout.html("document", doc=doc), layout.to_markdown_fragment(doc)
     elif spec.is_figure or spec.examples == "course":
         draw, points = (plots.draw, None) if spec.is_figure else (diagnosed_examples.draw, diagnosed_examples.points)
         pictures = draw(spec, runs, folder)

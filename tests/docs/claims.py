@@ -24,7 +24,7 @@ OPERATIONS = {
     "lowest_of": min,
     "highest_of": max,
 }
-_NOT_FILTERS = {"file", "column", "in", "seeds", "times", "distinct", "reaches"}
+_NOT_FILTERS = {"file", "column", "in", "seeds", "times", "distinct"}
 _WHOLE = r"(?<!\w-)(?<![\w@.,^])\d+(?:,\d{3})*(?![\w^]|[.,]\d)"
 _NUMBER = re.compile(r"(?<!\w-)(?<![\w@.^])\d+(?:,\d{3})*(?:\.\d+)?")  # neither P@1 nor the 100 of MovieLens-100K
 _LOGGED = re.compile(r"(?<![\w.^])\d*(?:,\d{3})*\.?\d+")  # the log writes .5 too
@@ -36,7 +36,7 @@ _FENCED = re.compile(r"^```.*?^```", flags=re.S | re.M)
 _LOG = re.compile(r"\]\(([\w./-]*\blog(?:\.md|/[\w-]+\.md))(?:#([\w-]+))?\)")  # the page and its entry's anchor
 _ENTRY = re.compile(r"^## (.+)$", flags=re.M)
 _FAILED = ("Fail", "not reached")
-SOONEST = "soonest"  # as a method: the one that is first at a level
+_MADE = re.compile(r"^<!-- who is first: make .*?^<!-- who is first: end -->$", flags=re.S | re.M)
 
 
 class Table(NamedTuple):
@@ -56,9 +56,9 @@ class Value(NamedTuple):
 
 @cache
 def tables_of(page: str) -> list[Table]:
-    """Return the Markdown tables of a page (a path below the root)."""
+    """Return the Markdown tables of a page (a path below the root) that people write."""
     found, heading, open_table = [], "", False
-    for line in _FENCED.sub("", (ROOT / page).read_text()).splitlines():
+    for line in _MADE.sub("", _FENCED.sub("", (ROOT / page).read_text())).splitlines():
         if line.startswith("#"):
             heading = line.lstrip("# ")
         if not line.startswith("|"):
@@ -182,10 +182,6 @@ def value_of(spec: Mapping[str, Any]) -> Value:
             return Value(combine(*numbers) * spec.get("times", 1), math.nan, "finished")
     filters = {key: str(value) for key, value in spec.items() if key not in _NOT_FILTERS}
     path, column = CLAIMS["files"][spec["file"]], spec.get("column", "ours")
-    if "reaches" in spec:
-        times = seconds_to_level(path, str(spec["dataset"]), spec["reaches"])
-        number = min(times.values()) if spec["method"] == SOONEST else times[spec["method"]]
-        return Value(number, math.nan, "finished") if number < math.inf else Value(math.nan, math.nan, _FAILED[1])
     fitting = [row for row in rows_of(path) if all(row.get(key) == value for key, value in filters.items())]
     if "distinct" in spec:
         return Value(len({word for row in fitting for word in row[spec["distinct"]].split()}), math.nan, "finished")
@@ -195,26 +191,6 @@ def value_of(spec: Mapping[str, Any]) -> Value:
         return Value(statistics.mean(numbers), statistics.stdev(numbers), "finished")
     (row,) = fitting
     return Value(numbers[0], float(row.get("deviation") or "nan"), row.get("status", ""))
-
-
-@cache
-def seconds_to_level(path: str, dataset: str, level: float) -> dict[str, float]:
-    """Return by method the seconds until the metric first is a share of full softmax's best of the same seed.
-
-    They are means over seeds, and inf if a seed never gets there. ``path``: the CSV of a figure of curves, whose metric
-    is better the higher it is.
-    """
-    rows = [row for row in rows_of(path) if row["dataset"] == dataset]
-    best: dict[str, float] = {}
-    for row in rows:
-        if row["method"] == "full":
-            best[row["seed"]] = max(best.get(row["seed"], 0.0), float(row["value"]))
-    reached: dict[str, dict[str, float]] = {row["method"]: dict.fromkeys(best, math.inf) for row in rows}
-    for row in rows:
-        if float(row["value"]) >= level * best[row["seed"]]:
-            mine = reached[row["method"]]
-            mine[row["seed"]] = min(mine[row["seed"]], float(row["train_seconds"]))
-    return {method: statistics.mean(seconds.values()) for method, seconds in reached.items()}
 
 
 def has_number(cell: str) -> bool:

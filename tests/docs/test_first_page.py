@@ -6,28 +6,32 @@ import re
 from pathlib import Path
 
 import pytest
-from claims import CLAIMS, rows_of, seconds_to_level
+from claims import CLAIMS, rows_of
 from command_lines import ROOT
 from test_command_lines import script_named
 
+from runner.data.shared.cards import card_names, load_card
 from runner.errors import ConfigError, DataError
-from runner.report.pages.opening import with_rule
-from runner.report.spec.first_page import load_first_page
+from runner.report.numbers.levels import PERCENTS
+from runner.report.pages import who_is_first
+from runner.report.pages.opening import with_part, with_rule
+from runner.report.spec.first_page import FirstOf, load_first_page
 
 README = (ROOT / "README.md").read_text()
+TABLES = ROOT / "results" / "tables"
+SETS = {shown.dataset: shown for shown in load_first_page().sets}
 STATIC = ("uniform", "log_uniform", "unigram")
-FLAT, POWER_LAW = "wordnet_related", (("curves", "wordnet_hypernym"), ("curves_medium", "synthetic_xc"))
+FLAT, POWER_LAW = "wordnet_related", ("wordnet_hypernym", "synthetic_xc")
 
 
-def first(file: str, dataset: str, level: float) -> str:
+def first(dataset: str, percent: int) -> str:
     """Return the method that is first at a level."""
-    seconds = seconds_to_level(CLAIMS["files"][file], dataset, level)
-    return min(seconds, key=seconds.__getitem__)
+    return who_is_first.first_at(SETS[dataset], percent, TABLES)
 
 
-@pytest.mark.parametrize("level", [0.8, 0.9, 0.95, 0.98, 1.0])
-def test_full_softmax_is_first_with_few_classes(level: float) -> None:
-    assert first("curves", "delicious", level) == "full"
+@pytest.mark.parametrize("percent", PERCENTS)
+def test_full_softmax_is_first_with_few_classes(percent: int) -> None:
+    assert first("delicious", percent) == "full"
 
 
 def test_unigram_draws_end_above_full_softmax_with_few_classes() -> None:
@@ -36,31 +40,40 @@ def test_unigram_draws_end_above_full_softmax_with_few_classes() -> None:
     assert ends["unigram"] > ends["full"] + 1
 
 
-@pytest.mark.parametrize("level", [0.8, 0.9, 0.95, 0.98])
-@pytest.mark.parametrize(("file", "dataset"), POWER_LAW)
-def test_static_draws_are_first_where_frequencies_follow_a_power_law(file: str, dataset: str, level: float) -> None:
-    assert first(file, dataset, level) in STATIC
+@pytest.mark.parametrize("percent", [80, 90, 95, 98])
+@pytest.mark.parametrize("dataset", POWER_LAW)
+def test_static_draws_are_first_where_frequencies_follow_a_power_law(dataset: str, percent: int) -> None:
+    assert first(dataset, percent) in STATIC
 
 
 def test_with_flat_frequencies_the_first_turns_round_between_95_and_98_percent() -> None:
-    assert {first("curves", FLAT, level) for level in (0.8, 0.9, 0.95)} <= {*STATIC}
-    assert {first("curves", FLAT, level) for level in (0.98, 1.0)} == {"lsh_embedding_shared"}
-    at_98 = seconds_to_level(CLAIMS["files"]["curves"], FLAT, 0.98)
-    assert all(at_98[method] == math.inf for method in STATIC)
+    assert {first(FLAT, percent) for percent in (80, 90, 95)} <= {*STATIC}
+    assert {first(FLAT, percent) for percent in (98, 100)} == {"lsh_embedding_shared"}
+    at_98 = who_is_first.seconds_to(SETS[FLAT], 98, TABLES)
+    assert all(math.isnan(at_98[method]) for method in STATIC)
 
 
-def test_the_table_of_the_readme_names_who_is_first() -> None:
-    names = {
-        "full softmax": "full",
-        "item-kNN, which counts": "item_knn",
-        "shared LSH Embedding": "lsh_embedding_shared",
-    }
-    (entry,) = (table for table in CLAIMS["tables"] if table["page"] == "README.md")
-    for label, where in entry["rows"].items():
-        (row,) = re.findall(rf"^\| {label} \|(.*)\|$", README, flags=re.M)
-        cells = [cell.strip() for cell in row.split("|")]
-        for name, level in ((cells[3], 0.9), (cells[5], 0.98)):
-            assert names.get(name, name.replace("-", "_")) == first(where["file"], where["dataset"], level), label
+def test_the_sets_are_in_the_order_of_their_classes() -> None:
+    counts = [shown.classes for shown in SETS.values()]
+    assert counts == sorted(counts)
+    of_cards = {name: load_card(name).size.classes for name in card_names() if name in SETS}
+    assert {name: SETS[name].classes for name in of_cards} == of_cards
+
+
+def test_a_level_that_nobody_reaches_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    cells = {"full": ("", "never (1 of 2)"), "unigram": ("", "not run"), "lsh_label": ("", "diverged: nan")}
+    lines = ["dataset,method,metric,ours,status"]
+    lines += [f"toy,{m},seconds_to_{p}pct,{ours},{why}" for p in PERCENTS for m, (ours, why) in cells.items()]
+    (folder / "time_to_accuracy_levels.csv").write_text("\n".join(lines))
+    toy = FirstOf(
+        label="Toy", classes=1234, profile="small", table="time_to_accuracy_levels", dataset="toy", methods=tuple(cells)
+    )
+    assert "| Toy | 1,234 | – | – | never | – | never | – |" in who_is_first.in_short([toy], tmp_path)
+    text = who_is_first.in_full([toy], tmp_path)
+    assert text.count("never (1 of 2)") == text.count("diverged |") == len(PERCENTS)
+    assert "| Toy: unigram | not run |" in text
 
 
 def test_the_readme_is_for_one_who_has_a_minute() -> None:
@@ -91,6 +104,8 @@ def test_the_figure_is_of_the_committed_curves(tmp_path: Path) -> None:
 def test_a_page_without_a_place_for_the_rule_and_a_wrong_key_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no line '<!-- rule"):
         with_rule("# Title\n", load_first_page())
+    with pytest.raises(DataError, match="no line '<!-- who"):
+        with_part("# Title\n", "who is first", "x")
     file = tmp_path / "first_page.yaml"
     file.write_text("levels: x\nrule: [y]\nfigure: [{family: A, labell: b}]\n")
     with pytest.raises(ConfigError, match=r"^conf/first_page.yaml: figure\[0\]"):

@@ -173,8 +173,8 @@ def test_where_lower_is_better_goals_curves_and_frontier_go_down(
     regressed(write_measured, pick(runs, "nce"), [0.9, 0.5, 0.49], 0.4)
     regressed(write_measured, pick(runs, "lsh_label"), [0.9, 0.8, 0.51], 0.6)
     full, nce, lsh = (record_of(pick(runs, name)) for name in ("full", "nce", "lsh_label"))
-    assert cost_of_reaching(0.9, "epoch", nce, full) == 2, "0.5 is 0.45 / 0.9"
-    assert cost_of_reaching(0.9, "epoch", lsh, full) is None
+    assert cost_of_reaching(90, "epoch", nce, full) == 3, "0.495 is a tenth above 0.45"
+    assert cost_of_reaching(90, "epoch", lsh, full) is None
     assert "| Fail |" in layout.to_markdown(layout.document(spec, cells(spec, runs), runs, "make")).replace("  ", "")
     settings = settings_of_records([full, nce, lsh])
     assert [setting.middle[1] for setting in pareto(settings)] == [0.4]

@@ -92,9 +92,12 @@ def test_every_table_expands_in_every_profile(profile: str, tmp_path: Path) -> N
         chosen = grid.profile(profile)
         assert len({run.run_id for run in runs}) == len(runs)
         points = {method.name: len(grid.points(method.name, profile)) for method in grid.methods}
-        made = sum(sum(points.values()) - sum(points[name] for name in item.without) for item in chosen.datasets)
-        made += sum(len(also.values) * len(also.methods) for item in chosen.datasets for also in item.also)
-        assert len(runs) == grid.num_runs(profile) == made * len(chosen.seeds)
+        made = 0
+        for item in chosen.datasets:
+            settings = sum(points.values()) - sum(points[name] for name in item.without)
+            settings += sum(len(also.values) * len(also.methods) for also in item.also)
+            made += settings * len(item.seeds or chosen.seeds)
+        assert len(runs) == grid.num_runs(profile) == made
         for run in runs:
             column = grid.dataset(run.dataset)
             assert run.config.dataset.name == (column.dataset or column.name)

@@ -136,7 +136,7 @@ def test_learning_rates_mark_the_best_of_each_method(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("table", ["time_to_accuracy", "tuning"])
+@pytest.mark.parametrize("table", ["time_to_accuracy", "tuning", "time_to_perplexity", "tuning_lm"])
 def test_full_softmax_trains_as_long_as_all_others(table: str, profile: str, tmp_path: Path) -> None:
     runs = expand(load_table(table).grid, profile, tmp_path)
     for run in runs:
@@ -198,7 +198,14 @@ def test_a_mistake_in_a_sweep_is_one_line(
 
 
 def test_costly_tables_run_by_name_only() -> None:
-    for name in ("time_to_accuracy", "time_to_accuracy_curves", "tuning", "frontier"):
+    for name in (
+        "time_to_accuracy",
+        "time_to_accuracy_levels",
+        "tuning",
+        "time_to_perplexity",
+        "tuning_lm",
+        "frontier",
+    ):
         assert load_table(name).grid.by_name, name
     assert not load_table("lns_table2").grid.by_name
 

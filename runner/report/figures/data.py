@@ -48,7 +48,7 @@ def _seconds(record: RunRecord, seconds: float) -> float | None:
 
 
 def _points(spec: TableSpec, run: PlannedRun, record: RunRecord) -> Iterator[dict[str, Any]]:
-    if spec.kind == "curves":
+    if spec.kind in ("curves", "levels"):
         for metric in spec.metrics or (record.yardstick.curve,):
             for seen in record.of_kind("evaluation"):
                 costs = {"epoch": seen["epoch"], "step": seen["step"]}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from runner.errors import ConfigError
 from runner.machine.clock import STAGES
 from runner.options.conversion import did_you_mean
+from runner.report.numbers.levels import first_reaching, level
 from runner.report.numbers.quantities import QUANTITIES, Printed, Quantity
 from runner.report.numbers.quantities import metric as metric_of
 from runner.report.numbers.records import RunRecord, record_of
@@ -109,7 +110,7 @@ def _column(column: ColumnSpec, spec: TableSpec, yardstick: Yardstick) -> Column
         )  # fmt: skip
     if column.show == "percent_above_baseline":
         return Column(
-            name=column.name, label=f"{label} relative to {_within_a_sentence(_baseline_label(spec))}", unit="%",
+            name=column.name, label=f"{label} relative to {within_a_sentence(_baseline_label(spec))}", unit="%",
             decimals=1, needs_baseline=True, signed=True,
             measure=lambda record, to: 100 * (record.metric(metric) / to.baseline.metric(metric) - 1),
         )  # fmt: skip
@@ -126,7 +127,7 @@ def _baseline_label(spec: TableSpec) -> str:
     return next(method.label for method in spec.grid.methods if method.name == spec.grid.baseline)
 
 
-def _within_a_sentence(label: str) -> str:
+def within_a_sentence(label: str) -> str:
     """Return a label with a small first letter, unless it begins with an abbreviation."""
     return label[0].lower() + label[1:] if label[1:2].islower() else label
 
@@ -145,34 +146,30 @@ def _headline_at_rate(yardstick: Yardstick, point: Point) -> Column:
 # ---------------------------------------------------------------- what every run has
 
 
-def cost_of_reaching(share: float, cost: str, record: RunRecord, baseline: RunRecord) -> float | None:
-    """Return the cost (``epoch`` or ``train_seconds``) at the first evaluation that reaches the goal, or None.
+def cost_of_reaching(percent: float, cost: str, record: RunRecord, baseline: RunRecord) -> float | None:
+    """Return the cost (``epoch`` or ``train_seconds``) at the first evaluation that reaches a level, or None.
 
-    The goal is a share of what the baseline ended with: the watched headline of the weights that were kept, which are
-    the best ones if rows are held out for validation. It must be positive, and is multiplied by ``share`` if higher is
-    better, divided by it if lower is better.
+    The level is a share of what the baseline ended with: the watched headline of the weights that were kept, which are
+    the best ones if rows are held out for validation (``numbers.levels``).
     """
-    return _first_to_reach(record, cost, baseline.kept_headline, share)
+    rising = record.yardstick.headline.higher_is_better
+    return _first_to_reach(record, cost, level(baseline.kept_headline, percent, higher_is_better=rising))
 
 
-def _first_to_reach(record: RunRecord, cost: str, goal: float, share: float = 1.0) -> float | None:
-    if record.yardstick.headline.higher_is_better:
-        return next((spent for spent, value in record.curve(cost) if value >= share * goal), None)
-    return next((spent for spent, value in record.curve(cost) if value <= goal / share), None)
+def _first_to_reach(record: RunRecord, cost: str, goal: float) -> float | None:
+    return first_reaching(record.curve(cost), goal, higher_is_better=record.yardstick.headline.higher_is_better)
 
 
 def _to_share(name: str, label: str, unit: str, decimals: int, percent: int, cost: str) -> Column:
     return Column(
         name=name, label=label, unit=unit, decimals=decimals, needs_baseline=True, of_time=cost == "train_seconds",
-        measure=lambda record, to: cost_of_reaching(percent / 100, cost, record, to.baseline),
+        measure=lambda record, to: cost_of_reaching(percent, cost, record, to.baseline),
     )  # fmt: skip
 
 
 def _sooner(percent: int) -> Column:
     def measure(record: RunRecord, to: References) -> float | None:
-        mine, *fulls = (
-            cost_of_reaching(percent / 100, "train_seconds", other, to.baseline) for other in (record, *to.full)
-        )
+        mine, *fulls = (cost_of_reaching(percent, "train_seconds", other, to.baseline) for other in (record, *to.full))
         reached = [seconds for seconds in fulls if seconds is not None]
         return min(reached) / mine if mine is not None and reached else None
 

@@ -37,7 +37,10 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """A document is a table of conf/table as printed: how it was made, its blocks, its notes and its runs."""
+    """A document is a table of conf/table as printed: how it was made, its blocks, its notes and its runs.
+
+    ``pictures`` lie in the folder of the page, and stand before the blocks.
+    """
 
     name: str
     title: str
@@ -45,6 +48,7 @@ class Document:
     blocks: tuple[Block, ...]
     notes: tuple[str, ...]
     runs: pd.DataFrame
+    pictures: tuple[Path, ...] = ()
 
 
 def document(
@@ -317,7 +321,7 @@ def _markdown_parts(doc: Document, heading: str) -> list[str]:
 
 def markdown_body(doc: Document, heading: str) -> list[str]:
     """Return how it was made, the blocks and the notes; ``heading``: the signs of the document's own."""
-    parts = ["  \n".join(doc.made)]
+    parts = ["  \n".join(doc.made), *(picture_markdown(picture, doc.title) for picture in doc.pictures)]
     for block in doc.blocks:
         parts += [f"{heading}# {block.title}"] if block.title else []
         parts += [block.caption] if block.caption else []

@@ -15,7 +15,6 @@ BEGIN = "<!-- rule: make generated writes it from conf/first_page.yaml -->"
 END = "<!-- rule: end -->"
 TITLE = "Quality against seconds of training, by family of data"
 CAPTION = "Quality against seconds of training: left is sooner; up is better, and for perplexity down."
-_BLOCK = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
 _WIDTH = 120
 
 
@@ -52,7 +51,17 @@ def _lines(text: str, indent: str = "") -> str:
 
 def with_rule(text: str, page: FirstPage) -> str:
     """Return a page with its rule renewed. Raises DataError if it has none."""
-    found = _BLOCK.search(text)
+    return _renewed(text, BEGIN, END, block(page))
+
+
+def with_part(text: str, name: str, content: str) -> str:
+    """Return a page with what stands between its two comments of that name renewed. Raises DataError without them."""
+    begin, end = f"<!-- {name}: make generated writes it -->", f"<!-- {name}: end -->"
+    return _renewed(text, begin, end, "\n\n".join([begin, content, end]))
+
+
+def _renewed(text: str, begin: str, end: str, content: str) -> str:
+    found = re.search(f"{re.escape(begin)}.*?{re.escape(end)}", text, re.DOTALL)
     if found is None:
-        raise DataError(f"no line '{BEGIN}' with '{END}' below it")
-    return text[: found.start()] + block(page) + text[found.end() :]
+        raise DataError(f"no line '{begin}' with '{end}' below it")
+    return text[: found.start()] + content + text[found.end() :]

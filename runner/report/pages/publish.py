@@ -16,12 +16,13 @@ import pandas as pd
 from runner.errors import RunnerError
 from runner.report.numbers.columns import NOT_REACHED
 from runner.report.numbers.learning import NEVER_LEARNT
+from runner.report.numbers.levels import NEVER
 from runner.report.numbers.quantities import FAIL
 from runner.report.numbers.records import DIVERGED
 from runner.report.pages.page import TO_PUBLISH, with_links_into
 from runner.training.files import sync
 
-_OUTCOMES = (DIVERGED, NEVER_LEARNT, NOT_REACHED, FAIL)
+_OUTCOMES = (DIVERGED, NEVER_LEARNT, NEVER, NOT_REACHED, FAIL)
 SUFFIXES = (".md", ".tex", ".csv", ".png", ".svg")
 CURVES = "_curves"  # NAME_curves.csv has the points of NAME's figures if NAME.csv has numbers of another kind
 PAGE = "REPRODUCTION.md"

@@ -1,4 +1,4 @@
-"""Read ``conf/first_page.yaml``: the rule and the figure that README and reports open with."""
+"""Read ``conf/first_page.yaml``: the rule, the tables of who is first, and the figure of the first page."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,12 +32,31 @@ class Family:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FirstOf:
+    """A data set of the tables that say who is first at which level.
+
+    They are taken from a committed table of levels of a profile. ``methods``: those that the page of results shows.
+    """
+
+    label: str
+    classes: int
+    profile: str
+    table: str
+    dataset: str
+    methods: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class FirstPage:
-    """The rule, a sentence for each case; ``levels`` says what its numbers are shares of. ``families``: the panels."""
+    """The rule, a sentence for each case; ``levels`` says what its numbers are shares of.
+
+    ``sets`` are the rows of the tables of who is first, ``families`` the panels of the figure.
+    """
 
     levels: str
     rule: tuple[str, ...]
     families: tuple[Family, ...]
+    sets: tuple[FirstOf, ...] = ()
 
     def __post_init__(self) -> None:
         require(bool(self.rule), "rule: needs a sentence")
@@ -51,4 +70,5 @@ def load_first_page(file: Path = FILE) -> FirstPage:
     for place, values in enumerate(items(raw.pop("figure", []), f"{where}figure")):
         figures = build_all(FigureOfFamily, values.get("figures"), f"{where}figure[{place}].figures")
         families.append(build(Family, {**values, "figures": tuple(figures)}, f"{where}figure[{place}]."))
-    return build(FirstPage, {**raw, "families": tuple(families)}, where)
+    sets = build_all(FirstOf, raw.pop("sets", []), f"{where}sets")
+    return build(FirstPage, {**raw, "families": tuple(families), "sets": tuple(sets)}, where)

@@ -92,7 +92,8 @@ class ProfileDataset:
 
     ``tuned`` are settings of some methods, which profiles may share. ``lengths`` say how long some methods train in
     this profile. ``also`` are combinations of settings that some methods try besides those of the grid's sweep.
-    ``without`` names methods that are not run on the data set, such as those that take too long there.
+    ``without`` names methods that are not run on the data set, such as those that take too long there. ``seeds``: those
+    of the data set, if they are not the profile's.
     """
 
     name: str
@@ -101,6 +102,10 @@ class ProfileDataset:
     lengths: tuple[Tuned, ...] = ()
     also: tuple[AlsoSwept, ...] = ()
     without: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_distinct(self.seeds)
 
     def overrides_of(self, method: str) -> tuple[str, ...]:
         tuned = (item.overrides for item in (*self.tuned, *self.lengths) if method in item.methods)
@@ -121,8 +126,17 @@ class Profile:
     def __post_init__(self) -> None:
         require(bool(self.seeds), "seeds: give at least one")
         require(bool(self.datasets), "datasets: give at least one")
-        require(len(set(self.seeds)) == len(self.seeds), "seeds: one is repeated")
+        require_distinct(self.seeds)
         require_unique(self.datasets, "datasets")
+
+    def seeds_on(self, dataset: ProfileDataset) -> tuple[int, ...]:
+        """Return the seeds that are run on one of the profile's data sets."""
+        return dataset.seeds or self.seeds
+
+
+def require_distinct(seeds: Sequence[int]) -> None:
+    """Raise ConfigError if a seed is given twice."""
+    require(len(set(seeds)) == len(seeds), "seeds: one is repeated")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,12 +233,11 @@ class Grid:
 
     def num_runs(self, profile: str) -> int:
         chosen = self.profile(profile)
-        points = sum(
-            len(self.points_on(dataset, m.name, profile))
+        return sum(
+            len(self.points_on(dataset, m.name, profile)) * len(chosen.seeds_on(dataset))
             for dataset in chosen.datasets
             for m in self.methods_on(dataset)
         )
-        return points * len(chosen.seeds)
 
     def label(self, run: "PlannedRun") -> str:
         """Return the run's method as printed, followed by its values of the swept settings."""
@@ -394,21 +407,13 @@ def expand(
             continue
         methods = grid.methods_on(dataset)
         for method, point in ((m, p) for m in methods for p in grid.points_on(dataset, m.name, profile_name)):
-            shown = grid.dataset(dataset.name)
-            chosen = _last_words(
-                f"dataset={shown.dataset or shown.name}",
-                *grid.fixed,
-                *shown.overrides,
-                *method.overrides,
-                *dataset.overrides_of(method.name),
-                *_words(point),
-            )
+            chosen = _chosen(grid, dataset, method, point)
             where = ", ".join(filter(None, [f"profile {profile_name}", dataset.name, method.name, point_text(point)]))
             try:
                 config = compose_one_of_many(chosen)
             except ConfigError as error:
                 raise ConfigError(f"{where}: {error}") from None
-            for seed in profile.seeds:
+            for seed in profile.seeds_on(dataset):
                 planned.append(
                     PlannedRun(
                         dataset=dataset.name,
@@ -426,6 +431,26 @@ def expand(
             f"profile {profile_name}, {run.dataset}, {run.method}: another method has the same settings",
         )
     return planned
+
+
+def baseline_config(grid: Grid, profile_name: str, dataset: str) -> RunConfig:
+    """Compose the baseline's run on one of a profile's data sets, of no particular seed, and of none of a sweep."""
+    found = next(item for item in grid.profile(profile_name).datasets if item.name == dataset)
+    method = next(method for method in grid.methods if method.name == grid.baseline)
+    return compose_one_of_many(_chosen(grid, found, method, ()))
+
+
+def _chosen(grid: Grid, dataset: ProfileDataset, method: Method, point: Point) -> tuple[str, ...]:
+    """Return what ``python -m runner`` takes for a run, all but the seed."""
+    shown = grid.dataset(dataset.name)
+    return _last_words(
+        f"dataset={shown.dataset or shown.name}",
+        *grid.fixed,
+        *shown.overrides,
+        *method.overrides,
+        *dataset.overrides_of(method.name),
+        *_words(point),
+    )
 
 
 def _last_words(*words: str) -> tuple[str, ...]:

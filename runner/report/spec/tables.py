@@ -62,6 +62,9 @@ class TableSpec:
     ``tuned``, numbers and curves show each method's runs with the swept values that validate best
     (``numbers.tuning``). Kind learning_rates shows the headline at every rate, and names those that validate
     best.
+    Kind levels shows when each method first reaches a level (``numbers.levels``), with a figure for each data set.
+    ``curves`` names the figure of curves of the same grid, from whose committed CSV ``make generated`` makes the
+    committed table.
     Kind curves has ``against``, which names what the horizontal axes count; ``metrics``, such as ``test/mse``, each
     of them a picture, whose default is the watched headline; and ``smooth``, the number of neighbouring evaluations
     whose median a line shows.
@@ -75,12 +78,15 @@ class TableSpec:
 
     name: str
     title: str
-    kind: Literal["numbers", "learning_rates", "distribution", "curves", "effect", "frequency", "frontier", "diagnosis"]
+    kind: Literal[
+        "numbers", "levels", "learning_rates", "distribution", "curves", "effect", "frequency", "frontier", "diagnosis"
+    ]
     grid: Grid
     published: Published | None = None
     columns: tuple[ColumnSpec, ...] = ()
     with_costs: bool = False
     tuned: bool = False
+    curves: str = ""
     against: tuple[Axis, ...] = ("seconds", "epoch")
     metrics: tuple[str, ...] = ()
     smooth: int = 1
@@ -113,6 +119,7 @@ class TableSpec:
         require(self.kind == "numbers" or not self.helps_to_choose, "helps_to_choose: only for kind: numbers")
         alone = bool(self.helps_to_choose) or not self.helps_to_choose_unless
         require(alone, "helps_to_choose_unless: needs helps_to_choose")
+        require(bool(self.curves) == (self.kind == "levels"), "curves: kind: levels needs it, no other kind does")
         require(bool(self.against), "against: give at least one")
         if self.kind != "curves":
             require(not self.metrics and self.smooth == 1, "metrics and smooth: only for kind: curves")
