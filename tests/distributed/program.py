@@ -199,6 +199,7 @@ def main() -> None:
     words.add_argument("--scale", type=float, help="of normalised vectors")
     words.add_argument("--first", action="store_true", help="compare one case of each pair of a sampler and a loss")
     words.add_argument("--turn", type=int, help="compare a sample of all cases, another one at each turn")
+    words.add_argument("--only", default="", help="compare pairs whose names begin with this")
     words.add_argument("--part", default="1/1", help="compare the first of two parts of all pairs: 1/2")
     given = words.parse_args()
     number, parts = map(int, given.part.split("/"))
@@ -210,7 +211,7 @@ def main() -> None:
     across = Ranks(group, torch.device("cpu"))
     allowed, refused = crossed(given.engine, first=given.first)
     pairs = sample(allowed, given.turn) if given.turn is not None else allowed
-    names = list(pairs)[number - 1 :: parts]
+    names = [name for name in pairs if name.startswith(given.only)][number - 1 :: parts]
     found: dict[str, Any] = {}
     for begin in range(0, len(names), BLOCK):
         block = names[begin : begin + BLOCK]

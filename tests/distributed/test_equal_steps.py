@@ -29,8 +29,6 @@ N, D, B = 121, 16, 12
 # Three ranks have the code of two, and classes between the first and the last.
 STEPS = {("numba", 2): 200, ("numba", 3): 20, ("torch", 2): 12}
 SCALE = {("numba", 3): 4.0}  # of normalised vectors
-# Their tables turn a last bit into a whole unit: bytes of features, and codewords that Adam moves by signs.
-AMPLIFY = ("rff", "midx_learn")
 
 
 @pytest.mark.parametrize(("engine", "ranks"), STEPS)
@@ -39,9 +37,10 @@ def test_steps_measures_and_bytes(engine: str, ranks: int, tmp_path: Path) -> No
     cases = found(ranks, engine, steps, scale, tmp_path / "found.json")
     assert {name.split("-")[0] for name in cases} == {*SAMPLERS}
     assert {name.split("-")[2].removesuffix("_of_targets") for name in cases} == {*LOSSES}
-    other = {name: case["other_draws_from"] for name, case in cases.items() if case["other_draws_from"] is not None}
-    assert all(name.startswith(AMPLIFY) and step > 10 for name, step in other.items()), other
+    # Rounding may turn a draw into its neighbour: oftenest where a last bit becomes a whole unit, as in rff's features.
+    other = {name: case["other_draws"] for name, case in cases.items() if case["other_draws"] is not None}
     assert len(other) <= 3, other
+    assert all(number == 1 for number, _ in other.values()), other
     wrong = {name: case for name, case in cases.items() if not is_equal(case)}
     assert not wrong, json.dumps(wrong, indent=1)
     if scale is not None:  # then no mean is taken before classes are hashed
