@@ -122,7 +122,7 @@ class Split:
     def refresh_collectives(self) -> list[Collective]:
         """Return what a refresh of hash tables exchanges: codes of the classes that moved, or of all if most did.
 
-        Before all are hashed, their mean is taken, in float64.
+        Before all are hashed, their mean is taken, in float64. The torch engine always hashes all.
         """
         if self.method != LSH:
             return []
