@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runner.errors import ConfigError, RunnerError, require
+from runner.errors import ConfigError, Diverged, RunnerError, require
 from runner.home import CONF
 from runner.machine.disk import explained
 from runner.machine.group import speaking
@@ -400,7 +400,7 @@ _TORCH_LACKS_MEMORY = re.compile(r"can't allocate memory|not enough memory|out o
 def register_failure(error: Exception) -> Failure:
     """Print the error as one line, and remember that the command failed; an error of the program prints a traceback."""
     failure = Failure(reason=explain(error), is_mistake=is_of_the_user(error))
-    with speaking(failure.reason) as rank:
+    with speaking(failure.reason, diverged=isinstance(error, Diverged)) as rank:
         if not failure.is_mistake:
             traceback.print_exception(error, file=sys.stderr)
         print(fitted(f"error: {rank}{failure.reason}", sys.stderr), file=sys.stderr, flush=True)

@@ -122,7 +122,7 @@ class Split:
     def refresh_collectives(self) -> list[Collective]:
         """Return what a refresh of hash tables exchanges: codes of the classes that moved, or of all if most did.
 
-        Before all are hashed, their mean is taken, in float64.
+        Before all are hashed, their mean is taken, in float64. The torch engine always hashes all.
         """
         if self.method != LSH:
             return []
@@ -178,7 +178,7 @@ class Split:
             sampler = (12 + self.threads) * classes  # chances and aliases of slots, log counts; marks of drawn classes
         elif self.method == LSH:
             # Codes and members of buckets; an order and its inverse, last steps, and counts of hits for each thread.
-            sampler = (self.tables * (self._code + 4) + 12 + self.threads) * classes
+            sampler = (self.tables * (self._code + 4) + 8 + self.threads) * classes
             sampler += self.tables * (2**self.hashes + 1) * 4
             gathered = 3 * self.tables * self._code * classes if self.ranks > 1 else 0
         rows = self.held * (12 * self.dim + 16)

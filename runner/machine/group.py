@@ -23,7 +23,7 @@ from importlib.metadata import version
 from typing import Any
 
 from runner import NUMBERS, __version__
-from runner.errors import ConfigError, RunnerError
+from runner.errors import ConfigError, Diverged, RunnerError
 from runner.home import REPOSITORY
 
 _BEAT_SECONDS = 0.25  # from one sign of life to the next
@@ -92,8 +92,8 @@ class Group:
             self.store.wait(keys, timedelta(seconds=self.timeout))
         except RuntimeError:
             missing = [rank for rank, key in enumerate(keys) if not self._has(key)]
-            if said := self._said():
-                raise RanksLost(said) from None
+            if ended := self._ended_with():
+                raise ended from None
             raise RanksLost(
                 f"{_ranks(missing)} of {self.place.size} did not come to {what} within"
                 f" {self.timeout:g} s (hardware.timeout)"
@@ -103,8 +103,8 @@ class Group:
         """Wait until rank 0 has called ``leader_did``: what it does for all may take longer than the time limit."""
         until = time.monotonic() + seconds
         while not self._has(f"did/{what}"):
-            if said := self._said():
-                raise RanksLost(said)
+            if ended := self._ended_with():
+                raise ended
             if time.monotonic() > until:
                 raise RanksLost(f"rank 0 did not end {what} within {seconds:g} s")
             time.sleep(0.1)
@@ -113,8 +113,11 @@ class Group:
         """Tell the other ranks that rank 0 ended some work."""
         self.store.set(f"did/{what}", "1")
 
-    def lost(self, error: Exception) -> "RanksLost":
-        """Return in one line who is missing after a collective operation failed, and why if it said so."""
+    def lost(self, error: Exception) -> RunnerError:
+        """Return in one line who is missing after a collective operation failed, and why if it said so.
+
+        It is Diverged if that was why.
+        """
         rank, size = self.place.rank, self.place.size
         with suppress(RuntimeError):
             self.store.set(f"noticed/{rank}", "1")
@@ -122,8 +125,8 @@ class Group:
             slow = "imed out" in str(error)
             until = time.monotonic() + _LOOK_SECONDS
             while True:
-                if said := self._said():
-                    return RanksLost(said)
+                if ended := self._ended_with():
+                    return ended
                 waiting = [other for other in range(size) if not self._has(f"noticed/{other}")]
                 # One beat may have been on its way while its rank ended.
                 silent = [other for other in waiting if self._beats(other) < before[other] + 2]
@@ -145,15 +148,19 @@ class Group:
     def _has(self, key: str) -> bool:
         return bool(self.store.check([key]))
 
-    def _said(self) -> str:
+    def _ended_with(self) -> RunnerError | None:
         """Return the error that another rank ended with, if one said so."""
         with suppress(RuntimeError):
-            if self._has("said"):
-                return str(self.store.get("said").decode())
-        return ""
+            for kind in (Diverged, RanksLost):
+                if self._has(kind.__name__):
+                    return kind(self.store.get(kind.__name__).decode())
+        return None
 
-    def first_to_end(self, why: str) -> bool:
-        """Tell whether this rank is the first that ends with an error; the others then end without a word."""
+    def first_to_end(self, why: str, *, diverged: bool = False) -> bool:
+        """Tell whether this rank is the first that ends with an error; the others then end without a word.
+
+        ``diverged``: the error is that training diverged, which ends the others' training in the same way.
+        """
         if self._ended:
             return False
         self._ended = True
@@ -161,7 +168,7 @@ class Group:
             self._speaks = self.store.add("ends", 1) == 1
             if self._speaks:
                 who = "" if self.place.leads else f"rank {self.place.rank}: "
-                self.store.set("said", f"{who}{why}")
+                self.store.set((Diverged if diverged else RanksLost).__name__, f"{who}{why}")
         return self._speaks
 
     def let_speak(self) -> None:
@@ -263,12 +270,12 @@ def _program() -> dict[str, Any]:
 
 
 @contextmanager
-def speaking(why: str) -> Iterator[str]:
+def speaking(why: str, *, diverged: bool = False) -> Iterator[str]:
     """Let only the first rank that ends with an error print it; give the words that name it, empty for rank 0."""
     before = sys.stderr
     try:
         if _GROUP is not None:
-            sys.stderr = _STDERR if _GROUP.first_to_end(why) else _Nowhere()
+            sys.stderr = _STDERR if _GROUP.first_to_end(why, diverged=diverged) else _Nowhere()
         elif not Place.of_environment().leads:
             sys.stderr = _Nowhere()
         rank = 0 if _GROUP is None else _GROUP.place.rank

@@ -7,7 +7,7 @@ Legend: B rows of a batch, D hidden size, P targets of the batch, N classes of t
 rows, K classes of each row of a batch, C classes of a block.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -51,6 +51,8 @@ class Rows(Protocol):
     config: OptimizerConfig
     first_row: int
     """Number of the first row in the whole matrix (``RowPolicy``)."""
+    by_row: Collection[str]
+    """Names of the arrays of ``state_dict`` that have an entry for each row."""
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -27,6 +27,8 @@ _LAST = np.iinfo(np.int32).max
 class Ranks:
     """Combine what the ranks of a group know. Raises RanksLost, in one line, if one of them is missing.
 
+    Raises Diverged if training diverged on one of them.
+
     ``traffic``: payload in bytes that this rank handed to each operation, by its name.
     """
 

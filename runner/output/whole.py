@@ -15,13 +15,11 @@ import numpy as np
 from runner.contracts import Everything, Proposal, Query
 from runner.output.across import block_of
 from runner.output.held import Held
-from runner.output.layer import Largest, Layer, Scores
-from runner.output.numba.layer import NumbaLayer, blocks_of
+from runner.output.layer import Largest, Layer
+from runner.output.numba.layer import blocks_of
 
 
-def made_by_holders(
-    part: Layer, classes_U: np.ndarray | None, of_rows: Callable[[np.ndarray | None], np.ndarray], axis: int
-) -> np.ndarray:
+def made_by_holders(part: Layer, classes_U: np.ndarray | None, of_rows: Callable[[Any], Any], axis: int) -> Any:
     """Return what each holder's ``of_rows`` makes of the rows that it holds, joined (``Layer.of_classes``)."""
     across = part.across
     ends_H = np.array([block_of(part.num_classes, place, across.size)[1] for place in range(across.size)])
@@ -34,8 +32,8 @@ def made_by_holders(
 class WholeLayer:
     """Answer for all classes with the help of the other ranks (``output.layer.Layer``)."""
 
-    def __init__(self, part: NumbaLayer) -> None:
-        self.part, self.across = part, part.across
+    def __init__(self, part: Any) -> None:
+        self._part, self.across = part, part.across
         self.num_classes, self.dim, self.scale = part.num_classes, part.dim, part.scale
         self.lo, self.hi = 0, part.num_classes
         self.held = Held(lo=0, hi=self.hi, num_classes=self.num_classes)
@@ -43,7 +41,11 @@ class WholeLayer:
 
     # ------------------------------------------------------------ what is held here
 
-    def score(self, query: Query, proposal: Proposal | Everything, step: int) -> Scores:
+    @property
+    def part(self) -> Any:
+        return self._part
+
+    def score(self, query: Query, proposal: Proposal | Everything, step: int) -> Any:
         return self.part.score(query, proposal, step)
 
     def state_dict(self) -> dict[str, Any]:
@@ -55,18 +57,18 @@ class WholeLayer:
     def read(self, rows_U: np.ndarray | None, step: int) -> None:
         self.part.read(None if rows_U is None else self.part.held.rows(rows_U), step)
 
-    def of_classes(
-        self, classes_U: np.ndarray | None, of_rows: Callable[[np.ndarray | None], np.ndarray], axis: int = 0
-    ) -> np.ndarray:
+    def of_classes(self, classes_U: np.ndarray | None, of_rows: Callable[[Any], Any], axis: int = 0) -> Any:
         return made_by_holders(self.part, classes_U, of_rows, axis)
 
     # ------------------------------------------------------------ vectors
 
     def _ask(self, rows_U: np.ndarray | None, held: Callable[[np.ndarray | None], np.ndarray]) -> np.ndarray:
         if rows_U is None:
-            return self.of_classes(None, held)
+            every: np.ndarray = self.of_classes(None, held)
+            return every
         distinct, place_U = np.unique(rows_U, return_inverse=True)
-        return self.of_classes(distinct, held)[place_U]
+        some: np.ndarray = self.of_classes(distinct, held)
+        return some[place_U]
 
     def rows(self, rows_U: np.ndarray | None = None) -> np.ndarray:
         return self._ask(rows_U, self.part.rows)

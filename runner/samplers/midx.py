@@ -325,7 +325,7 @@ class MultiIndex(Sampler):
         def codes(held_U: np.ndarray | None) -> np.ndarray:
             vectors_UD = part.class_vectors(held_U)
             norm_U = squared_norms(vectors_UD)
-            check_usable(norm_U, f" after step {step}")
+            check_usable(norm_U, f" after step {step}", part.across)
             codes_2U, error_U = self.quantizer.assign(vectors_UD, codebooks_2CD)
             sums[:] = error_U.sum(dtype=np.float64), norm_U.sum(dtype=np.float64)
             return codes_2U

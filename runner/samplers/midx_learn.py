@@ -90,7 +90,7 @@ class LearntMidx(Midx):
     def _learn(self, query: Query, step: int, steps: int) -> None:
         """Move the codewords; classes keep their codes. Raise Diverged if weights or codewords are not finite."""
         assert self.codebooks_2CD is not None
-        num_classes, bias_N = self.layer.num_classes, self.layer.biases()
+        num_classes = self.layer.num_classes
         size = min(self.config.learn_classes, num_classes)
         generator = rng.generator(self.seed, rng.QUANTIZE, step)
         hidden_BD = self.layer.query_vectors(query.hidden_BD)
@@ -99,11 +99,12 @@ class LearntMidx(Midx):
             self.layer.read(rows_S, step + 1)
             values_SD = self.layer.class_vectors(rows_S)
             check_usable(squared_norms(values_SD), f" after step {step}")
+            bias_S = self.layer.biases(rows_S)
             lesson = Lesson(
                 values_SD=values_SD,
                 codes_2S=self.codes_2N[:, rows_S],
                 hidden_BD=hidden_BD,
-                bias_S=bias_N[rows_S] if len(bias_N) else None,
+                bias_S=bias_S if len(bias_S) else None,
                 log_weight_S=None if self._log_weight_N is None else self._log_weight_N[rows_S],
             )
             self.learner.step(self.codebooks_2CD, lesson)

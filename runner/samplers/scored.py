@@ -45,7 +45,7 @@ def _log_weight(logit, alpha):
     return x if alpha == 0.0 else np.log(alpha * x * x + 1.0)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, forceinline=True)  # else its bits depend on whether it was compiled or cached
 def _weights(logits, alpha, top, out):
     """Set ``out`` to e^(o - top) if alpha = 0, else to alpha o^2 + 1; return its sum."""
     total = np.float32(0.0)

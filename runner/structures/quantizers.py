@@ -24,6 +24,7 @@ import numpy as np
 
 from runner.errors import Diverged, require
 from runner.kernels.codewords import nearest_pairs, panels_of, squared_norms
+from runner.output.across import ALONE, Across
 
 _LARGEST = 1e30  # larger squared norms overflow when they are summed
 
@@ -111,9 +112,12 @@ class Quantizer:
         return codes_2N, error_N
 
 
-def check_usable(norm_N: np.ndarray, when: str = "") -> None:
-    """Raise Diverged unless the squared norms of all vectors are finite and small enough to be summed."""
-    if not (norm_N < _LARGEST).all():  # false for NaN too
+def check_usable(norm_N: np.ndarray, when: str = "", across: Across = ALONE) -> None:
+    """Raise Diverged unless the squared norms of all vectors are finite and small enough to be summed.
+
+    ``across``: those who hold the vectors, who all raise it if one of them has other vectors.
+    """
+    if not across.all(bool((norm_N < _LARGEST).all())):  # false for NaN too
         raise Diverged(f"class vectors are not finite numbers of usable size{when}; try a smaller optimizer.lr")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch.distributed as dist
 
+from runner.errors import Diverged
 from runner.machine import group as group_module
 from runner.machine.group import Group, Place
 
@@ -71,6 +72,14 @@ def test_the_error_of_a_rank_stands_for_all(ranks: list[Group]) -> None:
     assert ranks[1].first_to_end("the disk is full")
     assert not ranks[2].first_to_end("rank 1 of 3 ended")
     assert str(ranks[0].lost(ENDED)) == "rank 1: the disk is full"
+
+
+def test_training_that_diverged_on_a_rank_diverged_on_all(ranks: list[Group]) -> None:
+    assert ranks[1].first_to_end("the loss became nan", diverged=True)
+    for rank in (0, 2):
+        lost = ranks[rank].lost(ENDED)
+        assert isinstance(lost, Diverged)
+        assert str(lost) == "rank 1: the loss became nan"
 
 
 @pytest.mark.usefixtures("rank_2_lives")

@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from runner.check.cases import cases_of
 from runner.contracts import Everything, Proposal, Query
+from runner.errors import Diverged
 from runner.kernels.products import HAS_BF16
 from runner.optimizers import AdamConfig
+from runner.output.across import Alone
 from runner.output.losses import LOSSES, FullLoss, LossConfig
 from runner.output.numba.layer import NumbaLayer
 from runner.output.numba.row_table import RowTable
@@ -213,3 +216,20 @@ def test_ranking_cross_entropy_and_logits(bounds: tuple[int, ...], by_magnitude:
     logits_BN = query.hidden_BD @ weights_ND.T + bias_N
     np.testing.assert_allclose(whole[5], np.take_along_axis(logits_BN, some_BK, 1), rtol=1e-4, atol=1e-5)
     assert whole[6].tolist() == [True, False]
+
+
+class _LostElsewhere(Alone):
+    """Be a holder of classes beside one whose vectors are not finite."""
+
+    def all(self, flag: bool) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("engine", ["numba", "torch"])
+def test_vectors_that_are_lost_elsewhere_end_this_process_too(engine: str) -> None:
+    case = cases_of("midx_rq", engine)["uniform"]
+    layer = case.layer()
+    sampler: Any = case.build(layer)
+    layer.across = _LostElsewhere()
+    with pytest.raises(Diverged, match="not finite numbers of usable size after step 7"):
+        sampler.rebuild(7)

@@ -3,7 +3,6 @@
 Legend: B rows of a batch, D hidden size, N classes, C classes of a block, K classes of each row, U distinct rows.
 """
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,7 @@ from runner.contracts import LARGEST_OUTPUT, Everything, Proposal, Query
 from runner.kernels import topk as topk_kernels
 from runner.kernels.rows import LEAST_NORM
 from runner.kernels.scratch import Scratch
-from runner.output.across import ALONE, Across
-from runner.output.held import Held
+from runner.output.held_layer import HeldLayer
 from runner.output.layer import Largest, Scores
 from runner.output.numba.row_table import RowTable
 from runner.output.numba.scores import Directions, score
@@ -32,31 +30,18 @@ def _as_tensor(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
-class NumbaLayer:
-    """Hold class vectors and biases with their optimizer state, in a ``RowTable`` (``output.layer.Layer``).
+class NumbaLayer(HeldLayer[RowTable]):
+    """Hold class vectors and biases in a ``RowTable``."""
 
-    ``scale``: None for logits h . w + bias; a number for logits scale * cos(h, w) + bias, whose biases are not trained.
-    The number is tau in the RF-softmax paper. ``lo``: the class of the table's first row. ``num_classes``: of the task;
-    None: the table has them all. ``across``: combines numbers over all layers that together hold the classes.
-    """
-
-    def __init__(
-        self,
-        table: RowTable,
-        scale: float | None = None,
-        *,
-        lo: int = 0,
-        num_classes: int | None = None,
-        across: Across | None = None,
-    ) -> None:
-        rows, self.dim = table.shape
-        self.table, self.scale = table, scale
+    def __init__(self, table: RowTable, scale: float | None = None, **held: Any) -> None:
+        super().__init__(table, scale, **held)
         self.least_norm = None if scale is None else LEAST_NORM
-        self.lo, self.hi = lo, lo + rows
-        self.num_classes = rows if num_classes is None else num_classes
-        self.held = Held(lo=lo, hi=self.hi, num_classes=self.num_classes)
-        self.across = ALONE if across is None else across
         self.scratch = Scratch()
+
+    @property
+    def part(self) -> "NumbaLayer":
+        """Return the layer whose rows are held here."""
+        return self
 
     # ------------------------------------------------------------ training
 
@@ -64,30 +49,7 @@ class NumbaLayer:
         """Compute the logits of the batch's targets and candidates; call ``loss`` and then ``update`` on the result."""
         return score(self, query, proposal, step)
 
-    def read(self, rows_U: np.ndarray | None, step: int) -> None:
-        """Bring rows (None: all) to their values before ``step``."""
-        self.table.read(rows_U, step)
-
     # ------------------------------------------------------------ vectors
-
-    def rows(self, rows_U: np.ndarray | None = None) -> np.ndarray:
-        """Return rows of the table as they stand, which a normalised layer does not normalise."""
-        return self.table.rows(rows_U)
-
-    def biases(self, rows_U: np.ndarray | None = None) -> np.ndarray:
-        """Return biases as they stand."""
-        return self.table.biases(rows_U)
-
-    @property
-    def part(self) -> "NumbaLayer":
-        """Return the layer whose rows are held here."""
-        return self
-
-    def of_classes(
-        self, classes_U: np.ndarray | None, of_rows: Callable[[np.ndarray | None], np.ndarray], axis: int = 0
-    ) -> np.ndarray:
-        """Return what ``of_rows`` makes of the rows of these classes (``Layer.of_classes``)."""
-        return of_rows(classes_U)
 
     def class_vectors(self, rows_U: np.ndarray | None = None) -> np.ndarray:
         """Return the vectors that logits are products with, (U, D) or of all rows.
@@ -190,13 +152,3 @@ class NumbaLayer:
         best_BK = np.empty((rows, keep), dtype=np.int32)
         topk_kernels.finish(values, ids, count, keep, ranked, best_BK)
         return Largest(*self.across.merge_top(best_BK, values[:, :keep], k, ranked=ranked))
-
-    # ------------------------------------------------------------ state
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the weights and optimizer state; arrays by row are a ``Part`` if others hold more rows."""
-        return self.held.parts(self.table.state_dict(), self.table.by_row)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned, here or in a layer that held other rows or all."""
-        self.table.load_state_dict(self.held.of_parts(state, self.table.by_row))

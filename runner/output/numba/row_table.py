@@ -3,7 +3,7 @@
 Legend: R rows, D columns, N pairs of a row and a source, U distinct rows, B sources with a gradient, S all sources.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -130,7 +130,7 @@ class RowTable(RowPolicy):
         """Tell whether all rows and biases are finite."""
         return bool(np.isfinite(self.weights).all() and np.isfinite(self.bias).all())
 
-    by_row = ("weights", "first", "second", "last_step", "bias", "bias_first", "bias_second")
+    by_row: Collection[str] = ("weights", "first", "second", "last_step", "bias", "bias_first", "bias_second")
     """Names of the arrays of ``state_dict`` that have an entry for each row."""
 
     @property

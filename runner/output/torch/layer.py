@@ -3,8 +3,7 @@
 Legend: B rows of a batch, D hidden size, N classes, C classes of a block, K classes of each row, U distinct rows.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from runner.contracts import LARGEST_OUTPUT, Everything, Proposal, Query
 from runner.output.across import ALONE, Across
-from runner.output.held import Held
+from runner.output.held_layer import HeldLayer
 from runner.output.layer import Largest
 from runner.output.torch.arrays import array_of, ids_of, tensor_of
 from runner.output.torch.directions import HiddenDirections, inverse_norms
@@ -22,34 +21,21 @@ from runner.output.torch.scores import TorchScores, score
 _LOW_32 = 2**32 - 1
 
 
-class TorchLayer:
-    """Hold class vectors and biases with their optimizer state, in a ``TorchRowTable`` (``output.layer.Layer``).
+class TorchLayer(HeldLayer[TorchRowTable]):
+    """Hold class vectors and biases in a ``TorchRowTable``.
 
-    ``scale``: None for logits h . w + bias; a number for logits scale * cos(h, w) + bias, whose biases are not trained.
     Hidden states may be arrays or tensors. Results of training steps are what hidden states are; others are arrays.
-    ``lo``, ``num_classes`` and ``across``: as in ``NumbaLayer``.
     """
-
-    def __init__(
-        self,
-        table: TorchRowTable,
-        scale: float | None = None,
-        *,
-        lo: int = 0,
-        num_classes: int | None = None,
-        across: Across | None = None,
-    ) -> None:
-        rows, self.dim = table.shape
-        self.table, self.scale = table, scale
-        self.lo, self.hi = lo, lo + rows
-        self.num_classes = rows if num_classes is None else num_classes
-        self.held = Held(lo=lo, hi=self.hi, num_classes=self.num_classes)
-        self.across = ALONE if across is None else across
 
     @property
     def device(self) -> torch.device:
         """Return where the class matrix lies."""
         return self.table.device
+
+    @property
+    def part(self) -> "TorchLayer":
+        """Return the layer whose rows are held here."""
+        return self
 
     # ------------------------------------------------------------ training
 
@@ -57,33 +43,14 @@ class TorchLayer:
         """Compute the logits of the batch's targets and candidates; call ``loss`` and then ``update`` on the result."""
         return score(self, query, proposal, step)
 
-    def read(self, rows_U: np.ndarray | Tensor | None, step: int) -> None:
-        """Bring rows (None: all) to their values before ``step``."""
-        self.table.read(rows_U, step)
-
     # ------------------------------------------------------------ vectors
 
-    def rows(self, rows_U: np.ndarray | None = None) -> np.ndarray:
-        """Return rows of the table as they stand, which a normalised layer does not normalise."""
-        return self.table.rows(rows_U)
-
-    def biases(self, rows_U: np.ndarray | None = None) -> np.ndarray:
-        """Return biases as they stand."""
-        return self.table.biases(rows_U)
-
-    def of_classes(self, classes_U: Any, of_rows: Callable[[Any], Any], axis: int = 0) -> Any:
-        """Return what ``of_rows`` makes of the rows of these classes (``Layer.of_classes``).
-
-        Of a tensor of classes in any order, or a slice, it makes a tensor whose first axis is theirs.
-        """
-        if isinstance(classes_U, slice):
-            classes_U = slice(*classes_U.indices(self.num_classes))
-        return of_rows(classes_U)
-
-    @property
-    def part(self) -> "TorchLayer":
-        """Return the layer whose rows are held here."""
-        return self
+    def blocks_of_rows(self, rows_U: np.ndarray | None, at_once: int) -> list[Tensor] | list[slice]:
+        """Return rows of the table (None: all), so many at a time, as what tensors are indexed by; at least once."""
+        if rows_U is None:
+            end = self.hi - self.lo
+            return [slice(lo, min(lo + at_once, end)) for lo in range(0, max(1, end), at_once)]
+        return list(ids_of(rows_U, self.device).split(at_once))
 
     def rows_of(self, rows: Tensor | slice) -> Tensor:
         """Return rows of the table as they stand, (U, D); a view of a slice."""
@@ -202,20 +169,6 @@ class TorchLayer:
             ids_BK, order_BK = ids_BK.sort(dim=1)
             logits_BK = logits_BK.gather(1, order_BK)
         return Largest(array_of(ids_BK).astype(np.int32), array_of(logits_BK))
-
-    # ------------------------------------------------------------ state
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the weights and optimizer state; arrays by row are a ``Part`` if others hold more rows."""
-        return self.held.parts(self.table.state_dict(), self.table.by_row)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned, here or in a layer that held other rows or all."""
-        self.table.load_state_dict(self.held.of_parts(state, self.table.by_row))
-
-
-# A key is one integer by which logits and, where these are equal, ids are compared: its upper half ascends with the
-# logit, its lower half descends with the id. Keys are distinct, so that what ``topk`` returns is the same everywhere.
 
 
 def top_of(blocks: Iterable[tuple[int, Tensor]], k: int, across: Across = ALONE) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ Legend: R rows, D columns, N pairs of a row and a source, U distinct rows, G pla
 nobody, B sources with a gradient, S all sources.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -99,7 +99,7 @@ class TorchRowTable(RowPolicy):
         return self.num_rows, self.num_columns
 
     engine = "torch"
-    by_row = ("weights", "first", "second", "last_step", "bias", "bias_first", "bias_second")
+    by_row: Collection[str] = ("weights", "first", "second", "last_step", "bias", "bias_first", "bias_second")
 
     def another(self, weights_RD: np.ndarray) -> "TorchRowTable":
         """Return a table of other rows, without biases, under the same optimizer and on the same device."""

@@ -163,15 +163,22 @@ class HashIndexOnDevice:
             sums_D = part.rows_of(slice(part.hi - part.lo)).sum(0, dtype=torch.float64)
             self._center_D = (layer.across.sum(sums_D) / rows).float()
 
-        def codes(held: Tensor | slice) -> Tensor:
-            return self._hashes.codes(part.rows_of(held) - self._center_D, may_wait=True).t()
-
-        width = max(1, _ELEMENTS // self._hashes.numbers)
-        for lo in range(0, rows, width):
-            self.tables.codes[:, lo : lo + width] = layer.of_classes(slice(lo, lo + width), codes).t()
+        codes_LR = layer.of_classes(None, self._codes_of_held, axis=1)
+        if codes_LR is not self.tables.codes:
+            self.tables.codes.copy_(codes_LR)
         self.rehashed_rows += rows
         self.tables.build()
         self.last_build = step
+
+    def _codes_of_held(self, rows_U: None) -> Tensor:
+        """Return the codes of all vectors that are held here, (L, R); those of all classes lie in the tables."""
+        part, codes_LR = self.layer.part, self.tables.codes
+        if not part.held.is_all:
+            sent_as = torch.uint16 if self._code_dtype == np.uint16 else torch.int32
+            codes_LR = codes_LR.new_empty((len(codes_LR), part.hi - part.lo), dtype=sent_as)
+        for rows in part.blocks_of_rows(rows_U, max(1, _ELEMENTS // self._hashes.numbers)):
+            codes_LR[:, rows] = self._hashes.codes(part.rows_of(rows) - self._center_D, may_wait=True)
+        return codes_LR
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return the codes and their centre; buckets are rebuilt from the codes."""

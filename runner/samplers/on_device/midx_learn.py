@@ -55,9 +55,11 @@ class TorchLearntMidx(TorchMidx, LearntMidx):
             rows = np.sort(generator.choice(layer.num_classes, size, replace=False, shuffle=False))
             rows_S = ids_of(rows, device)
             layer.read(rows_S, step + 1)
+            values_SD = layer.of_classes(rows, lambda held_U: layer.part.vectors(ids_of(held_U, device)))
+            bias_S = layer.of_classes(rows, lambda held_U: layer.part.biases_of(ids_of(held_U, device)))
             grad_2CD = gradient_of(
-                self._codewords_KD.reshape(shape), config.learn_assignment, layer.vectors(rows_S),
-                self._codes_2N[:, rows_S], hidden_BD, layer.biases_of(rows_S),
+                self._codewords_KD.reshape(shape), config.learn_assignment, values_SD,
+                self._codes_2N[:, rows_S], hidden_BD, bias_S,
                 self._weights_N[rows_S].float() if len(self._weights_N) else None,
             )  # fmt: skip
             grad_KD = torch.where(self._is_part, grad_2CD, 0).flatten(0, 1)

@@ -28,28 +28,27 @@ def assign_on(layer: TorchLayer, codebooks_2CD: np.ndarray, *, beam: int, step: 
     tried = min(beam, codewords)
     norm_2C = tensor_of(np.square(codebooks_2CD).sum(axis=2), layer.device)
     cross_CC = tensor_of(np.einsum("kd,ld->kl", *codebooks_2CD), layer.device)
-    part, rows = layer.part, layer.num_classes
-    error, square = (torch.zeros((), dtype=torch.float64, device=layer.device) for _ in range(2))
+    part = layer.part
+    sums = torch.zeros(2, dtype=torch.float64, device=layer.device)  # of errors and of vectors, squared
     largest = torch.zeros((), device=layer.device)
-
-    def codes(held: Tensor | slice) -> Tensor:
-        nonlocal error, square, largest
-        vectors_UD = part.vectors(held)
-        norm_U = vectors_UD.square().sum(1)
-        codes_2U, least_U = _pairs(vectors_UD, books_2CD, norm_2C, cross_CC, tried)
-        error = error + (norm_U + least_U).clamp_min(0).sum(dtype=torch.float64)
-        square = square + norm_U.sum(dtype=torch.float64)
-        if len(norm_U):
-            largest = torch.maximum(largest, norm_U.max())  # NaN if one is
-        return codes_2U.t()
-
-    codes_2N = torch.empty((2, rows), dtype=torch.int32, device=layer.device)
     width = max(1, _ELEMENTS // (codewords * (1 + tried)))
-    for lo in range(0, rows, width):
-        codes_2N[:, lo : lo + width] = layer.of_classes(slice(lo, lo + width), codes).t()
-    check_usable(np.array([float(largest)]), f" after step {step}")
-    error, square = layer.across.sum(torch.stack([error, square]))
-    return array_of(codes_2N).astype(np.uint16), float(error), float(square)
+
+    def codes(rows_U: None) -> Tensor:
+        nonlocal sums, largest
+        codes_2U = torch.empty((2, part.hi - part.lo), dtype=torch.uint16, device=layer.device)
+        for rows in part.blocks_of_rows(rows_U, width):
+            vectors_UD = part.vectors(rows)
+            norm_U = vectors_UD.square().sum(1)
+            codes_2U[:, rows], least_U = _pairs(vectors_UD, books_2CD, norm_2C, cross_CC, tried)
+            sums += torch.stack([(norm_U + least_U).clamp_min(0), norm_U]).sum(1, dtype=torch.float64)
+            if len(norm_U):
+                largest = torch.maximum(largest, norm_U.max())  # NaN if one is
+        return codes_2U
+
+    codes_2N = layer.of_classes(None, codes, axis=1)
+    check_usable(np.array([float(largest)]), f" after step {step}", layer.across)
+    error, square = layer.across.sum(sums).tolist()
+    return array_of(codes_2N), error, square
 
 
 def _pairs(

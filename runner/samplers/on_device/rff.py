@@ -35,18 +35,27 @@ class TorchRff(Rff):
         layer = self.on_device
         self._fourier = TorchFourier(self.fourier, layer.device)
         self.tree = TorchSumTree(layer.num_classes, self.fourier.num_features, block_size, layer.device)
-        self._write(torch.arange(layer.num_classes, device=layer.device))
+        features_NF = layer.of_classes(None, self._features_of_held)
+        if features_NF is not self.tree.features_NF:
+            self.tree.features_NF.copy_(features_NF)
         self.tree.rebuild()
 
-    def _write(self, rows_U: Tensor) -> None:
-        for rows in rows_U.split(_AT_ONCE):
-            self.tree.features_NF[rows] = self.on_device.of_classes(rows, self._features_of_rows)
-
-    def _features_of_rows(self, rows_U: Tensor | slice) -> Tensor:
-        return self._fourier.features(self.on_device.part.rows_of(rows_U))
+    def _features_of_held(self, rows_U: np.ndarray | None) -> Tensor:
+        """Return the features of rows that are held here (None: all), (U, F); those of all classes lie in the tree."""
+        part, features_UF = self.on_device.part, self.tree.features_NF
+        if rows_U is not None or not part.held.is_all:
+            count = part.hi - part.lo if rows_U is None else len(rows_U)
+            features_UF = features_UF.new_empty((count, features_UF.shape[1]))
+        done = 0
+        for rows in part.blocks_of_rows(rows_U, _AT_ONCE):
+            made = self._fourier.features(part.rows_of(rows))
+            features_UF[done : done + len(made)] = made
+            done += len(made)
+        return features_UF
 
     def follow(self, moved_U: np.ndarray) -> None:
-        self._write(ids_of(moved_U, self.on_device.device))
+        features_UF = self.on_device.of_classes(moved_U, self._features_of_held)
+        self.tree.features_NF[ids_of(moved_U, self.on_device.device)] = features_UF
         self.tree.update(moved_U)
 
     # ------------------------------------------------------------ drawing
