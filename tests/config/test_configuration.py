@@ -286,10 +286,10 @@ MISTAKES = [
     ("dataset=amazon", "unknown option 'dataset=amazon'", ["amazon670k", "wordnet_related"]),
     ("loss=ful", "unknown option 'loss=ful'; did you mean 'full'?", sorted(LOSSES)),
     ("preset=nothing", "unknown option 'preset=nothing'", ["none"]),
-    ("sampler.K=abc", "sampler.K: expected int, got 'abc'", []),
-    ("sampler.K=2.5", "sampler.K: expected int, got 2.5", []),
-    ("sampler.K=true", "sampler.K: expected int, got True", []),
-    ("sampler.K=null", "sampler.K: expected int, got None", []),
+    ("sampler.K=abc", "sampler.K: expected int or null, got 'abc'", []),
+    ("sampler.K=2.5", "sampler.K: expected int or null, got 2.5", []),
+    ("sampler.K=true", "sampler.K: expected int or null, got True", []),
+    ("sampler.L=null", "sampler.L: expected int, got None", []),
     ("optimizer.lr=fast", "optimizer.lr: expected float, got 'fast'", []),
     ("max_steps=many", "max_steps: expected int or null, got 'many'", []),
     ("force=1", "force: expected bool, got 1", []),
@@ -428,7 +428,7 @@ def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(("arguments", "says"), [
-    (["sampler.K=abc"], "error: sampler.K: expected int, got 'abc'"),
+    (["sampler.K=abc"], "error: sampler.K: expected int or null, got 'abc'"),
     (["sampler=unifrom"], "error: unknown option 'sampler=unifrom'; did you mean 'uniform'?"),
     (["sampler.Kk=1"], "error: unknown key 'sampler.Kk'"),
     (["epoch=1"], "error: unknown key 'epoch'; did you mean 'epochs'?"),

@@ -30,7 +30,7 @@ NAMES = [
     "wordnet_hypernym",
     "wordnet_related",
 ]
-TEXT_NAMES = ["billion_word", "linux_code", "ptb", "ptb_small", "text8", "wikitext2"]
+TEXT_NAMES = ["billion_word", "linux_code", "linux_code_small", "ptb", "ptb_small", "text8", "wikitext2"]
 REGRESSION_NAMES = ["keggundirected", "protein", "slice", "ujiindoorloc", "yearmsd"]
 PAIRS_NAMES = ["mrpc", "rte"]
 SEQUENCES_NAMES = ["amazon_books", "amazon_cds", "gowalla", "ml100k", "ml10m", "ml1m"]

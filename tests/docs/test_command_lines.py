@@ -331,7 +331,7 @@ def test_an_unknown_line_has_no_rule(words: str, workplace: Workplace) -> None:
     ("make reproduce PROFILE=huge", "unknown profile 'huge'"),
     ("make data NAME=amazon670kk", "amazon670kk"),
     (".venv/bin/python -m runner sampler=unifrom", "unknown option 'sampler=unifrom'"),
-    (".venv/bin/python -m runner -m sampler.K=4,x", "sampler.K: expected int, got 'x'"),
+    (".venv/bin/python -m runner -m sampler.K=4,x", "sampler.K: expected int or null, got 'x'"),
     (".venv/bin/python -m runner model=lstm", "models that read rows"),
     (".venv/bin/python -m runner.diagnose results/runs/RUN --smapler all", "unrecognized arguments: --smapler"),
     (".venv/bin/python -m runner.diagnose results/runs/RUN --sampler unifrom", "unknown sampler 'unifrom'"),

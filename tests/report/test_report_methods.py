@@ -144,13 +144,19 @@ def test_values_of_a_swept_setting_are_told_apart_in_grey() -> None:
 
 
 def test_a_method_has_one_label_everywhere() -> None:
-    """A grid may extend the catalogue's label (by its paper's name or its own setting), but must not replace it."""
+    """A grid may extend the catalogue's label (by its paper's name or its own setting), but must not replace it.
+
+    A row of a grid's own name, which borrows a look, has no other method's label.
+    """
     known = known_methods()
+    labels = {method.label for method in known.values()}
     for name in grid_names(TABLES):
         for method in load_grid(name, TABLES).methods:
             if method.look_name in known:
                 label = known[method.look_name].label
-                assert method.label == label or method.label.startswith(f"{label} ("), f"{name}: {method.label}"
+                extends = method.label == label or method.label.startswith(f"{label} (")
+                own = method.name not in known and method.look_name != method.name and method.label not in labels
+                assert extends or own, f"{name}: {method.label}"
 
 
 # ---------------------------------------------------------------- rows of a grid

@@ -20,6 +20,7 @@ def test_small_plans_every_table_of_the_papers_but_those_that_take_hours() -> No
         "lns_rates",
         "lns_uniform",
         "midx_figure_convergence_ptb",
+        "midx_lm_ptb_levels",
         "midx_table4_ptb",
         "midx_table4_ptb_transformer",
         "midx_table4_wikitext2",

@@ -346,7 +346,7 @@ def test_the_folder_s_page_refuses_figures_whose_runs_are_unknown(toy: Specs, tm
         folder_page([toy["curves"]], "medium", folder, {})
     for damaged in ("", "x,y\n1,2\n", "run_id,y\n"):
         (folder / "toyc.csv").write_text(damaged)
-        with pytest.raises(DataError, match=r"toyc\.csv: expected a column run_id or run"):
+        with pytest.raises(DataError, match=r"toyc\.csv: expected a column run_id, run or run_ids"):
             folder_page([toy["curves"]], "medium", folder, {})
 
 

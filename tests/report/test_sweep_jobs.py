@@ -68,7 +68,7 @@ def test_the_plan_comes_first_and_bad_combinations_do_not_stop_the_others(
     said = command("sampler=full,lsh_label", "sampler.K=7,x", "epochs=2").splitlines()
     assert said[0].startswith("[1/4] sampler=full sampler.K=7: cannot run: unknown key 'sampler.K'")
     assert said[2].startswith("[3/4] sampler=lsh_label sampler.K=7: to run, for how long is not known")
-    assert said[3] == "[4/4] sampler=lsh_label sampler.K=x: cannot run: sampler.K: expected int, got 'x'"
+    assert said[3] == "[4/4] sampler=lsh_label sampler.K=x: cannot run: sampler.K: expected int or null, got 'x'"
     assert said[4].startswith("1 runs: 0 finished, 1 to run")
     assert said[5] == "[3/4] sampler=lsh_label sampler.K=7"
     assert [(config.sampler.name, config.sampler.K, config.epochs) for config in made] == [("lsh_label", 7, 2)]

@@ -269,7 +269,7 @@ def test_a_sampler_that_the_runs_loss_does_not_fit_takes_its_own(folder: Path, c
     (["--rows", "0"], "--rows must be at least 1"),
     (["--draws", "1"], "--draws must be at least 2"),
     (["sampler.KK=3"], "unknown key 'sampler.KK'; did you mean 'K'? valid: "),
-    (["sampler.K=none"], "sampler.K: expected int, got 'none'"),
+    (["sampler.K=none"], "sampler.K: expected int or null, got 'none'"),
     (["sampler.K=0"], "sampler.K must lie in [1, 24]"),
     (["--sampler", "uniform", "sampler.K=3"], "unknown key 'sampler.K'"),
     (["model.hidden=3"], "'model.hidden' cannot be set here"),

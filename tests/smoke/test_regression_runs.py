@@ -107,7 +107,7 @@ def test_a_run_learns_and_resumes_with_the_same_bits(
 def test_a_table_of_ones_own(model: str, configure: Configure, tmp_path: Path) -> None:
     """A CSV with a header, whose response is exactly linear, is fitted exactly; classes are told apart."""
     generator = np.random.default_rng(0)
-    x = generator.standard_normal((120, 2))
+    x = generator.standard_normal((400, 2))
     y = 50 + 4 * x[:, 0] - 3 * x[:, 1]
     lines = [f"{a:.6f},{b:.6f},{c:.6f}" for (a, b), c in zip(x, y, strict=True)]
     (tmp_path / "mine.csv").write_text("\n".join(["left,right,y", *lines]) + "\n")

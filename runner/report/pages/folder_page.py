@@ -57,7 +57,7 @@ def _figure(spec: TableSpec, pictures: Sequence[Path], data: Path, content: byte
 def _count(data: Path, content: bytes) -> int:
     """Count the runs that a figure's CSV names: by their ids, or by their methods if it describes samplers."""
     lines = io.StringIO(content.decode(), newline="")
-    named = {row.get("run_id") or row.get("run") for row in csv.DictReader(lines)}
+    named = [row.get("run_id") or row.get("run") or row.get("run_ids") for row in csv.DictReader(lines)]
     if not named or None in named:
-        raise DataError(f"{data}: expected a column run_id or run that names a run in every line; publish it again")
-    return len(named)
+        raise DataError(f"{data}: expected a column run_id, run or run_ids in every line; publish it again")
+    return len({name for names in named for name in str(names).split()})
