@@ -14,7 +14,7 @@ import torch
 from runner.bench import machine, methods, output_layer, sampling
 from runner.bench.arithmetic import Spread, amortised_refresh, least_work
 from runner.bench.contenders import RunnerMethod, configuration
-from runner.bench.methods import ALL_METHODS
+from runner.bench.methods import DEFAULT_METHODS
 from runner.bench.settings import OutputLayer, Rows
 from runner.bench.tensorflow_baseline import TENSORFLOW, TensorFlowFull, TensorFlowSampled, is_installed
 from runner.bench.torch_baselines import TorchFull, TorchSampled, block_rows
@@ -88,7 +88,7 @@ def test_output_layer(bench: Bench) -> None:
     assert set(report["provenance"]) >= {"commit", "patch", "cpu", "versions", "command"}
     for size in report["sizes"]:
         assert len(size["load_average"]) == len(size["bandwidth_gb_s"]) == 2
-        assert [row["method"] for row in size["results"]] == list(ALL_METHODS)
+        assert [row["method"] for row in size["results"]] == list(DEFAULT_METHODS)
         lacking = {row["method"]: row["status"] for row in size["results"] if row["status"] != "measured"}
         assert lacking == expected
         for row in size["results"]:
@@ -103,7 +103,7 @@ def test_output_layer(bench: Bench) -> None:
             assert (row["limits"] is None) == row["method"].startswith(("torch", "tensorflow"))
     full = [row for row in report["sizes"][0]["results"] if row["method"] in set(methods.FULL_METHODS) - set(expected)]
     assert max(row["times_full"] for row in full) == 1
-    for method in ALL_METHODS:
+    for method in DEFAULT_METHODS:
         tables = 1 if method in expected else 2  # what was not measured has no stages
         assert len(cells(text, method)) == 2 * tables + 1  # of two sizes, and the growth with n
     assert "## 2,000 classes" in text
