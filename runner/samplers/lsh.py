@@ -358,8 +358,7 @@ class Lsh(Hashed):
             out_P = np.empty(len(targets_P), dtype=np.float32)
             _target_counts(query.target_indptr_B1, targets_P, proposal.indptr_B1, ids_N, log_count_N, out_P)
             return out_P
-        place_P = np.minimum(np.searchsorted(ids_N, targets_P), len(ids_N) - 1)
-        is_hit_P = (ids_N[place_P] == targets_P) & (log_count_N[place_P] == 0)
+        is_hit_P = np.isin(targets_P, ids_N[log_count_N == 0])
         if self._tail is not None:
             return np.where(is_hit_P, np.float32(0), self._tail.log_count_N[targets_P])
         of_tail = log_count_N[log_count_N != 0]
