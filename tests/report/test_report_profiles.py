@@ -24,6 +24,7 @@ def test_small_plans_every_table_of_the_papers_but_those_that_take_hours() -> No
         "midx_table4_ptb",
         "midx_table4_ptb_transformer",
         "midx_table4_wikitext2",
+        "midx_table4_wikitext2_transformer",
         "midx_table5_ptb",
         "midx_table7_rates",
         "midx_table7_shared",
