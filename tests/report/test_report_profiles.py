@@ -53,6 +53,21 @@ def test_a_value_that_the_grid_does_not_sweep_is_named(tmp_path: Path) -> None:
         load_grid("rf_softmax_features", tmp_path)
 
 
+def test_a_data_set_may_have_fewer_values_than_its_profile(tmp_path: Path) -> None:
+    grid = load_grid("tuning", TABLES)
+    medium = {dataset.name: dataset for dataset in grid.profile("medium").datasets}
+    rates = {name: len(grid.points_on(medium[name], "full", "medium")) for name in ("synthetic_xc", "linux_calls")}
+    assert rates == {"synthetic_xc": 8, "linux_calls": 5}
+    for path in (TABLES / "grid").glob("*.yaml"):
+        (tmp_path / "grid").mkdir(exist_ok=True)
+        (tmp_path / "grid" / path.name).write_text(path.read_text())
+    file = tmp_path / "grid" / "tuning.yaml"
+    file.write_text(file.read_text().replace("values: [0.001, 0.003, 0.01]}]", "values: [0.001, 0.004]}]"))
+    message = r"profiles\.medium\.linux_calls\.sweep\[0\]: not among the values of the grid's own sweep"
+    with pytest.raises(ConfigError, match=message):
+        load_grid("tuning", tmp_path)
+
+
 @pytest.mark.slow
 def test_without_a_print_only_the_profiles_data_sets_are_shown(tmp_path: Path) -> None:
     render([load_table("midx_table7_time")], "medium", tmp_path)

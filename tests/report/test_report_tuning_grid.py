@@ -23,8 +23,12 @@ def tried(profile: str, place: Path) -> list[PlannedRun]:
 
 
 def alike(run: PlannedRun) -> dict[str, Any]:
-    """Return the settings that tuning and time_to_accuracy share: all but the seed and the moments of evaluation."""
-    return {**run.config.as_dict(), "seed": None, "evaluation": None}
+    """Return the settings that tuning and time_to_accuracy share: all but the seed and the moments of evaluation.
+
+    linux_calls trains longer in time_to_accuracy.
+    """
+    shared = {**run.config.as_dict(), "seed": None, "evaluation": None}
+    return {**shared, "epochs": None} if run.dataset == "linux_calls" else shared
 
 
 def of_dataset(
@@ -45,7 +49,8 @@ def test_the_budget_is_the_same_for_all_methods(table: str, profile: str, tmp_pa
         assert len({(run.config.epochs, run.config.batch_size) for run in here}) == 1, "the same length for all"
         for method in budget:
             rates = {run.config.optimizer.lr for run in here if run.method == method}
-            assert len(rates) >= (5 if table == "tuning" else 3), f"{profile}, {dataset.name}, {method}"
+            fewest = 5 if table == "tuning" and dataset.name != "linux_calls" else 3
+            assert len(rates) >= fewest, f"{profile}, {dataset.name}, {method}"
 
 
 @pytest.mark.parametrize("profile", PROFILES)

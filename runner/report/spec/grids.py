@@ -92,8 +92,8 @@ class ProfileDataset:
 
     ``tuned`` are settings of some methods, which profiles may share. ``lengths`` say how long some methods train in
     this profile. ``also`` are combinations of settings that some methods try besides those of the grid's sweep.
-    ``without`` names methods that are not run on the data set, such as those that take too long there. ``seeds``: those
-    of the data set, if they are not the profile's.
+    ``without`` names methods that are not run on the data set, such as those that take too long there. ``seeds`` and
+    ``sweep``: those of the data set, if they are not the profile's.
     """
 
     name: str
@@ -103,6 +103,7 @@ class ProfileDataset:
     also: tuple[AlsoSwept, ...] = ()
     without: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
+    sweep: tuple[Swept, ...] = ()
 
     def __post_init__(self) -> None:
         require_distinct(self.seeds)
@@ -181,14 +182,10 @@ class Grid:
             for name in swept.methods:
                 require_known(f"sweep[{index}].methods", name, methods)
         for profile in PROFILES:
-            for index, swept in enumerate(self.profile(profile).sweep):
-                whole = [item for item in self.sweep if (item.key, item.methods) == (swept.key, swept.methods)]
-                require(
-                    any(set(swept.values) <= set(item.values) for item in whole),
-                    f"profiles.{profile}.sweep[{index}]: not among the values of the grid's own sweep",
-                )
+            self._require_fewer(self.profile(profile).sweep, f"profiles.{profile}")
             for dataset in self.profile(profile).datasets:
                 require_known(f"profiles.{profile}.datasets", dataset.name, datasets)
+                self._require_fewer(dataset.sweep, f"profiles.{profile}.{dataset.name}")
                 for key in ("tuned", "lengths", "also"):
                     for item in getattr(dataset, key):
                         for method in item.methods:
@@ -199,6 +196,14 @@ class Grid:
                     self.baseline not in dataset.without,
                     f"profiles.{profile}.{dataset.name}.without: the others are compared with '{self.baseline}'",
                 )
+
+    def _require_fewer(self, sweep: Sequence[Swept], where: str) -> None:
+        for index, swept in enumerate(sweep):
+            whole = [item for item in self.sweep if (item.key, item.methods) == (swept.key, swept.methods)]
+            require(
+                any(set(swept.values) <= set(item.values) for item in whole),
+                f"{where}.sweep[{index}]: not among the values of the grid's own sweep",
+            )
 
     def profile(self, name: str) -> Profile:
         require(name in PROFILES, f"unknown profile '{name}'{did_you_mean(name, PROFILES)}")
@@ -217,19 +222,18 @@ class Grid:
         """Return the methods that a profile runs on one of its data sets."""
         return [method for method in self.methods if method.name not in dataset.without]
 
-    def points(self, method: str, profile: str | None = None) -> list[Point]:
+    def points(self, method: str, fewer: Sequence[Swept] = ()) -> list[Point]:
         """Return every combination of the settings swept for the method; without any, one empty combination.
 
-        With a profile, only those that it runs.
+        ``fewer``, if it is given, takes the place of the grid's sweep.
         """
-        sweep = (self.profile(profile).sweep if profile else ()) or self.sweep
-        swept = [item for item in sweep if not item.methods or method in item.methods]
+        swept = [item for item in fewer or self.sweep if not item.methods or method in item.methods]
         return list(itertools.product(*([(item.key, value) for value in item.values] for item in swept)))
 
     def points_on(self, dataset: ProfileDataset, method: str, profile: str) -> list[Point]:
         """Return all combinations that the method tries on a profile's data set: the sweep's, then the others."""
         others = (point for item in dataset.also if method in item.methods for point in item.points)
-        return [*self.points(method, profile), *others]
+        return [*self.points(method, dataset.sweep or self.profile(profile).sweep), *others]
 
     def num_runs(self, profile: str) -> int:
         chosen = self.profile(profile)
@@ -322,7 +326,7 @@ def _read_with_extended(name: str, folder: Path, above: tuple[str, ...] = ()) ->
 def _of_methods(profile: Mapping[str, Any], kept: Collection[str]) -> dict[str, Any]:
     """Return the extended grid's profile without the settings of methods other than ``kept``."""
     out = {**profile, "datasets": [dict(dataset) for dataset in profile["datasets"]]}
-    for part, keys in ((out, {"sweep"}), *((dataset, {"tuned", "lengths", "also"}) for dataset in out["datasets"])):
+    for part, keys in ((out, {"sweep"}), *((dataset, {"tuned", "lengths", "also", "sweep"}) for dataset in out["datasets"])):
         for key in part.keys() & keys:
             part[key] = _kept_items(part[key], kept)
     for dataset in out["datasets"]:
@@ -363,7 +367,7 @@ def _profile(raw: Mapping[str, Any], where: str) -> Profile:
     datasets = []
     for index, item in enumerate(items(raw.get("datasets"), f"{where}datasets")):
         place = f"{where}datasets[{index}]."
-        kinds: dict[str, type[Any]] = {"tuned": Tuned, "lengths": Tuned, "also": AlsoSwept}
+        kinds: dict[str, type[Any]] = {"tuned": Tuned, "lengths": Tuned, "also": AlsoSwept, "sweep": Swept}
         lists: dict[str, list[Any]] = {
             key: build_all(kind, item.get(key, []), f"{place}{key}") for key, kind in kinds.items()
         }
