@@ -326,7 +326,8 @@ def _read_with_extended(name: str, folder: Path, above: tuple[str, ...] = ()) ->
 def _of_methods(profile: Mapping[str, Any], kept: Collection[str]) -> dict[str, Any]:
     """Return the extended grid's profile without the settings of methods other than ``kept``."""
     out = {**profile, "datasets": [dict(dataset) for dataset in profile["datasets"]]}
-    for part, keys in ((out, {"sweep"}), *((dataset, {"tuned", "lengths", "also", "sweep"}) for dataset in out["datasets"])):
+    parts = ((dataset, {"tuned", "lengths", "also", "sweep"}) for dataset in out["datasets"])
+    for part, keys in ((out, {"sweep"}), *parts):
         for key in part.keys() & keys:
             part[key] = _kept_items(part[key], kept)
     for dataset in out["datasets"]:
