@@ -21,7 +21,7 @@ README = (ROOT / "README.md").read_text()
 TABLES = ROOT / "results" / "tables"
 SETS = {shown.dataset: shown for shown in load_first_page().sets}
 STATIC = ("uniform", "log_uniform", "unigram")
-FLAT, POWER_LAW = "wordnet_related", ("wordnet_hypernym", "synthetic_xc")
+WORDNET = ("wordnet_hypernym", "wordnet_related")
 
 
 def first(dataset: str, percent: int) -> str:
@@ -29,9 +29,12 @@ def first(dataset: str, percent: int) -> str:
     return who_is_first.first_at(SETS[dataset], percent, TABLES)
 
 
-@pytest.mark.parametrize("percent", PERCENTS)
-def test_full_softmax_is_first_with_few_classes(percent: int) -> None:
-    assert first("delicious", percent) == "full"
+@pytest.mark.parametrize(
+    ("percent", "method"),
+    [(80, "full_higher_rate"), (90, "full_higher_rate"), (95, "full_higher_rate"), (98, "lsh_lean"), (100, "lsh_lean")],
+)
+def test_with_few_classes_the_first_turns_round_between_95_and_98_percent(percent: int, method: str) -> None:
+    assert first("delicious", percent) == method
 
 
 def test_unigram_draws_end_above_full_softmax_with_few_classes() -> None:
@@ -41,16 +44,28 @@ def test_unigram_draws_end_above_full_softmax_with_few_classes() -> None:
 
 
 @pytest.mark.parametrize("percent", [80, 90, 95, 98])
-@pytest.mark.parametrize("dataset", POWER_LAW)
-def test_static_draws_are_first_where_frequencies_follow_a_power_law(dataset: str, percent: int) -> None:
-    assert first(dataset, percent) in STATIC
+def test_static_draws_are_first_on_the_largest_set(percent: int) -> None:
+    assert first("synthetic_xc", percent) in STATIC
 
 
-def test_with_flat_frequencies_the_first_turns_round_between_95_and_98_percent() -> None:
-    assert {first(FLAT, percent) for percent in (80, 90, 95)} <= {*STATIC}
-    assert {first(FLAT, percent) for percent in (98, 100)} == {"lsh_embedding_shared"}
-    at_98 = who_is_first.seconds_to(SETS[FLAT], 98, TABLES)
-    assert all(math.isnan(at_98[method]) for method in STATIC)
+@pytest.mark.parametrize("percent", [90, 95, 98])
+@pytest.mark.parametrize("dataset", WORDNET)
+def test_lean_lsh_is_first_with_tens_of_thousands_of_classes(dataset: str, percent: int) -> None:
+    assert first(dataset, percent) == "lsh_lean"
+
+
+@pytest.mark.parametrize("dataset", WORDNET)
+def test_shared_lsh_label_is_at_full_softmaxs_best_with_every_seed(dataset: str) -> None:
+    assert not math.isnan(who_is_first.seconds_to(SETS[dataset], 100, TABLES)["lsh_label_shared"])
+
+
+@pytest.mark.parametrize("percent", PERCENTS)
+@pytest.mark.parametrize("dataset", [*WORDNET, "delicious"])
+def test_lean_lsh_is_at_most_1_2_times_as_late_as_the_best_static_sampler(dataset: str, percent: int) -> None:
+    """Where it does not get there with every seed, docs/results.md says so."""
+    seconds = who_is_first.seconds_to(SETS[dataset], percent, TABLES)
+    late = seconds["lsh_lean"] / seconds[[*STATIC]].min()
+    assert late <= 1.2 or (math.isnan(late) and percent == 100)
 
 
 def test_the_sets_are_in_the_order_of_their_classes() -> None:
