@@ -48,10 +48,17 @@ def test_static_draws_are_first_on_the_largest_set(percent: int) -> None:
     assert first("synthetic_xc", percent) in STATIC
 
 
-@pytest.mark.parametrize("percent", [90, 95, 98])
-@pytest.mark.parametrize("dataset", WORDNET)
-def test_lean_lsh_is_first_with_tens_of_thousands_of_classes(dataset: str, percent: int) -> None:
-    assert first(dataset, percent) == "lsh_lean"
+@pytest.mark.parametrize(
+    ("percent", "method"), [(80, "lsh_lean"), (90, "lsh_lean"), (95, "lsh_lean"), (98, "lsh_lean"), (100, "unigram")]
+)
+def test_lean_lsh_is_first_up_to_98_percent_where_frequencies_are_alike(percent: int, method: str) -> None:
+    assert first("wordnet_related", percent) == method
+
+
+@pytest.mark.parametrize("percent", [80, 90, 95, 98])
+def test_lean_lsh_is_level_with_static_draws_on_hypernyms(percent: int) -> None:
+    seconds = who_is_first.seconds_to(SETS["wordnet_hypernym"], percent, TABLES)
+    assert 1 / 1.2 <= seconds["lsh_lean"] / seconds[[*STATIC]].min() <= 1.2
 
 
 @pytest.mark.parametrize("dataset", WORDNET)
