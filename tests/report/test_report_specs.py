@@ -91,9 +91,10 @@ def test_every_table_expands_in_every_profile(profile: str, tmp_path: Path) -> N
         runs = expand(grid, profile, tmp_path)
         chosen = grid.profile(profile)
         assert len({run.run_id for run in runs}) == len(runs)
-        points = {method.name: len(grid.points(method.name, profile)) for method in grid.methods}
         made = 0
         for item in chosen.datasets:
+            sweep = item.sweep or chosen.sweep
+            points = {method.name: len(grid.points(method.name, sweep)) for method in grid.methods}
             settings = sum(points.values()) - sum(points[name] for name in item.without)
             settings += sum(len(also.values) * len(also.methods) for also in item.also)
             made += settings * len(item.seeds or chosen.seeds)
