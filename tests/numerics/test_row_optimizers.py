@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from runner.kernels import rows as kernels
 from runner.kernels.groups import group_by_id
 from runner.optimizers import AdamConfig
 from runner.output.numba.row_table import RowTable
@@ -214,3 +215,16 @@ def test_state_round_trip(rows: str) -> None:
     advance(resumed, 31, 60)
     for name, value in whole.state_dict().items():
         np.testing.assert_array_equal(value, resumed.state_dict()[name], err_msg=name)
+
+
+def test_dividing_by_zero_is_no_error() -> None:
+    """An element that never had a gradient becomes nan without epsilon; a loop that could raise has no vectors."""
+    weights = np.ones((1, D), np.float32)
+    table = RowTable(AdamConfig(), weights, bias=False)
+    zero, one = np.zeros((1, D), np.float32), np.float32(1)
+    moments = table.first, table.second
+    kernels.adam_row(table.weights, *moments, 0, zero[0], one, one, one, one, one, one, np.float32(0), None)
+    assert np.isnan(table.weights).all()
+    table.weights[:] = 1
+    kernels._drift_row(table.weights, *moments, 0, one, np.float32(0), None)
+    assert np.isnan(table.weights).all()
