@@ -27,8 +27,8 @@ from runner.kernels.groups import CHUNKS, PRANGE
 from runner.kernels.memory import prefetch_row
 from runner.kernels.moments import held, key_of_row, prefetch_moments, value_of
 
-# Python's error model asks at each division whether it is by zero, and such a loop is not vectorised. Loops inside prange
-# have NumPy's model anyway; functions that they call need error_model="numpy".
+# Python's error model asks at each division whether it is by zero, and such a loop is not vectorised. Loops inside
+# prange have NumPy's model anyway; functions that they call need error_model="numpy".
 
 # The compiler may reorder sums (it does so the same way each time), but must respect infinities.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
