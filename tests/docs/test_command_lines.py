@@ -291,9 +291,10 @@ def check(at: Workplace, words: Sequence[str]) -> None:
 
 
 def param(line: CommandLine) -> Any:
-    """Lines of README.md and CONTRIBUTING.md that plan no whole profile are fast tests; all others are slow ones."""
+    """Lines of README.md and CONTRIBUTING.md that plan and compile little are fast tests; all others are slow ones."""
     is_slow = line.page not in ("README.md", "CONTRIBUTING.md")
     is_slow |= any(word in str(line) for word in ("PROFILE=", "lgd_regression", "=tuning", "publish", "--sampler all"))
+    is_slow |= any(word in str(line) for word in ("preset=midx_lm", "model=sasrec"))  # kernels of their own
     is_slow |= line.words == ("make", "reproduce")
     marks = [pytest.mark.slow] if is_slow else []
     if is_slow and line.words[:2] == ("make", "reproduce"):

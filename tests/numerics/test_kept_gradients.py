@@ -18,6 +18,7 @@ from runner.output.numba.row_table import RowTable, RowTableGradient
 
 N, D, B, STEPS = 150, 19, 24, 7
 SAMPLED = SampledSoftmaxLoss(name="sampled_softmax")
+SCALES = [pytest.param(None, id="plain"), pytest.param(4.0, id="normalised", marks=pytest.mark.slow)]
 KINDS = ["everything", "shared", "pairs"]
 
 
@@ -45,9 +46,7 @@ def query_of(generator: np.random.Generator) -> Query:
     )
 
 
-@pytest.mark.parametrize(
-    "scale", [pytest.param(None, id="plain"), pytest.param(4.0, id="normalised", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("rows", ["dense", "touched", "catch_up"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_keeping_and_applying_is_the_same_step(kind: str, rows: str, scale: float | None) -> None:
@@ -77,7 +76,7 @@ def test_keeping_and_applying_is_the_same_step(kind: str, rows: str, scale: floa
         np.testing.assert_allclose(ours, theirs[name], rtol=1e-3, atol=1e-3 * moved, err_msg=name)
 
 
-@pytest.mark.parametrize("scale", [None, 4.0], ids=["plain", "normalised"])
+@pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_sgd_is_torchs(kind: str, scale: float | None) -> None:
     """One step of the whole layer against autograd and torch.optim.SGD."""

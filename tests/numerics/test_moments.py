@@ -108,7 +108,9 @@ def relative_error(ours_RD: np.ndarray, theirs_RD: np.ndarray) -> float:
 
 @pytest.mark.parametrize(("second", "first"), SMALLER)
 @pytest.mark.parametrize("rows", POLICIES)
-@pytest.mark.parametrize(("engine", "keeps"), [("numba", False), ("numba", True), ("torch", True)])
+@pytest.mark.parametrize(
+    ("engine", "keeps"), [("numba", False), pytest.param("numba", True, marks=pytest.mark.slow), ("torch", True)]
+)
 def test_like_numpy(engine: str, keeps: bool, rows: str, second: str, first: str) -> None:
     config = configuration(rows, second, first)
     table = table_of(engine, config, problem()[0])
@@ -181,7 +183,7 @@ def test_a_mean_that_rounding_to_the_nearest_would_stop(engine: str) -> None:
 
 
 @pytest.mark.parametrize(("second", "first"), SMALLER)
-@pytest.mark.parametrize("products", ["float32", pytest.param("bf16", marks=needs_bf16)])
+@pytest.mark.parametrize("products", ["float32", pytest.param("bf16", marks=[needs_bf16, pytest.mark.slow])])
 def test_full_softmax_takes_the_step_of_its_gradients(products: str, second: str, first: str) -> None:
     """Where it computes gradients it also steps the rows, as ``RowTable.apply`` does by the same gradients."""
     ends = []

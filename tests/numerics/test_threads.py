@@ -56,6 +56,8 @@ KINDS: dict[str, tuple[str, dict[str, Any], str]] = {
     "rff_orthogonal": ("rff", {"D": 48, "features": "orthogonal", "shared": True, "refresh_every_steps": 2}, "nce"),
 }
 
+SLOW = {kind: [pytest.mark.slow] for kind in ("full_stored", "full_bf16")}  # compile for ten seconds each
+
 
 def results(kind: str, layer: NumbaLayer, query: Query, threads: int) -> dict[str, np.ndarray]:
     """Everything a few steps with refreshes leave behind."""
@@ -85,7 +87,7 @@ def results(kind: str, layer: NumbaLayer, query: Query, threads: int) -> dict[st
     return {**kept, **layer.table.state_dict(), **sampler.state_dict()}
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=SLOW.get(kind, ())) for kind in KINDS])
 def test_same_bits_with_one_thread_and_two(
     kind: str, make_layer: Callable[..., NumbaLayer], make_query: Callable[..., Query]
 ) -> None:
