@@ -43,9 +43,9 @@ def test_unigram_draws_end_above_full_softmax_with_few_classes() -> None:
     assert ends["unigram"] > ends["full"] + 1
 
 
-@pytest.mark.parametrize("percent", [80, 90, 95, 98])
-def test_static_draws_are_first_on_the_largest_set(percent: int) -> None:
-    assert first("synthetic_xc", percent) in STATIC
+@pytest.mark.parametrize("percent", PERCENTS)
+def test_log_uniform_draws_are_first_on_the_largest_set(percent: int) -> None:
+    assert first("synthetic_xc", percent) == "log_uniform"
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,11 @@ def test_lean_lsh_is_first_up_to_98_percent_where_frequencies_are_alike(percent:
 
 
 @pytest.mark.parametrize("percent", [80, 90, 95, 98])
-def test_lean_lsh_is_level_with_static_draws_on_hypernyms(percent: int) -> None:
+def test_lean_lsh_and_unigram_draws_are_level_with_log_uniform_ones_on_hypernyms(percent: int) -> None:
     seconds = who_is_first.seconds_to(SETS["wordnet_hypernym"], percent, TABLES)
-    assert 1 / 1.2 <= seconds["lsh_lean"] / seconds[[*STATIC]].min() <= 1.2
+    assert seconds[[*STATIC]].min() == pytest.approx(seconds["log_uniform"], rel=0.05)
+    assert 1 / 1.2 <= seconds["lsh_lean"] / seconds["log_uniform"] <= 1.2
+    assert 1 / 1.2 <= seconds["unigram"] / seconds["log_uniform"] <= 1.2
 
 
 @pytest.mark.parametrize("dataset", WORDNET)

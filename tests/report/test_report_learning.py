@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 
 from runner.contracts import Measure
+from runner.report.figures.curves import curves
+from runner.report.figures.data import figure_data
 from runner.report.numbers.cells import cells
 from runner.report.numbers.learning import why_not_learnt
 from runner.report.numbers.records import record_of
@@ -71,19 +73,43 @@ def test_regression_is_beside_the_mean(r2: float, learnt: bool) -> None:
     assert (why_not_learnt(told) == "") == learnt  # type: ignore[arg-type]
 
 
+@pytest.fixture
+def one_at_chance(
+    planned: Callable[..., list[PlannedRun]], pick: Callable[..., PlannedRun], write_run: Callable[..., Path]
+) -> Callable[[TableSpec], list[PlannedRun]]:
+    """Return a function that writes runs of full softmax, at the chance of 50 classes, and of LSH, above it."""
+
+    def write(spec: TableSpec) -> list[PlannedRun]:
+        runs = planned(spec.grid, "small")
+        for method, p_at_1 in (("full", 0.03), ("lsh_label", 0.1)):
+            path = write_run(pick(runs, method), [p_at_1] * 4) / "summary.json"
+            path.write_text(
+                path.read_text().replace('"num_train": 500', '"num_train": 500, "num_test": 99, "labels_per_row": 1')
+            )
+        return runs
+
+    return write
+
+
+def test_curves_say_which_line_never_learnt(
+    toy: dict[str, TableSpec], one_at_chance: Callable[[TableSpec], list[PlannedRun]]
+) -> None:
+    spec = toy["curves"]
+    runs = [run for run in one_at_chance(spec) if record_of(run).finished]
+    labels = figure_data(spec, runs).groupby("method")["label"].first()
+    assert labels["full"].endswith(" (never learnt)")
+    assert "never learnt" not in labels["lsh_label"]
+    (figure,) = curves(spec, [spec.grid.dataset(runs[0].dataset)], runs).values()
+    shown = [text.get_text() for axis in figure.axes for text in axis.texts]
+    shown += [text.get_text() for key in figure.legends for text in key.get_texts()]
+    assert any("(never learnt)" in text for text in shown), shown
+
+
 def test_tables_show_the_status_and_compare_nothing_with_it(
-    toy: dict[str, TableSpec], planned: Callable[..., list[PlannedRun]], pick: Callable[..., PlannedRun],
-    write_run: Callable[..., Path],
-) -> None:  # fmt: skip
+    toy: dict[str, TableSpec], pick: Callable[..., PlannedRun], one_at_chance: Callable[[TableSpec], list[PlannedRun]]
+) -> None:
     spec = toy["speed"]
-    runs = planned(spec.grid, "small")
-    write_run(pick(runs, "full"), [0.03] * 4)
-    write_run(pick(runs, "lsh_label"), [0.1] * 4)
-    for method in ("full", "lsh_label"):  # of 50 classes, 0.02 is at chance
-        path = pick(runs, method).config.run_dir / "summary.json"
-        path.write_text(
-            path.read_text().replace('"num_train": 500', '"num_train": 500, "num_test": 99, "labels_per_row": 1')
-        )
+    runs = one_at_chance(spec)
     assert record_of(pick(runs, "full")).finished
     rows = cells(spec, runs)
     frame = rows[rows["dataset"] == pick(runs, "full").dataset].set_index(["method", "metric"])

@@ -9,6 +9,7 @@ import numpy as np
 from runner.report.figures.panels import Line, Panel, Scale, figure_of
 from runner.report.figures.style import Look, file_name, look_of_value, looks_of_rows
 from runner.report.numbers.group import Group, Numbers
+from runner.report.numbers.learning import marked
 from runner.report.numbers.records import record_of
 from runner.report.spec.grids import Dataset, Grid, PlannedRun, point_text
 from runner.report.spec.tables import Axis, TableSpec
@@ -130,7 +131,7 @@ def _lines(grid: Grid, dataset: Dataset, runs: Sequence[PlannedRun]) -> list[Ali
             look = looks[method.name]
             if len(points) > 1:
                 look = look_of_value(place, len(points))
-            lines.append(Alike(label=label, method=method.name, records=mine, look=look))
+            lines.append(Alike(label=marked(label, mine), method=method.name, records=mine, look=look))
     return lines
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from runner.report.numbers.group import of_other_data
+from runner.report.numbers.learning import marked
 from runner.report.numbers.records import RunRecord, record_of
 from runner.report.spec.grids import PlannedRun, point_text
 from runner.report.spec.tables import TableSpec
@@ -34,7 +35,7 @@ def figure_data(spec: TableSpec, runs: Sequence[PlannedRun], points: Points | No
         about = {
             "dataset": run.dataset,
             "method": run.method,
-            "label": labels[run.method],
+            "label": marked(labels[run.method], [record]),
             "setting": point_text(run.point),
             "seed": run.seed,
             "run_id": run.run_id,

@@ -6,10 +6,12 @@ regression, and equal chances of all types for perplexity. Naming the most frequ
 """
 
 import math
+from collections.abc import Iterable
 
 from runner.report.numbers.records import RunRecord
 
 NEVER_LEARNT = "never learnt"
+_MARK = f" ({NEVER_LEARNT})"
 _ERRORS = 2  # standard errors of a share of test rows, within which it is at chance
 
 
@@ -26,6 +28,11 @@ def why_not_learnt(record: RunRecord) -> str:
     if chance is not None and value <= chance:
         return f"{NEVER_LEARNT}: {record.yardstick.headline.label} at chance"
     return ""
+
+
+def marked(label: str, records: Iterable[RunRecord]) -> str:
+    """Return the label of a line in a figure, which says so if one of its runs never learnt."""
+    return label + _MARK if any(map(why_not_learnt, records)) else label
 
 
 def _chance(key: str, data: dict[str, float]) -> float | None:
