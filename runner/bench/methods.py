@@ -94,6 +94,12 @@ LANGUAGE_METHODS: dict[str, list[str]] = {
     "exact": ["method=exact", *_EACH],  # draws avoid a row's targets, whose expected count is 0
     "ns": ["method=uniform", "sampler.num_samples={nearest_and_tail}", "sampler.shared=false", "sampler.unique=false"],
     "lsh_topk": ["method=lsh_topk", "sampler.refresh_every_steps=1", "sampler.refresh_growth=1.0"],
+    "lsh_topk_uncentred": [
+        "method=lsh_topk",
+        "sampler.center=false",
+        "sampler.refresh_every_steps=1",
+        "sampler.refresh_growth=1.0",
+    ],
     "lsh_topk_lazy": ["method=lsh_topk"],
     "torch_full": ["method=full"],
 }
@@ -102,6 +108,7 @@ LABELS = {
     "torch_full": "PyTorch full softmax",
     "uniform_shared": "Uniform, shared",
     "ns": "Uniform (NS)",
+    "lsh_topk_uncentred": "LSH Softmax, vectors hashed as they are",
     "lsh_topk_lazy": "LSH Softmax, seldom refreshed",
 }
 # The default is the methods of the MIDX paper's language models; the others belong to LSH Softmax Table 2.
