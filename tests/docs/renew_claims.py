@@ -78,7 +78,8 @@ def renew_papers(pages: dict[str, str]) -> None:
             today = row_today(entries[row[0]], row)
             if today != row:
                 print(f"{page}, {row[0]}: {row[1:4]} -> {today[1:4]}")
-                pages[page] = pages[page].replace(f"| {' | '.join(row)} |", f"| {' | '.join(today)} |")
+                before, after = (f"| {' | '.join(cells)} |".replace("  ", " ") for cells in (row, today))
+                pages[page] = pages[page].replace(before, after)
 
 
 def _cell(cell: str, entry: dict[str, Any], label: str, column: dict[str, Any] | None) -> str:
