@@ -69,8 +69,8 @@ NOTES = (
 LSH_SOFTMAX_NOTES = (
     "Published: LSH Softmax Table 2, on the authors' machine and by their code; lsh_topk_lazy, with this runner's own "
     "schedule of refreshes, has no printed counterpart. lsh_topk and lsh_topk_uncentred are refreshed after every "
-    "step, as the paper's: the first looks at all class vectors for their mean now and then, the second hashes those alone "
-    "that a step moved. Ours are training steps of one token with k = 10 sqrt(n) and "
+    "step, as the paper's: the first looks at all class vectors for their mean now and then, the second hashes those "
+    "alone that a step moved. Ours are training steps of one token with k = 10 sqrt(n) and "
     "l = sqrt(n), and tables of the number and bits that the settings say (the paper has log2(n) bits). Tokens follow "
     "Zipf's law over as many classes as the text has. The learning rate is one that needs no clipping.",
 )
