@@ -26,6 +26,7 @@ METHODS: dict[str, list[str]] = {
     "sce": ["method=sce"],
     "lsh_label_shared": ["method=lsh_label_shared", _FEW],
     "lsh_embedding_shared": ["method=lsh_embedding_shared", _FEW],
+    "lsh_lean": ["method=lsh_lean"],
     # As the LNS paper prints its tables for Amazon-670K.
     "lsh_label_printed": ["method=lsh_label_printed", "sampler.K=6", "sampler.L=400"],
     "lsh_embedding_printed": ["method=lsh_embedding_printed", "sampler.K=6", "sampler.L=400"],
