@@ -79,6 +79,5 @@ def test_other_settings_have_other_seconds(tmp_path: Path) -> None:
 def test_what_is_kept_is_the_seconds_of_profile_small() -> None:
     """After a change of grids or of settings, record them anew."""
     runs = expand(load_table("midx_table4").grid, "small", Path("results"))
-    # No idle machine has made unigram_log's run yet, so its plan takes the seconds of runs made here.
-    found = [reference_seconds(run) for run in runs if run.method != "unigram_log"]
+    found = [reference_seconds(run) for run in runs]
     assert all(seconds is not None and 2 < seconds < 100 for seconds in found)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.report.numbers.papers import Claim, Paper, load_papers, verdicts
+from runner.report.numbers.papers import Claim, Paper, judge, load_papers, verdicts
 from runner.report.pages.benches import bench_numbers, bench_sections, not_measured
 from runner.report.pages.page import Report, html_page, markdown_page, with_links_into
 from runner.report.spec.tables import BenchSpec, bench_names, load_bench
@@ -112,3 +112,19 @@ def test_claims_are_judged_by_what_was_measured(measured: Path, results_dir: Pat
 def test_every_measured_table_belongs_to_a_paper() -> None:
     papers = {paper.name for paper in load_papers()}
     assert {load_bench(name).paper for name in bench_names()} <= papers
+
+
+@pytest.mark.parametrize(("cores_busy", "verdict"), [(0.1, "holds"), (0.3, "undecided"), (None, "holds")])
+def test_what_was_timed_on_a_busy_machine_decides_nothing(
+    cores_busy: float | None, verdict: str, tmp_path: Path
+) -> None:
+    """A tenth of two cores is 0.2. Reports without times do not count what others took."""
+    result = {"method": "rff_D50", "loss_ms": {"median": 2.0, "lowest": 1.9, "highest": 2.1}, "status": "finished"}
+    other = {**result, "method": "exact", "loss_ms": {"median": 3.0, "lowest": 2.9, "highest": 3.1}}
+    size = {"classes": 1000, "cores_busy_with_others": cores_busy, "results": [result, other]}
+    spec = load_bench("rf_softmax_table2")
+    report = spec.report(tmp_path)
+    report.parent.mkdir(parents=True)
+    report.write_text(json.dumps({"sizes": [size], "provenance": {"cores": 2}}))
+    claim = Claim(says="It is faster", table=spec.name, column="loss_ms", methods=("rff_D50",), below="exact")
+    assert judge(claim, *bench_numbers([spec], tmp_path)[spec.name]).holds == verdict

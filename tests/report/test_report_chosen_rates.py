@@ -49,6 +49,16 @@ def test_recommenders_have_the_rate_that_validated_best() -> None:
 
 @pytest.mark.slow
 @pytest.mark.plans
+def test_frozen_linear_models_have_the_rate_at_which_uniform_examples_validate_best() -> None:
+    """Samplers of examples were once compared on a model that had diverged."""
+    cells = rated("medium/lgd_learning_rates.csv")
+    cells = cells[cells["method"] == "uniform"]
+    best = cells.loc[cells.groupby("dataset")["ours"].idxmin()].set_index("dataset")["rate"].to_dict()
+    assert {run.dataset: run.config.optimizer.lr for run in runs_of("lgd_variance")} == best
+
+
+@pytest.mark.slow
+@pytest.mark.plans
 @pytest.mark.parametrize(("path", "methods", "places", "not_the_best"), [
     ("medium/lns_rates.csv", [], 15, {}),
     ("small/tuning.csv", ["full", "topk", "lsh_label", "lsh_embedding"], 12, {

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from runner.errors import DataError
 from runner.methods.catalogue import known_methods
 from runner.report.numbers.papers import CellsOfTable
+from runner.report.numbers.records import BUSY, BUSY_SHARE
 from runner.report.pages.bench_tables import document
 from runner.report.pages.layout import folded, html, markdown_body
 from runner.report.spec.tables import BenchSpec
@@ -72,13 +73,14 @@ def bench_numbers(specs: Sequence[BenchSpec], results_dir: Path, *, small: bool 
     """Return by table, as cells, what the bench measured of each method and number of classes.
 
     The deviation of a number is half the distance from the lowest repetition to the highest. ``small``: as in
-    ``bench_sections``. Left out are reports that are missing or damaged, and those that have no classes.
+    ``bench_sections``. What was measured while others used the machine has a status instead of numbers. Left out are
+    reports that are missing or damaged, and those that have no classes.
     """
     found: dict[str, CellsOfTable] = {}
     for spec in specs:
         try:
-            sizes = json.loads(_shown(spec, results_dir, small).read_text(encoding="utf-8"))["sizes"]
-            rows = [row for size in sizes for result in size["results"] for row in _rows(size["classes"], result)]
+            told = json.loads(_shown(spec, results_dir, small).read_text(encoding="utf-8"))
+            rows = [row for size in told["sizes"] for row in _rows(size, told["provenance"]["cores"])]
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if not rows:
@@ -89,18 +91,21 @@ def bench_numbers(specs: Sequence[BenchSpec], results_dir: Path, *, small: bool 
     return found
 
 
-def _rows(classes: int, result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each number that was measured of a method."""
-    for metric, value in result.items():
-        spread = math.nan
-        if isinstance(value, dict) and {"median", "lowest", "highest"} <= {*value}:
-            spread = (value["highest"] - value["lowest"]) / 2
-            value = value["median"]
-        if isinstance(value, int | float):
-            yield {
-                "dataset": f"{classes:,}", "method": result["method"], "metric": metric, "ours": value,
-                "deviation": spread, "status": result["status"], "seeds": math.nan,
-            }  # fmt: skip
+def _rows(size: Mapping[str, Any], cores: int) -> Iterator[dict[str, Any]]:
+    """Yield a row for each number that was measured of each method at one number of classes."""
+    is_busy = (size.get("cores_busy_with_others") or 0) / cores > BUSY_SHARE
+    for result in size["results"]:
+        for metric, value in result.items():
+            spread = math.nan
+            if isinstance(value, dict) and {"median", "lowest", "highest"} <= {*value}:
+                spread = (value["highest"] - value["lowest"]) / 2
+                value = value["median"]
+            if isinstance(value, int | float):
+                yield {
+                    "dataset": f"{size['classes']:,}", "method": result["method"], "metric": metric,
+                    "ours": math.nan if is_busy else value, "deviation": spread,
+                    "status": BUSY if is_busy else result["status"], "seeds": math.nan,
+                }  # fmt: skip
 
 
 def _label(name: str) -> str:
