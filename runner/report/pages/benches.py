@@ -81,7 +81,7 @@ def bench_numbers(specs: Sequence[BenchSpec], results_dir: Path, *, small: bool 
         try:
             told = json.loads(_shown(spec, results_dir, small).read_text(encoding="utf-8"))
             rows = [row for size in told["sizes"] for row in _rows(size, told["provenance"]["cores"])]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
         if not rows:
             continue
@@ -93,7 +93,7 @@ def bench_numbers(specs: Sequence[BenchSpec], results_dir: Path, *, small: bool 
 
 def _rows(size: Mapping[str, Any], cores: int) -> Iterator[dict[str, Any]]:
     """Yield a row for each number that was measured of each method at one number of classes."""
-    is_busy = (size.get("cores_busy_with_others") or 0) / cores > BUSY_SHARE
+    is_busy = (size.get("cores_busy_with_others") or 0) > BUSY_SHARE * cores
     for result in size["results"]:
         for metric, value in result.items():
             spread = math.nan
