@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).with_name("program.py")
 N, D, B = 121, 16, 12
 # Three ranks have the code of two, and classes between the first and the last.
-STEPS = {("numba", 2): 200, ("numba", 3): 20, ("torch", 2): 12}
+STEPS = {("numba", 2): 80, ("numba", 3): 20, ("torch", 2): 12}
 SCALE = {("numba", 3): 4.0}  # of normalised vectors
 
 

@@ -105,6 +105,11 @@ def test_claims_are_judged_by_what_was_measured(measured: Path, results_dir: Pat
     assert verdict(column="draw_ms", below="full", unit=" ms") == f"does not hold: {shown}: 5 ms (needed ≤ 2 ms)"
     told = verdict(column="draw_ms", below="full", times=2.0)
     assert told == f"undecided: {shown}: 5 (needed ≤ 4, within the deviation)"
+    for damaged in ({"sizes": [3]}, {"sizes": [{"results": results}]}, {"provenance": {}}, {"sizes": None}):
+        TIMES.report(results_dir).write_text(
+            json.dumps({"provenance": MADE, "sizes": [{"classes": 10000, "results": results}], **damaged})
+        )
+        assert bench_numbers([TIMES], results_dir) == {}, damaged
     TIMES.report(results_dir).unlink()
     assert bench_numbers([TIMES], results_dir) == {}
 
