@@ -415,7 +415,8 @@ def config_of(folder: RunFolder) -> RunConfig:
         raise ConfigError(f"{path}: {error}") from None
 
 
-_DECIDING = ("runner", "conf", "datasets", "constraints.txt", "pyproject.toml")  # not results, which runs change
+# Not results, which runs change, and not the files of tables, which no run reads.
+_DECIDING = ("runner", "conf", ":(exclude)conf/table", "datasets", "constraints.txt", "pyproject.toml")
 
 
 def _git(*arguments: str) -> str | None:

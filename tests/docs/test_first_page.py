@@ -20,7 +20,7 @@ from runner.report.spec.first_page import FirstOf, load_first_page
 README = (ROOT / "README.md").read_text()
 TABLES = ROOT / "results" / "tables"
 SETS = {shown.dataset: shown for shown in load_first_page().sets}
-STATIC = ("uniform", "log_uniform", "unigram")
+STATIC = ("uniform", "log_uniform", "unigram", "unigram_1000")
 WORDNET = ("wordnet_hypernym", "wordnet_related")
 
 
@@ -29,18 +29,16 @@ def first(dataset: str, percent: int) -> str:
     return who_is_first.first_at(SETS[dataset], percent, TABLES)
 
 
-@pytest.mark.parametrize(
-    ("percent", "method"),
-    [(80, "full_higher_rate"), (90, "full_higher_rate"), (95, "full_higher_rate"), (98, "lsh_lean"), (100, "lsh_lean")],
-)
-def test_with_few_classes_the_first_turns_round_between_95_and_98_percent(percent: int, method: str) -> None:
-    assert first("delicious", percent) == method
+@pytest.mark.parametrize("percent", [80, 90, 95, 98])
+def test_with_few_classes_full_softmax_is_first_up_to_98_percent(percent: int) -> None:
+    assert first("delicious", percent) == ("full" if percent == 80 else "full_higher_rate")
 
 
-def test_unigram_draws_end_above_full_softmax_with_few_classes() -> None:
+@pytest.mark.parametrize("method", ["uniform", "log_uniform", "unigram", "lsh_embedding_shared", "lsh_lean"])
+def test_samplers_end_above_full_softmax_with_few_classes(method: str) -> None:
     rows = rows_of(CLAIMS["files"]["time"])
     ends = {r["method"]: float(r["ours"]) for r in rows if (r["dataset"], r["metric"]) == ("delicious", "P@1")}
-    assert ends["unigram"] > ends["full"] + 1
+    assert ends[method] > ends["full"] + 1
 
 
 @pytest.mark.parametrize("percent", PERCENTS)
@@ -48,33 +46,31 @@ def test_log_uniform_draws_are_first_on_the_largest_set(percent: int) -> None:
     assert first("synthetic_xc", percent) == "log_uniform"
 
 
-@pytest.mark.parametrize(
-    ("percent", "method"), [(80, "lsh_lean"), (90, "lsh_lean"), (95, "lsh_lean"), (98, "lsh_lean"), (100, "unigram")]
-)
-def test_lean_lsh_is_first_up_to_98_percent_where_frequencies_are_alike(percent: int, method: str) -> None:
-    assert first("wordnet_related", percent) == method
+@pytest.mark.parametrize("percent", PERCENTS)
+def test_lean_lsh_is_first_from_90_percent_on_where_frequencies_are_alike(percent: int) -> None:
+    assert first("wordnet_related", percent) == ("unigram_1000" if percent == 80 else "lsh_lean")
 
 
 @pytest.mark.parametrize("percent", [80, 90, 95, 98])
-def test_lean_lsh_and_unigram_draws_are_level_with_log_uniform_ones_on_hypernyms(percent: int) -> None:
+def test_static_draws_are_first_on_hypernyms(percent: int) -> None:
+    assert first("wordnet_hypernym", percent) == ("unigram" if percent == 98 else "log_uniform")
     seconds = who_is_first.seconds_to(SETS["wordnet_hypernym"], percent, TABLES)
-    assert seconds[[*STATIC]].min() == pytest.approx(seconds["log_uniform"], rel=0.05)
-    assert 1 / 1.2 <= seconds["lsh_lean"] / seconds["log_uniform"] <= 1.2
-    assert 1 / 1.2 <= seconds["unigram"] / seconds["log_uniform"] <= 1.2
+    assert 1.25 <= seconds["lsh_lean"] / seconds.reindex(STATIC).min() <= 1.6
 
 
 @pytest.mark.parametrize("dataset", WORDNET)
-def test_shared_lsh_label_is_at_full_softmaxs_best_with_every_seed(dataset: str) -> None:
-    assert not math.isnan(who_is_first.seconds_to(SETS[dataset], 100, TABLES)["lsh_label_shared"])
+def test_shared_lsh_is_at_full_softmaxs_best_with_every_seed(dataset: str) -> None:
+    seconds = who_is_first.seconds_to(SETS[dataset], 100, TABLES)
+    assert seconds[["lsh_label_shared", "lsh_embedding_shared"]].notna().all()
 
 
 @pytest.mark.parametrize("percent", PERCENTS)
 @pytest.mark.parametrize("dataset", [*WORDNET, "delicious"])
-def test_lean_lsh_is_at_most_1_2_times_as_late_as_the_best_static_sampler(dataset: str, percent: int) -> None:
-    """Where it does not get there with every seed, docs/results.md says so."""
+def test_lean_lsh_is_at_most_1_6_times_as_late_as_the_best_static_sampler(dataset: str, percent: int) -> None:
+    """Where it does not get there with every seed, no static sampler does either."""
     seconds = who_is_first.seconds_to(SETS[dataset], percent, TABLES)
-    late = seconds["lsh_lean"] / seconds[[*STATIC]].min()
-    assert late <= 1.2 or (math.isnan(late) and percent == 100)
+    best = seconds.reindex(STATIC).min()
+    assert math.isnan(best) or seconds["lsh_lean"] <= 1.6 * best
 
 
 def test_the_sets_are_in_the_order_of_their_classes() -> None:

@@ -99,7 +99,7 @@ def test_summary_is_replaced_whole(tmp_path: Path) -> None:
 
 
 def test_code_that_is_not_committed_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results and documents decide no number, so that rendering a table does not mark the runs after it."""
+    """Results and what tables ask for decide no number, so that changing these does not mark the runs after it."""
 
     def git(*words: str) -> None:
         subprocess.run(["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True)
@@ -108,7 +108,7 @@ def test_code_that_is_not_committed_is_recorded(tmp_path: Path, monkeypatch: pyt
         found: str | None = run_folder.provenance(config, 1, "")["patch"]
         return found
 
-    for name in ("runner", "conf", "results"):
+    for name in ("runner", "conf", "conf/table", "results"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("old")
     git("init", "-q")
@@ -119,6 +119,8 @@ def test_code_that_is_not_committed_is_recorded(tmp_path: Path, monkeypatch: pyt
     assert patch() is None
     (tmp_path / "results" / "file").write_text("new")
     (tmp_path / "results" / "another").write_text("new")
+    (tmp_path / "conf" / "table" / "file").write_text("new")
+    (tmp_path / "conf" / "table" / "another").write_text("new")
     assert patch() is None
     (tmp_path / "runner" / "another").write_text("new")
     untracked = patch()
