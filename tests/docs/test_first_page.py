@@ -49,13 +49,15 @@ def test_log_uniform_draws_are_first_on_the_largest_set(percent: int) -> None:
 @pytest.mark.parametrize("percent", PERCENTS)
 def test_lean_lsh_is_first_from_90_percent_on_where_frequencies_are_alike(percent: int) -> None:
     assert first("wordnet_related", percent) == ("unigram_1000" if percent == 80 else "lsh_lean")
+    seconds = who_is_first.seconds_to(SETS["wordnet_related"], percent, TABLES)
+    assert percent == 80 or 0.855 <= seconds["lsh_lean"] / seconds.reindex(STATIC).min() <= 0.935
 
 
 @pytest.mark.parametrize("percent", [80, 90, 95, 98])
 def test_static_draws_are_first_on_hypernyms(percent: int) -> None:
     assert first("wordnet_hypernym", percent) == ("unigram" if percent == 98 else "log_uniform")
     seconds = who_is_first.seconds_to(SETS["wordnet_hypernym"], percent, TABLES)
-    assert 1.25 <= seconds["lsh_lean"] / seconds.reindex(STATIC).min() <= 1.6
+    assert 1.25 <= seconds["lsh_lean"] / seconds.reindex(STATIC).min() <= 1.55
 
 
 @pytest.mark.parametrize("dataset", WORDNET)
@@ -66,11 +68,11 @@ def test_shared_lsh_is_at_full_softmaxs_best_with_every_seed(dataset: str) -> No
 
 @pytest.mark.parametrize("percent", PERCENTS)
 @pytest.mark.parametrize("dataset", [*WORDNET, "delicious"])
-def test_lean_lsh_is_at_most_1_6_times_as_late_as_the_best_static_sampler(dataset: str, percent: int) -> None:
+def test_lean_lsh_is_at_most_1_5_times_as_late_as_the_best_static_sampler(dataset: str, percent: int) -> None:
     """Where it does not get there with every seed, no static sampler does either."""
     seconds = who_is_first.seconds_to(SETS[dataset], percent, TABLES)
     best = seconds.reindex(STATIC).min()
-    assert math.isnan(best) or seconds["lsh_lean"] <= 1.6 * best
+    assert math.isnan(best) or seconds["lsh_lean"] <= 1.55 * best
 
 
 def test_the_sets_are_in_the_order_of_their_classes() -> None:
