@@ -415,8 +415,9 @@ def config_of(folder: RunFolder) -> RunConfig:
         raise ConfigError(f"{path}: {error}") from None
 
 
-# Not results, which runs change, and not the files of tables, which no run reads.
-_DECIDING = ("runner", "conf", ":(exclude)conf/table", "datasets", "constraints.txt", "pyproject.toml")
+# Not results, which runs change, and not the tables that ask for runs. What asks for a bench decides its numbers.
+_TABLES = (":(exclude,glob)conf/table/*", ":(exclude)conf/table/grid")
+_DECIDING = ("runner", "conf", *_TABLES, "datasets", "constraints.txt", "pyproject.toml")
 
 
 def _git(*arguments: str) -> str | None:

@@ -108,7 +108,7 @@ def test_code_that_is_not_committed_is_recorded(tmp_path: Path, monkeypatch: pyt
         found: str | None = run_folder.provenance(config, 1, "")["patch"]
         return found
 
-    for name in ("runner", "conf", "conf/table", "results"):
+    for name in ("runner", "conf", "conf/table", "conf/table/grid", "conf/table/bench", "results"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("old")
     git("init", "-q")
@@ -120,8 +120,12 @@ def test_code_that_is_not_committed_is_recorded(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "results" / "file").write_text("new")
     (tmp_path / "results" / "another").write_text("new")
     (tmp_path / "conf" / "table" / "file").write_text("new")
-    (tmp_path / "conf" / "table" / "another").write_text("new")
+    (tmp_path / "conf" / "table" / "grid" / "file").write_text("new")
+    (tmp_path / "conf" / "table" / "grid" / "another").write_text("new")
     assert patch() is None
+    (tmp_path / "conf" / "table" / "bench" / "file").write_text("new")
+    assert patch() is not None, "the bench's sizes are there"
+    (tmp_path / "conf" / "table" / "bench" / "file").write_text("old")
     (tmp_path / "runner" / "another").write_text("new")
     untracked = patch()
     (tmp_path / "conf" / "file").write_text("new")
